@@ -18,6 +18,10 @@ class WarpsealError(Exception):
         return {}
 
 
+class StartupError(Exception):
+    """The program cannot start; the text says what to change. Ends the process with exit code 1."""
+
+
 class InvalidRequest(WarpsealError):
     """The request cannot be understood. `field` names the part of it, in the specification's spelling."""
 
