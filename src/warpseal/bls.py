@@ -1,0 +1,166 @@
+"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
+
+Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and
+avalanchego `utils/crypto/bls`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Final, NewType
+
+from blspy import G1Element, G2Element, PopSchemeMPL, PrivateKey
+
+# Opaque: only this module knows what is inside.
+PublicKey = NewType("PublicKey", object)
+Share = NewType("Share", object)
+SecretKey = NewType("SecretKey", object)
+
+PUBLIC_KEY_BYTES: Final = 48
+SHARE_BYTES: Final = 96
+SECRET_KEY_BYTES: Final = 32
+MESSAGE_DST: Final = b"BLS_SIG_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
+POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
+
+_INFINITY_FLAG: Final = 0x40
+_G1: Final = G1Element.generator()
+_G1_INFINITY: Final = G1Element()
+
+
+class MalformedKey(ValueError):
+    """Bytes that are no key: wrong length, off the curve or the subgroup, infinity, zero or out of range."""
+
+
+class MalformedShare(ValueError):
+    """Bytes that are no point of the signature curve, or the point at infinity."""
+
+
+def parse_public_key(raw: bytes) -> PublicKey:
+    """Return the key behind 48 compressed bytes: on the curve, in the subgroup, not infinity.
+
+    Raises MalformedKey.
+    """
+    if len(raw) != PUBLIC_KEY_BYTES:
+        raise MalformedKey(f"a public key has {PUBLIC_KEY_BYTES} bytes, not {len(raw)}")
+    if raw[0] & _INFINITY_FLAG:
+        raise MalformedKey("the public key is the point at infinity")
+    try:
+        return PublicKey(G1Element.from_bytes(raw))
+    except (ValueError, RuntimeError) as error:
+        raise MalformedKey(f"no public key: {error}") from None
+
+
+def public_key_bytes(key: PublicKey) -> bytes:
+    """Return the 48 compressed bytes of a key."""
+    return bytes(key)  # type: ignore[call-overload, no-any-return]
+
+
+def decode_share(raw: bytes) -> Share:
+    """Return the point behind 96 compressed bytes: on the curve, not infinity, the subgroup NOT checked.
+
+    Raises MalformedShare. Whoever uses a share checks the sum that it entered, with `verify`.
+    """
+    if len(raw) != SHARE_BYTES:
+        raise MalformedShare(f"a share has {SHARE_BYTES} bytes, not {len(raw)}")
+    if raw[0] & _INFINITY_FLAG:
+        raise MalformedShare("the share is the point at infinity")
+    try:
+        return Share(G2Element.from_bytes_unchecked(raw))
+    except (ValueError, RuntimeError) as error:
+        raise MalformedShare(f"no point of the curve: {error}") from None
+
+
+def share_bytes(share: Share) -> bytes:
+    """Return the 96 compressed bytes of a share."""
+    return bytes(share)  # type: ignore[call-overload, no-any-return]
+
+
+def sum_shares(shares: Sequence[Share]) -> bytes:
+    """Return the sum of at least one share as 96 compressed bytes."""
+    return bytes(PopSchemeMPL.aggregate(list(shares)))
+
+
+def sum_public_keys(keys: Iterable[PublicKey]) -> PublicKey:
+    """Return the sum of keys, each of them checked by `parse_public_key` before."""
+    total = _G1_INFINITY
+    for key in keys:
+        total = total + key
+    return PublicKey(total)
+
+
+def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
+    """Tell whether 96 bytes are `key`'s signature over `message`: subgroup check, then one pairing check."""
+    point = _checked_signature(signature)
+    if point is None or key == _G1_INFINITY:
+        return False
+    return bool(PopSchemeMPL.verify(key, message, point))
+
+
+def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
+    """Tell whether 96 bytes are the sum of exactly `keys`' signatures over `message`. No keys: never."""
+    return bool(keys) and verify(sum_public_keys(keys), message, signature)
+
+
+def generate_secret(seed: bytes | None = None) -> SecretKey:
+    """Return a fresh secret key, or the one that a seed of at least 32 bytes determines."""
+    return SecretKey(PopSchemeMPL.key_gen(secrets.token_bytes(SECRET_KEY_BYTES) if seed is None else seed))
+
+
+def secret_from_bytes(raw: bytes) -> SecretKey:
+    """Return the secret key of 32 big-endian bytes, from 1 to the group order less 1. Raises MalformedKey."""
+    if len(raw) != SECRET_KEY_BYTES or not any(raw):
+        raise MalformedKey(f"a secret key has {SECRET_KEY_BYTES} bytes and is not zero")
+    try:
+        return SecretKey(PrivateKey.from_bytes(raw))
+    except (ValueError, RuntimeError) as error:
+        raise MalformedKey(f"no secret key: {error}") from None
+
+
+def secret_bytes(secret: SecretKey) -> bytes:
+    """Return the 32 big-endian bytes of a secret key."""
+    return bytes(secret)  # type: ignore[call-overload, no-any-return]
+
+
+def public_key_of(secret: SecretKey) -> PublicKey:
+    """Return the public key of a secret key."""
+    return PublicKey(PopSchemeMPL.sk_to_g1(secret))
+
+
+def sign(secret: SecretKey, message: bytes) -> bytes:
+    """Return the 96-byte signature over `message` that enters aggregates (message DST)."""
+    return bytes(PopSchemeMPL.sign(secret, message))
+
+
+def sign_possession(secret: SecretKey, message: bytes) -> bytes:
+    """Return the 96-byte signature over `message` under the proof-of-possession DST (signed IPs, key proofs).
+
+    Double-and-add of the hashed point, for want of a scalar multiplication in blspy 2.0.3. NOT constant time:
+    use it for throw-away keys and simulated validators only.
+    """
+    point = G2Element.from_message(message, POSSESSION_DST)
+    total = G2Element()
+    for bit in bin(int.from_bytes(secret_bytes(secret), "big"))[2:]:
+        total = total + total
+        if bit == "1":
+            total = total + point
+    return bytes(total)
+
+
+def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
+    """Tell whether 96 bytes are the signature of `key` over `message` under the proof-of-possession DST."""
+    point = _checked_signature(signature)
+    if point is None or key == _G1_INFINITY:
+        return False
+    hashed = G2Element.from_message(message, POSSESSION_DST)
+    return bool(hashed.pair(key) == point.pair(_G1))
+
+
+def _checked_signature(raw: bytes) -> G2Element | None:
+    """Return the point, or None when it is malformed, infinity or outside the subgroup."""
+    if len(raw) != SHARE_BYTES or raw[0] & _INFINITY_FLAG:
+        return None
+    try:
+        return G2Element.from_bytes(raw)
+    except (ValueError, RuntimeError):
+        return None

@@ -1,0 +1,111 @@
+"""Ids of subnets, chains, nodes, validations and messages, and their text forms.
+
+Source of truth: avalanchego `ids/` and `utils/cb58`: base58 of the bytes and the last four
+bytes of their SHA-256.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final, NewType
+
+SubnetID = NewType("SubnetID", bytes)
+ChainID = NewType("ChainID", bytes)
+NodeID = NewType("NodeID", bytes)
+ValidationID = NewType("ValidationID", bytes)
+MessageID = NewType("MessageID", bytes)
+
+ID_BYTES: Final = 32
+NODE_ID_BYTES: Final = 20
+PRIMARY_NETWORK: Final = SubnetID(bytes(ID_BYTES))
+P_CHAIN: Final = ChainID(bytes(ID_BYTES))
+# Inactive L1 validators are lumped together under this id, without a key.
+EMPTY_NODE_ID: Final = NodeID(bytes(NODE_ID_BYTES))
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_DIGITS: Final = bytes(_ALPHABET.find(chr(byte)) % 256 for byte in range(256))
+_NOT_A_DIGIT: Final = 255
+_CHECKSUM_BYTES: Final = 4
+_NODE_ID_PREFIX: Final = "NodeID-"
+# Base conversion takes quadratic time; the longest id has 50 characters.
+_MAX_TEXT_LENGTH: Final = 256
+
+
+class MalformedID(ValueError):
+    """Text that is no id. The message never holds more than 64 characters of it."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"{text[:64]!r}: {reason}")
+        self.reason = reason
+
+
+def cb58_encode(raw: bytes) -> str:
+    """Return base58 of `raw` and its four checksum bytes."""
+    checked = raw + sha256(raw).digest()[-_CHECKSUM_BYTES:]
+    number = int.from_bytes(checked, "big")
+    pairs = []
+    while number:
+        number, pair = divmod(number, 3364)
+        pairs.append(_PAIRS[pair])
+    pairs.reverse()
+    leading_zeros = len(checked) - len(checked.lstrip(b"\x00"))
+    return "1" * leading_zeros + "".join(pairs).lstrip("1")
+
+
+def cb58_decode(text: str) -> bytes:
+    """Return the bytes behind base58-check `text`. Raises MalformedID."""
+    if len(text) > _MAX_TEXT_LENGTH:
+        raise MalformedID(text, f"{len(text)} characters are more than any id has")
+    try:
+        digits = text.encode("ascii").translate(_DIGITS)
+    except UnicodeEncodeError:
+        raise MalformedID(text, "not base58") from None
+    if _NOT_A_DIGIT in digits:
+        raise MalformedID(text, "not base58")
+    number = 0
+    for digit in digits:
+        number = number * 58 + digit
+    leading_zeros = len(digits) - len(digits.lstrip(b"\x00"))
+    checked = bytes(leading_zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
+    if len(checked) < _CHECKSUM_BYTES:
+        raise MalformedID(text, "too short to hold a checksum")
+    raw = checked[:-_CHECKSUM_BYTES]
+    if sha256(raw).digest()[-_CHECKSUM_BYTES:] != checked[-_CHECKSUM_BYTES:]:
+        raise MalformedID(text, "wrong checksum")
+    return raw
+
+
+def node_id_text(node_id: NodeID) -> str:
+    """Return the text form of a node id, `NodeID-` and base58-check."""
+    return _NODE_ID_PREFIX + cb58_encode(node_id)
+
+
+def parse_node_id(text: str) -> NodeID:
+    """Return the 20 bytes behind a node id's text; the prefix is required. Raises MalformedID."""
+    if not text.startswith(_NODE_ID_PREFIX):
+        raise MalformedID(text, f"a node id starts with {_NODE_ID_PREFIX}")
+    return NodeID(_of_length(cb58_decode(text[len(_NODE_ID_PREFIX) :]), NODE_ID_BYTES, text))
+
+
+def id_text(raw: bytes) -> str:
+    """Return the base58-check text of a 32-byte id."""
+    return cb58_encode(raw)
+
+
+def parse_id(text: str) -> bytes:
+    """Return the 32 bytes behind an id given in base58-check, or in hex after 0x. Raises MalformedID."""
+    if text[:2].lower() != "0x":
+        return _of_length(cb58_decode(text), ID_BYTES, text)
+    if len(text) != 2 + 2 * ID_BYTES:
+        raise MalformedID(text, f"hex of {ID_BYTES} bytes has {2 * ID_BYTES} digits after 0x")
+    try:
+        return _of_length(bytes.fromhex(text[2:]), ID_BYTES, text)
+    except ValueError:
+        raise MalformedID(text, "not hex") from None
+
+
+def _of_length(raw: bytes, length: int, text: str) -> bytes:
+    if len(raw) != length:
+        raise MalformedID(text, f"{len(raw)} bytes, not {length}")
+    return raw

@@ -1,0 +1,180 @@
+"""The canonical validator set: who may sign, with which weight, at which bit.
+
+Source of truth: avalanchego `snow/validators/warp.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from warpseal.warp.codec import u32, u64
+from warpseal.warp.ids import NODE_ID_BYTES, NodeID
+
+PUBLIC_KEY_BYTES: Final = 48
+MAX_WEIGHT: Final = 2**64 - 1
+_COMPRESSED_FLAG: Final = 0x80
+_INFINITY_FLAG: Final = 0x40
+
+
+class InvalidValidatorSet(ValueError):
+    """Members that make no canonical set: overflow, malformed key or node id, wrong order, a node named twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """One key of the set. public_key: 48 bytes, compressed; node_ids: every node that holds it, ascending."""
+
+    public_key: bytes
+    weight: int
+    node_ids: tuple[NodeID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalValidatorSet:
+    """Keyed validators in canonical order (the position is the signer bit) and the weight of all members.
+
+    total_weight includes members without a key. Made by `canonical_set` or `verified_set`, which check it.
+    """
+
+    validators: tuple[Validator, ...]
+    total_weight: int
+    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    _by_node: dict[NodeID, int] | None = field(default=None, init=False, repr=False, compare=False)
+    _by_key: dict[bytes, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.validators)
+
+    @property
+    def keyless_weight(self) -> int:
+        """Weight of members without a key, which can never sign."""
+        return self.total_weight - sum(validator.weight for validator in self.validators)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 (32 bytes) over total, keys, weights and node ids: equal sets share it, whatever the height."""
+        if self._digest is None:
+            object.__setattr__(self, "_digest", _digest_of(self))
+        assert self._digest is not None
+        return self._digest
+
+    @property
+    def node_ids(self) -> Iterable[NodeID]:
+        """Every node that holds a key of this set, each once, in canonical order of the keys."""
+        return self._nodes().keys()
+
+    def index_of_node(self, node_id: NodeID) -> int | None:
+        """Return the canonical index of the key that this node holds."""
+        return self._nodes().get(node_id)
+
+    def index_of_key(self, public_key: bytes) -> int | None:
+        """Return the canonical index of a compressed key (48 bytes)."""
+        if self._by_key is None:
+            keys = {validator.public_key: index for index, validator in enumerate(self.validators)}
+            object.__setattr__(self, "_by_key", keys)
+        assert self._by_key is not None
+        return self._by_key.get(public_key)
+
+    def weight_of(self, indices: Iterable[int]) -> int:
+        """Return the summed weight of the validators at canonical `indices`, each given once."""
+        return sum(self.validators[index].weight for index in indices)
+
+    def _nodes(self) -> dict[NodeID, int]:
+        if self._by_node is None:
+            nodes = {node: index for index, one in enumerate(self.validators) for node in one.node_ids}
+            object.__setattr__(self, "_by_node", nodes)
+        assert self._by_node is not None
+        return self._by_node
+
+
+def canonical_sort_key(public_key: bytes) -> bytes:
+    """Return the key that puts validators in canonical order, from a compressed G1 point.
+
+    public_key: 48 bytes; the top three bits are flags, the third meaning "y is the larger root".
+    Returns 49 bytes: x with the flags cleared, then that flag. Canonical order sorts the uncompressed
+    x||y; for one x the larger y is the flagged one, so both orders agree, and raw compressed bytes do not.
+    """
+    return bytes([public_key[0] & 0x1F]) + public_key[1:] + bytes([public_key[0] >> 5 & 1])
+
+
+def canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> CanonicalValidatorSet:
+    """Return the canonical set of members (node id, compressed key or None, weight), in any order.
+
+    Equal keys are merged with their weights and nodes; a member without a key counts in the total only.
+    Raises InvalidValidatorSet.
+    """
+    total = 0
+    weights: dict[bytes, int] = {}
+    nodes: dict[bytes, list[NodeID]] = {}
+    for node_id, public_key, weight in entries:
+        total += _checked_weight(weight)
+        if public_key is not None:
+            weights[public_key] = weights.get(public_key, 0) + weight
+            nodes.setdefault(public_key, []).append(node_id)
+    merged = (Validator(key, weight, tuple(sorted(nodes[key]))) for key, weight in weights.items())
+    checked = [(_checked_sort_key(one.public_key), one) for one in merged]
+    checked.sort(key=lambda pair: pair[0])
+    return _checked_set(tuple(validator for _, validator in checked), total)
+
+
+def verified_set(validators: Iterable[Validator], total_weight: int) -> CanonicalValidatorSet:
+    """Return a set whose validators claim to be merged and in canonical order already.
+
+    Order and merging are verified, node ids of one key are sorted. Raises InvalidValidatorSet.
+    """
+    members = tuple(
+        Validator(one.public_key, _checked_weight(one.weight), tuple(sorted(one.node_ids)))
+        for one in validators
+    )
+    before = b""
+    for position, member in enumerate(members):
+        key = _checked_sort_key(member.public_key)
+        if key <= before:
+            raise InvalidValidatorSet(f"validator {position} is not in canonical order")
+        before = key
+    if sum(member.weight for member in members) > total_weight:
+        raise InvalidValidatorSet("the validators weigh more than the total")
+    return _checked_set(members, total_weight)
+
+
+def _checked_set(members: tuple[Validator, ...], total_weight: int) -> CanonicalValidatorSet:
+    if total_weight > MAX_WEIGHT:
+        raise InvalidValidatorSet("the total weight exceeds 64 bits")
+    seen: set[NodeID] = set()
+    for member in members:
+        if not member.node_ids:
+            raise InvalidValidatorSet("a key without a node")
+        for node_id in member.node_ids:
+            if len(node_id) != NODE_ID_BYTES or node_id in seen:
+                raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or named twice")
+            seen.add(node_id)
+    return CanonicalValidatorSet(members, total_weight)
+
+
+def _checked_weight(weight: int) -> int:
+    if not 0 <= weight <= MAX_WEIGHT:
+        raise InvalidValidatorSet("a weight does not fit 64 bits")
+    return weight
+
+
+def _checked_sort_key(public_key: bytes) -> bytes:
+    if len(public_key) != PUBLIC_KEY_BYTES:
+        raise InvalidValidatorSet(f"a public key has {len(public_key)} bytes, not {PUBLIC_KEY_BYTES}")
+    if public_key[0] & (_COMPRESSED_FLAG | _INFINITY_FLAG) != _COMPRESSED_FLAG:
+        raise InvalidValidatorSet("a public key is not a compressed finite point")
+    return canonical_sort_key(public_key)
+
+
+def _digest_of(members: CanonicalValidatorSet) -> bytes:
+    parts = [u64(members.total_weight), u32(len(members.validators))]
+    for validator in members.validators:
+        parts += [
+            validator.public_key,
+            u64(validator.weight),
+            u32(len(validator.node_ids)),
+            *validator.node_ids,
+        ]
+    return sha256(b"".join(parts)).digest()
