@@ -1,4 +1,7 @@
-"""Exponential backoff with jitter, as avalanchego's `network/tracked_ip.go` dials: pure, seconds in, seconds out."""
+"""Exponential backoff with jitter, pure: seconds in, seconds out.
+
+Source of truth: avalanchego `network/tracked_ip.go`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next attempt. first_s: base of the first delay; cap_s: bound of all delays."""
+    """How long to wait before the next attempt. first_s: base of the first delay; cap_s: bound of all."""
 
     first_s: float = 1.0
     cap_s: float = 60.0

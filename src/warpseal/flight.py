@@ -1,4 +1,4 @@
-"""Single flight: work that several callers want at once is done once, and ends when nobody wants it any more."""
+"""Single flight: work that several callers want at once is done once, and ends when nobody wants it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class _Flight(Generic[V]):
 class SingleFlight(Generic[K, V]):
     """One task per key, whoever asks for it.
 
-    The task belongs to its waiters together, not to the task group of any of them: one waiter's cancellation never
-    ends what others wait for, and the last one to leave cancels it. It runs in the context of the first caller.
+    The task belongs to its waiters together, not to the task group of any of them: one waiter's cancellation
+    never ends what others wait for, and the last one to leave cancels it. It runs in the first caller's context.
     """
 
     __slots__ = ("_flights",)
