@@ -1,0 +1,28 @@
+"""The id of the request that the current task serves, so that every log line of the request carries it.
+
+A caller may choose the id (`X-Request-Id`); where it does not, or chose an unusable one, an id is made.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextvars import ContextVar
+from typing import Final
+
+MAX_REQUEST_ID_LENGTH: Final = 128
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""Empty outside of requests. Tasks inherit the id of the task that started them."""
+
+
+def usable_request_id(given: bytes) -> str | None:
+    """Return the id that a caller chose, or None where it is empty, too long or not printable ASCII."""
+    if not 0 < len(given) <= MAX_REQUEST_ID_LENGTH:
+        return None
+    text = given.decode("latin-1").strip()
+    return text if text and text.isascii() and text.isprintable() else None
+
+
+def new_request_id() -> str:
+    """Return an id of 16 hex digits that nobody can guess."""
+    return secrets.token_hex(8)
