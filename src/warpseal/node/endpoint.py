@@ -1,0 +1,76 @@
+"""Where an upstream node is reached, and what of that may be shown: scheme, host and port only.
+
+Everything else of an endpoint may hold a key: userinfo, path, query parameters and headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote
+
+from yarl import URL
+
+_MASK = "***"
+_MAX_SHOWN = 200
+# Shorter values are no keys, and masking them would make a text unreadable.
+_MIN_SECRET_LENGTH = 4
+_PUBLIC_PATH_PARTS = frozenset({"ext", "bc", "info", "platform", "proposervm"})
+_PUBLIC_HEADER_VALUES = frozenset({"application/json"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEndpoint:
+    """One upstream node: base URL (http or https), query parameters and headers added to every call."""
+
+    base_url: str
+    query_parameters: Mapping[str, str] = field(default_factory=dict)
+    http_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"NodeEndpoint({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """Scheme, host and port, fit for a log line (never for an answer to a caller)."""
+        try:
+            url = URL(self.base_url)
+            host = url.host or "?"
+            shown_host = f"[{host}]" if ":" in host else host
+            return f"{url.scheme}://{shown_host}:{url.port}"
+        except ValueError:
+            return "?"
+
+    def url(self, path: str) -> URL:
+        """Return the address of `path` (it starts with a slash) below the base URL. Raises ValueError."""
+        base = URL(self.base_url)
+        whole = base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
+        return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
+
+    def scrub(self, text: str) -> str:
+        """Return what a node said, cut to 200 characters, with every part that may be a key masked."""
+        for secret in sorted(set(self._secrets()), key=len, reverse=True):
+            text = text.replace(secret, _MASK)
+        return text[:_MAX_SHOWN]
+
+    def _secrets(self) -> Iterator[str]:
+        return (
+            value
+            for value in self._hidden_parts()
+            if len(value) >= _MIN_SECRET_LENGTH
+            and value.lower() not in _PUBLIC_PATH_PARTS
+            and value.lower() not in _PUBLIC_HEADER_VALUES
+        )
+
+    def _hidden_parts(self) -> Iterator[str]:
+        for value in (*self.query_parameters.values(), *self.http_headers.values()):
+            yield from (value, *value.split())
+        try:
+            url = URL(self.base_url)
+        except ValueError:
+            yield self.base_url
+            return
+        yield from (url.user or "", url.password or "", url.raw_user or "", url.raw_password or "")
+        yield from (value for _, value in parse_qsl(url.raw_query_string))
+        for part in url.raw_path.split("/"):
+            yield from (part, unquote(part))

@@ -1,0 +1,27 @@
+"""What an operator may set about calls to upstream nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpseal.node.endpoint import NodeEndpoint
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Upstream nodes, in the order in which they are preferred, and the limits of calls to them.
+
+    p_chain_api and info_api: at least one each. upstream_at_once and upstream_per_s limit, per node, the calls
+    that callers cause. max_set_bytes bounds the answers that hold validator sets or peers, max_answer_bytes all others.
+    """
+
+    p_chain_api: tuple[NodeEndpoint, ...]
+    info_api: tuple[NodeEndpoint, ...]
+    call_timeout_s: float = 5.0
+    upstream_at_once: int = 8
+    upstream_per_s: int = 50
+    retry_failed_after_s: float = 10.0
+    max_set_bytes: int = 64 * MEBIBYTE
+    max_answer_bytes: int = 1 * MEBIBYTE
