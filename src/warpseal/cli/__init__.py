@@ -1,0 +1,1 @@
+"""The command line: commands, logging set-up, exit codes."""

@@ -1,0 +1,33 @@
+"""`warpseal config check`: says what is wrong with a config file, or what it means."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from warpseal.config.keys import KEYS, describe
+from warpseal.config.load import ConfigError, Loaded, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `warpseal config check`."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="JSON config file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every fault, each with its path (exit code 1), or the effective settings and where they come from (0)."""
+    try:
+        loaded = load(args.file, {}, os.environ)
+    except ConfigError as error:
+        print(error)
+        return 1
+    _print_settings(loaded)
+    return 0
+
+
+def _print_settings(loaded: Loaded) -> None:
+    print("The configuration is valid. Settings, units in the names, secrets left out:")
+    for key in KEYS:
+        source = loaded.sources.get(key.name, "default")
+        print(f"  {key.name:36} {describe(key, loaded.config):44} {source}")

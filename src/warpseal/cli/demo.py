@@ -1,0 +1,191 @@
+"""`warpseal demo`: the main job end to end on a simulated network, told so that a newcomer understands it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py_ecc.bls import G2ProofOfPossession
+
+from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
+from warpseal.warp.message import SignedMessage
+from warpseal.warp.quorum import required_weight
+from warpseal.warp.signers import decode_signers
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 15
+QUORUM = 67
+STAGE_METRICS = (
+    "warpseal_aggregation_duration_seconds_",
+    "warpseal_aggregation_stage_duration_seconds_sum",
+    "warpseal_answer_cache",
+    "signature_aggregator_app_request_count ",
+)
+
+
+class DemoFailed(Exception):
+    """The demonstration did not go as promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer: status, decoded JSON body, and how long it took in seconds."""
+
+    status: int
+    body: dict[str, Any]
+    took_s: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `warpseal demo`."""
+    parser.add_argument("--validators", type=int, default=20, help="validators of the simulated network (default 20)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demonstration; return the exit code: 0 when every step held."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="warpseal-demo-") as folder:
+            _demonstrate(Path(folder), args.validators)
+    except DemoFailed as error:
+        print(f"\nThe demo failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _demonstrate(folder: Path, count: int) -> None:
+    _say(1, f"Start a simulated Avalanche network of {count} validators (real TLS, real frames, real BLS, loopback only)")
+    network_file = folder / "network.json"
+    simnet = ["simnet", "--validators", str(count), "--messages", "4", "--write", str(network_file)]
+    with _process(simnet) as ready:
+        print(f"    {ready}")
+        network = json.loads(network_file.read_text())
+        config_file = folder / "config.json"
+        config_file.write_text(json.dumps(network["config"], indent=2))
+        _say(2, "Start the daemon with the config file that the network wrote (the reference's keys, nothing else)")
+        ports = ["--api-port", "0", "--metrics-port", "0", "--api-host", "127.0.0.1", "--metrics-host", "127.0.0.1"]
+        serve = ["serve", "--config", str(config_file), "--data-dir", str(folder / "data"), *ports]
+        with _process(serve) as listening:
+            print(f"    {listening}")
+            urls = dict(word.split("=", 1) for word in listening.split() if "=" in word)
+            _tell(network, urls["api"], urls["metrics"])
+
+
+def _tell(network: dict[str, Any], api: str, metrics: str) -> None:
+    chosen = _l1_message(network)
+    subnet = next(item for item in network["subnets"] if item["subnetId"] == chosen["signingSubnetId"])
+    validators = _validator_set(subnet)
+    required = required_weight(validators.total_weight, QUORUM)
+    _say(3, f"Who must sign: the canonical validator set of subnet {subnet['subnetId']}")
+    print(f"    {len(validators.validators)} validators, total weight {validators.total_weight}")
+    print(f"    a quorum of {QUORUM} % needs weight {required}")
+
+    _say(4, "Ask in the dialect of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
+    first = _post(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
+    signed = _expect(first, 201, "signedMessage")
+    print(f"    201 after {first.took_s * 1000:.1f} ms: asked the validators, summed their shares, verified the sum once")
+
+    _say(5, "Ask again in the dialect of the reference aggregator: POST /aggregate-signatures")
+    again = _post(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
+    same = _expect(again, 200, "signed-message")
+    print(f"    200 after {again.took_s * 1000:.1f} ms: the finished answer was cached")
+    if same != signed:
+        raise DemoFailed("the two dialects gave different signed messages")
+
+    _say(6, "The signed message")
+    _check_independently(SignedMessage.parse(bytes.fromhex(signed)), validators, required)
+
+    _say(7, "What Prometheus sees (GET /metrics on the metrics port)")
+    for line in _metric_lines(metrics):
+        print(f"    {line}")
+    print("\nDone. The same works against a real node: see the README for its config.")
+
+
+def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSet, required: int) -> None:
+    signers = set(decode_signers(signed.signers))
+    for index, validator in enumerate(validators.validators):
+        mark = "signed" if index in signers else "not needed"
+        print(f"    {index:3}  {node_id_text(validator.node_ids[0]):42} weight {validator.weight:>12}  {mark}")
+    weight = sum(validators.validators[index].weight for index in signers)
+    raw = signed.encode().hex()
+    print(f"    signer bit set {signed.signers.hex()}, signed weight {weight} of {required} required")
+    print(f"    {len(raw) // 2} bytes: {raw[:64]}…{raw[-64:]}")
+    if weight < required:
+        raise DemoFailed(f"signed weight {weight} is below {required}")
+    keys = [validators.validators[index].public_key for index in sorted(signers)]
+    started = time.perf_counter()
+    if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, signed.signature):
+        raise DemoFailed("py-ecc does not verify the aggregate signature")
+    print(f"    py-ecc, an independent BLS implementation, verifies it ({time.perf_counter() - started:.1f} s in pure Python)")
+
+
+def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
+    primary = network["subnets"][0]["subnetId"]
+    found = [item for item in network["messages"] if item["signingSubnetId"] != primary and not item["justification"]]
+    if not found:
+        raise DemoFailed("the simulated network wrote no message of an L1")
+    message: dict[str, Any] = found[0]
+    return message
+
+
+def _validator_set(subnet: dict[str, Any]) -> CanonicalValidatorSet:
+    return canonical_set(
+        (NodeID(parse_node_id(item["nodeId"])), _key(item["publicKey"]), int(item["weight"])) for item in subnet["validators"]
+    )
+
+
+def _key(text: str | None) -> bytes | None:
+    return bytes.fromhex(text.removeprefix("0x")) if text else None
+
+
+def _post(url: str, body: dict[str, Any]) -> Answer:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    started = time.perf_counter()
+    try:
+        with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
+            return Answer(response.status, json.load(response), time.perf_counter() - started)
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, json.load(error), time.perf_counter() - started)
+
+
+def _expect(answer: Answer, status: int, key: str) -> str:
+    if answer.status != status:
+        raise DemoFailed(f"HTTP {answer.status} instead of {status}: {json.dumps(answer.body)}")
+    return str(answer.body[key])
+
+
+def _metric_lines(metrics: str) -> Iterator[str]:
+    with urllib.request.urlopen(f"{metrics}/metrics", timeout=START_TIMEOUT_S) as response:
+        lines = response.read().decode().splitlines()
+    for line in lines:
+        if line.startswith(STAGE_METRICS) and "_bucket" not in line and "_created" not in line:
+            yield line
+
+
+@contextmanager
+def _process(arguments: list[str]) -> Iterator[str]:
+    """Run `warpseal …` beside this process; yield its first line on standard output; end it politely."""
+    command = [sys.executable, "-m", "warpseal", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline().strip() if process.stdout else ""
+        if not line:
+            raise DemoFailed(f"`warpseal {arguments[0]}` ended with code {process.wait(STOP_TIMEOUT_S)} before it was ready")
+        yield line
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
+
+
+def _say(step: int, sentence: str) -> None:
+    print(f"\n[{step}/7] {sentence}", flush=True)

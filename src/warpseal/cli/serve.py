@@ -1,0 +1,46 @@
+"""`warpseal serve`: reads the configuration and runs the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from warpseal.app import Listening, serve
+from warpseal.cli.logs import set_up_logging
+from warpseal.cli.loop import run_on_loop
+from warpseal.config.keys import KEYS
+from warpseal.config.load import ENVIRONMENT_PREFIX, Loaded, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
+    add_config_arguments(parser)
+    for key in KEYS:
+        parser.add_argument(f"--{key.name}", metavar=key.metavar, help=key.help)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how a command is told its config file."""
+    what = f"JSON config file (or {ENVIRONMENT_PREFIX}CONFIG_FILE, or CONFIG_FILE)"
+    parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=what)
+
+
+def load_config(args: argparse.Namespace) -> Loaded:
+    """Return the configuration of a command's file, environment and flags; raises ConfigError."""
+    named = os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE")
+    file = args.config or (Path(named) if named else None)
+    given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
+    return load(file, {name: value for name, value in given.items() if value is not None}, os.environ)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the daemon until it is told to stop; return the exit code."""
+    config = load_config(args).config
+    set_up_logging(config.log_level)
+    run_on_loop(serve(config, _announce))
+    return 0
+
+
+def _announce(listening: Listening) -> None:
+    print(f"warpseal is listening: api={listening.api_url} metrics={listening.metrics_url}", flush=True)

@@ -1,0 +1,105 @@
+"""Reads the layers of configuration: flag > `WARPSEAL_X` > the reference's unprefixed environment name > file > default."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpseal.config.keys import KEYS, Config, Key, build
+from warpseal.config.values import Fault, Faults
+from warpseal.errors import StartupError
+
+ENVIRONMENT_PREFIX = "WARPSEAL_"
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+class ConfigError(StartupError):
+    """The configuration has faults; all of them are named."""
+
+    def __init__(self, faults: tuple[Fault, ...]) -> None:
+        listed = "".join(f"\n  {fault}" for fault in faults)
+        super().__init__(f"the configuration has {len(faults)} fault{'s' if len(faults) > 1 else ''}:{listed}")
+        self.faults = faults
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid configuration and where each key that is not a default came from."""
+
+    config: Config
+    sources: Mapping[str, str]
+
+
+def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]) -> Loaded:
+    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every fault."""
+    faults: list[Fault] = []
+    raw = _read_file(file, faults) if file else {}
+    sources = dict.fromkeys(raw, f"file {file}")
+    for key in KEYS:
+        name = _environment_name(key, environ)
+        if name:
+            raw[key.name], sources[key.name] = environ[name], f"environment {name}"
+        if key.name in flags:
+            raw[key.name], sources[key.name] = flags[key.name], f"flag --{key.name}"
+    values = _parse(raw, faults)
+    missing = [key.name for key in KEYS if key.required and key.name not in raw]
+    faults += [Fault(name, "missing, and there is no default") for name in missing]
+    if faults:
+        raise ConfigError(tuple(faults))
+    try:
+        return Loaded(build(values), sources)
+    except Faults as error:
+        raise ConfigError(error.faults) from error
+
+
+def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
+    bare = key.name.upper().replace("-", "_")
+    names = [ENVIRONMENT_PREFIX + bare, *([bare] if key.reference else [])]
+    return next((name for name in names if environ.get(name)), None)
+
+
+def _parse(raw: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+    by_name = {key.name: key for key in KEYS}
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        key = by_name.get(name)
+        if key is None:
+            faults.append(Fault(name, _unknown(name, by_name)))
+            continue
+        try:
+            values[name] = key.parse(value, name)
+        except Faults as error:
+            faults += error.faults
+    return values
+
+
+def _unknown(name: str, known: Mapping[str, Key]) -> str:
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1)
+    return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
+
+
+def _read_file(file: Path, faults: list[Fault]) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_FILE_BYTES + 1)
+        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, faults))
+    except OSError as error:
+        raise ConfigError((Fault(str(file), f"cannot be read: {error.strerror}"),)) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError((Fault(str(file), f"is not JSON: {error}"),)) from error
+    if not isinstance(content, dict):
+        raise ConfigError((Fault(str(file), "expected a JSON object at the top"),))
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]], faults: list[Fault]) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in seen:
+            faults.append(Fault(name, "given twice"))
+        seen[name] = value
+    return seen
