@@ -47,7 +47,7 @@ def parse_public_key(raw: bytes) -> PublicKey:
         raise MalformedKey("the public key is the point at infinity")
     try:
         return PublicKey(G1Element.from_bytes(raw))
-    except (ValueError, RuntimeError) as error:
+    except ValueError as error:
         raise MalformedKey(f"no public key: {error}") from None
 
 
@@ -67,7 +67,7 @@ def decode_share(raw: bytes) -> Share:
         raise MalformedShare("the share is the point at infinity")
     try:
         return Share(G2Element.from_bytes_unchecked(raw))
-    except (ValueError, RuntimeError) as error:
+    except ValueError as error:
         raise MalformedShare(f"no point of the curve: {error}") from None
 
 
@@ -113,7 +113,7 @@ def secret_from_bytes(raw: bytes) -> SecretKey:
         raise MalformedKey(f"a secret key has {SECRET_KEY_BYTES} bytes and is not zero")
     try:
         return SecretKey(PrivateKey.from_bytes(raw))
-    except (ValueError, RuntimeError) as error:
+    except ValueError as error:
         raise MalformedKey(f"no secret key: {error}") from None
 
 
@@ -162,5 +162,5 @@ def _checked_signature(raw: bytes) -> G2Element | None:
         return None
     try:
         return G2Element.from_bytes(raw)
-    except (ValueError, RuntimeError):
+    except ValueError:
         return None

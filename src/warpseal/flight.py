@@ -21,7 +21,7 @@ class SingleFlight(Generic[K, V]):
     """One task per key, whoever asks for it.
 
     The task belongs to its waiters together, not to the task group of any of them: one waiter's cancellation
-    never ends what others wait for, and the last one to leave cancels it. It runs in the first caller's context.
+    never ends what others wait for, and the last one to leave cancels it. The context is the first caller's.
     """
 
     __slots__ = ("_flights",)

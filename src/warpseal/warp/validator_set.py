@@ -20,7 +20,7 @@ _INFINITY_FLAG: Final = 0x40
 
 
 class InvalidValidatorSet(ValueError):
-    """Members that make no canonical set: overflow, malformed key or node id, wrong order, a node named twice."""
+    """Members that make no canonical set: overflow, malformed key or node id, wrong order, a node twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CanonicalValidatorSet:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 (32 bytes) over total, keys, weights and node ids: equal sets share it, whatever the height."""
+        """SHA-256 (32 bytes) over total, keys, weights and node ids; equal sets of any heights share it."""
         if self._digest is None:
             object.__setattr__(self, "_digest", _digest_of(self))
         assert self._digest is not None

@@ -1,0 +1,129 @@
+"""The proof that a validation existed, which a signer of "not registered" asks for.
+
+Source of truth: `L1ValidatorRegistrationJustification` of avalanchego `proto/platformvm/platformvm.proto`;
+read by hand, strictly, so that this room needs no protobuf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.warp.codec import MalformedMessage, exactly
+from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID
+from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
+
+_VARINT: Final = 0
+_LENGTH_DELIMITED: Final = 2
+_BOOTSTRAP_FIELD: Final = 1
+_REGISTERED_FIELD: Final = 2
+_SUBNET_ID_FIELD: Final = 1
+_INDEX_FIELD: Final = 2
+_MAX_UINT32: Final = 2**32 - 1
+
+_Fields = dict[int, int | bytes]
+
+
+class MalformedJustification(ValueError):
+    """Bytes that prove no validation. `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class L1ValidatorRegistrationJustification:
+    """Names the subnet and the validation that `raw` proves: an initial validator or a later one."""
+
+    subnet_id: SubnetID
+    validation_id: ValidationID
+    raw: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
+        """Return the justification whose bytes are exactly `raw`. Raises MalformedJustification."""
+        fields = _read_fields(
+            raw, {_BOOTSTRAP_FIELD: _LENGTH_DELIMITED, _REGISTERED_FIELD: _LENGTH_DELIMITED}
+        )
+        match fields:
+            case {1: bytes(inner)} if len(fields) == 1:
+                subnet_id, index = _read_bootstrap(inner)
+                return cls(subnet_id, bootstrap_validation_id(subnet_id, index), raw)
+            case {2: bytes(payload)} if len(fields) == 1:
+                message = _read_registered(payload)
+                return cls(message.subnet_id, message.validation_id, raw)
+        raise MalformedJustification("exactly one of the two kinds of proof is needed")
+
+    @classmethod
+    def bootstrap(cls, subnet_id: SubnetID, index: int) -> L1ValidatorRegistrationJustification:
+        """Return the proof for the initial validator at `index` of a subnet's conversion."""
+        inner = _field(_SUBNET_ID_FIELD, exactly(subnet_id, ID_BYTES, "subnet id"))
+        if index:
+            inner += _varint(_INDEX_FIELD << 3 | _VARINT) + _varint(index)
+        return cls(subnet_id, bootstrap_validation_id(subnet_id, index), _field(_BOOTSTRAP_FIELD, inner))
+
+    @classmethod
+    def registered(cls, message: RegisterL1Validator) -> L1ValidatorRegistrationJustification:
+        """Return the proof for a validator that `message` registered, or was meant to register."""
+        return cls(message.subnet_id, message.validation_id, _field(_REGISTERED_FIELD, message.encode()))
+
+
+def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:
+    fields = _read_fields(raw, {_SUBNET_ID_FIELD: _LENGTH_DELIMITED, _INDEX_FIELD: _VARINT})
+    match fields.get(_SUBNET_ID_FIELD), fields.get(_INDEX_FIELD, 0):
+        case bytes(subnet_id), int(index) if len(subnet_id) == ID_BYTES and index <= _MAX_UINT32:
+            return SubnetID(subnet_id), index
+    raise MalformedJustification("a subnet id of 32 bytes and an index below 2^32 are needed")
+
+
+def _read_registered(payload: bytes) -> RegisterL1Validator:
+    try:
+        return RegisterL1Validator.parse(payload)
+    except MalformedMessage as error:
+        raise MalformedJustification(f"the register validator message is malformed: {error}") from None
+
+
+def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:
+    """Return fields by number. allowed: wire type by number; other fields and repetitions are refused."""
+    fields: _Fields = {}
+    offset = 0
+    while offset < len(raw):
+        key, offset = _read_varint(raw, offset)
+        number, wire_type = key >> 3, key & 7
+        if allowed.get(number) != wire_type or number in fields:
+            raise MalformedJustification(f"unexpected field {number} of wire type {wire_type}")
+        value, offset = _read_varint(raw, offset)
+        if wire_type == _VARINT:
+            fields[number] = value
+            continue
+        if offset + value > len(raw):
+            raise MalformedJustification(f"field {number} is cut short")
+        fields[number] = raw[offset : offset + value]
+        offset += value
+    return fields
+
+
+def _read_varint(raw: bytes, offset: int) -> tuple[int, int]:
+    """Return a varint of at most five bytes, minimally encoded, and the offset behind it."""
+    value = 0
+    for position, byte in enumerate(raw[offset : offset + 5]):
+        value |= (byte & 0x7F) << 7 * position
+        if byte < 0x80:
+            if position and not byte:
+                break
+            return value, offset + position + 1
+    raise MalformedJustification(f"no minimal varint of a uint32 at byte {offset}")
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

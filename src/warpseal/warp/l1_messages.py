@@ -1,0 +1,254 @@
+"""What the P-Chain and L1s tell each other about L1 validators, and the ids that follow from it.
+
+Source of truth: ACP-77, avalanchego `vms/platformvm/warp/message`; for the uptime
+`graft/subnet-evm/warp/messages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from warpseal.warp.codec import MalformedMessage, Reader, exactly, sized, u32, u64, versioned
+from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, SubnetID, ValidationID
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+
+_CONVERSION_TYPE: Final = 0
+_REGISTER_TYPE: Final = 1
+_REGISTRATION_TYPE: Final = 2
+_WEIGHT_TYPE: Final = 3
+# A type of the L1's own chain; the P-Chain's type 0 is another message.
+_UPTIME_TYPE: Final = 0
+_KEY_BYTES: Final = 48
+_ADDRESS_BYTES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetToL1Conversion:
+    """The P-Chain attests that a subnet was converted; conversion_id: 32 bytes, see `ConversionData`."""
+
+    conversion_id: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes) -> SubnetToL1Conversion:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _reader(raw, _CONVERSION_TYPE, "subnet conversion")
+        conversion_id = reader.fixed(ID_BYTES, "conversion id")
+        reader.finish()
+        return cls(conversion_id)
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        return versioned(u32(_CONVERSION_TYPE), exactly(self.conversion_id, ID_BYTES, "conversion id"))
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionValidator:
+    """An initial validator of a conversion. public_key: 48 bytes, compressed."""
+
+    node_id: bytes
+    public_key: bytes
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionData:
+    """What a conversion id commits to; the validators stand in the order of the transaction."""
+
+    subnet_id: SubnetID
+    manager_chain_id: ChainID
+    manager_address: bytes
+    validators: tuple[ConversionValidator, ...]
+
+    @property
+    def conversion_id(self) -> bytes:
+        """SHA-256 (32 bytes) of `encode()`."""
+        return sha256(self.encode()).digest()
+
+    def encode(self) -> bytes:
+        """Return the data's bytes: a codec version, but no type id."""
+        return versioned(
+            exactly(self.subnet_id, ID_BYTES, "subnet id"),
+            exactly(self.manager_chain_id, ID_BYTES, "manager chain id"),
+            sized(self.manager_address),
+            u32(len(self.validators)),
+            *(_encode_conversion_validator(validator) for validator in self.validators),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PChainOwner:
+    """Who may spend or decide: `threshold` of the addresses (20 bytes each)."""
+
+    threshold: int
+    addresses: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterL1Validator:
+    """An L1 asks the P-Chain for a validator. public_key: 48 bytes; expiry: unix seconds."""
+
+    subnet_id: SubnetID
+    node_id: bytes
+    public_key: bytes
+    expiry: int
+    remaining_balance_owner: PChainOwner
+    disable_owner: PChainOwner
+    weight: int
+
+    @property
+    def validation_id(self) -> ValidationID:
+        """SHA-256 of `encode()`, from its leading codec version."""
+        return ValidationID(sha256(self.encode()).digest())
+
+    @classmethod
+    def parse(cls, raw: bytes) -> RegisterL1Validator:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _reader(raw, _REGISTER_TYPE, "register validator")
+        message = cls(
+            subnet_id=SubnetID(reader.fixed(ID_BYTES, "subnet id")),
+            node_id=reader.sized("node id"),
+            public_key=reader.fixed(_KEY_BYTES, "public key"),
+            expiry=reader.unsigned(8, "expiry"),
+            remaining_balance_owner=_read_owner(reader, "remaining balance owner"),
+            disable_owner=_read_owner(reader, "disable owner"),
+            weight=reader.unsigned(8, "weight"),
+        )
+        reader.finish()
+        return message
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        return versioned(
+            u32(_REGISTER_TYPE),
+            exactly(self.subnet_id, ID_BYTES, "subnet id"),
+            sized(self.node_id),
+            exactly(self.public_key, _KEY_BYTES, "public key"),
+            u64(self.expiry),
+            _encode_owner(self.remaining_balance_owner),
+            _encode_owner(self.disable_owner),
+            u64(self.weight),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class L1ValidatorRegistration:
+    """The P-Chain attests that a validation exists, or that it does not and never will again."""
+
+    validation_id: ValidationID
+    registered: bool
+
+    @classmethod
+    def parse(cls, raw: bytes) -> L1ValidatorRegistration:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _reader(raw, _REGISTRATION_TYPE, "validator registration")
+        validation_id = _read_validation_id(reader)
+        registered = reader.flag("registered")
+        reader.finish()
+        return cls(validation_id, registered)
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        validation_id = _encode_validation_id(self.validation_id)
+        return versioned(u32(_REGISTRATION_TYPE), validation_id, bytes([self.registered]))
+
+
+@dataclass(frozen=True, slots=True)
+class L1ValidatorWeight:
+    """The weight of a validation after change `nonce`: asked for by the L1, attested by the P-Chain."""
+
+    validation_id: ValidationID
+    nonce: int
+    weight: int
+
+    @classmethod
+    def parse(cls, raw: bytes) -> L1ValidatorWeight:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _reader(raw, _WEIGHT_TYPE, "validator weight")
+        validation_id = _read_validation_id(reader)
+        nonce = reader.unsigned(8, "nonce")
+        weight = reader.unsigned(8, "weight")
+        reader.finish()
+        return cls(validation_id, nonce, weight)
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        validation_id = _encode_validation_id(self.validation_id)
+        return versioned(u32(_WEIGHT_TYPE), validation_id, u64(self.nonce), u64(self.weight))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatorUptime:
+    """An L1 validator attests that a validation was up for at least `uptime_s` whole seconds."""
+
+    validation_id: ValidationID
+    uptime_s: int
+
+    @classmethod
+    def parse(cls, raw: bytes) -> ValidatorUptime:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _reader(raw, _UPTIME_TYPE, "validator uptime")
+        validation_id = _read_validation_id(reader)
+        uptime_s = reader.unsigned(8, "uptime")
+        reader.finish()
+        return cls(validation_id, uptime_s)
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        return versioned(u32(_UPTIME_TYPE), _encode_validation_id(self.validation_id), u64(self.uptime_s))
+
+
+def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
+    """Return the validation id of the initial validator at `index` (uint32) of a subnet's conversion."""
+    return ValidationID(sha256(exactly(subnet_id, ID_BYTES, "subnet id") + u32(index)).digest())
+
+
+def p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
+    """Return the message in which the P-Chain says `payload` (one of the messages above, encoded)."""
+    return UnsignedMessage.build(network_id, P_CHAIN, AddressedCall(b"", payload).encode())
+
+
+def uptime_of(message: UnsignedMessage) -> ValidatorUptime | None:
+    """Return the uptime that an L1 is asked to attest, or None where the message is none of that kind."""
+    if message.source_chain_id == P_CHAIN:
+        return None
+    try:
+        call = AddressedCall.parse(message.payload)
+        return None if call.source_address else ValidatorUptime.parse(call.payload)
+    except MalformedMessage:
+        return None
+
+
+def _reader(raw: bytes, type_id: int, what: str) -> Reader:
+    reader = Reader(raw)
+    reader.version()
+    reader.type_id(type_id, what)
+    return reader
+
+
+def _read_validation_id(reader: Reader) -> ValidationID:
+    return ValidationID(reader.fixed(ID_BYTES, "validation id"))
+
+
+def _encode_validation_id(validation_id: ValidationID) -> bytes:
+    return exactly(validation_id, ID_BYTES, "validation id")
+
+
+def _read_owner(reader: Reader, what: str) -> PChainOwner:
+    threshold = reader.unsigned(4, f"threshold of {what}")
+    count = reader.unsigned(4, f"address count of {what}")
+    raw = reader.fixed(count * _ADDRESS_BYTES, f"addresses of {what}")
+    starts = range(0, len(raw), _ADDRESS_BYTES)
+    return PChainOwner(threshold, tuple(raw[start : start + _ADDRESS_BYTES] for start in starts))
+
+
+def _encode_owner(owner: PChainOwner) -> bytes:
+    addresses = (exactly(address, _ADDRESS_BYTES, "address") for address in owner.addresses)
+    return u32(owner.threshold) + u32(len(owner.addresses)) + b"".join(addresses)
+
+
+def _encode_conversion_validator(validator: ConversionValidator) -> bytes:
+    public_key = exactly(validator.public_key, _KEY_BYTES, "public key")
+    return sized(validator.node_id) + public_key + u64(validator.weight)
