@@ -1,4 +1,4 @@
-"""Every default, unit and bound of the peer client. Source of truth: docs/protocol.md for the limits of real nodes."""
+"""Every default, unit and bound of the peer client; docs/protocol.md names the limits that they respect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ManualPeer:
 class PeerSettings:
     """What an operator may set about the peer client; durations in seconds.
 
-    data_dir: holds one folder per network id. tls_cert_path and tls_key_path: both or none; they win over data_dir.
+    data_dir: one folder per network id in it. The two TLS paths: both or none; they win over data_dir.
     max_connections: None means as many as the limit of open files allows.
     """
 

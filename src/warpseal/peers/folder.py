@@ -1,0 +1,119 @@
+"""The daemon's folder of one network: created, locked against a second daemon, and written atomically."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from warpseal.errors import StartupError
+
+LOCK_NAME = "lock"
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+class InUse(StartupError):
+    """Another process holds the folder or the key; both would show one node id, which every node refuses."""
+
+    def __init__(self, path: Path, setting: str) -> None:
+        super().__init__(f"{path} is in use by another daemon: stop it, or give this one its own {setting}")
+        self.path = path
+
+
+class UnusableFolder(StartupError):
+    """The folder can be neither created nor opened, and not because it is read-only."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"data-dir {path} cannot be used: {error.strerror or error}")
+        self.path = path
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[bool]:
+    """Create `path` (0700) and hold its lock; yields False, without a lock, where nothing can be written.
+
+    Raises InUse when another process holds the lock, UnusableFolder for every other failure.
+    """
+    descriptor = _open_lock(path)
+    try:
+        if descriptor is not None:
+            lock_descriptor(descriptor, path, "data-dir")
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
+    """Take the exclusive lock of an open file, a read-only one included; it lasts until the file is closed.
+
+    Returns False where the file system has no such locks (some network mounts). Raises InUse.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InUse(path, setting) from None
+    except OSError:
+        return False
+    return True
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by a file of `content`, complete or not at all, even through a crash. Raises OSError."""
+    temporary = write_beside(path, content, mode=mode)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def create_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Make `path` a file of `content`, complete or not at all. Raises FileExistsError where one is."""
+    temporary = write_beside(path, content, mode=mode)
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_beside(path: Path, content: bytes, *, mode: int) -> Path:
+    """Return a new temporary file of `content`, flushed to disk, in the folder of `path`. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    return Path(name)
+
+
+def sync_folder(path: Path) -> None:
+    """Flush the names of a folder to disk, where the file system can."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int | None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in _READ_ONLY:
+            return None
+        raise UnusableFolder(path, error) from error

@@ -1,0 +1,195 @@
+"""Who the daemon is towards its peers: one certificate and key, kept, locked, and never replaced by another.
+
+Source of truth for the certificate's shape: avalanchego `staking/tls.go` and `staking/parse.go`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from warpseal.errors import StartupError
+from warpseal.peers.credentials import client_context, issue
+from warpseal.peers.folder import create_atomically, lock_descriptor, locked_folder, write_atomically
+from warpseal.peers.settings import PeerSettings
+from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
+from warpseal.warp.ids import NodeID, node_id_text
+
+IDENTITY_NAME = "identity.pem"
+_MAX_FILE_BYTES = 64 * 1024
+_CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
+_CERTIFICATE_END = b"-----END CERTIFICATE-----"
+
+log = logging.getLogger(__name__)
+
+
+class UnusableIdentity(StartupError):
+    """The configured or kept certificate and key cannot be used; they are never replaced by others."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its key in use.
+
+    certificate: DER. context: makes TLS 1.3 client connections that present it. sign: returns the key's
+    signature over the SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1 v1.5), as signed addresses need.
+    """
+
+    certificate: bytes
+    node_id: NodeID
+    context: ssl.SSLContext
+    sign: Callable[[bytes], bytes]
+    temporary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An identity held against every other process, and the folder to keep things in (None: read-only)."""
+
+    identity: Identity
+    folder: Path | None
+
+
+@contextmanager
+def claim_identity(settings: PeerSettings, network_id: int) -> Iterator[Claim]:
+    """Hold the daemon's identity for `network_id`: the explicit files, else the kept one, made on first use.
+
+    Raises StartupError, naming the path, when another process holds it or when it cannot be used.
+    """
+    folder = settings.data_dir / str(network_id)
+    with ExitStack() as held:
+        writable = held.enter_context(locked_folder(folder))
+        if settings.tls_cert_path or settings.tls_key_path:
+            identity = _explicit(settings, held)
+        else:
+            identity = _kept(folder / IDENTITY_NAME, held, writable=writable)
+        yield Claim(identity, folder if writable else None)
+
+
+def _explicit(settings: PeerSettings, held: ExitStack) -> Identity:
+    certificate_path, key_path = settings.tls_cert_path, settings.tls_key_path
+    if certificate_path is None or key_path is None:
+        given = certificate_path or key_path
+        assert given is not None
+        raise UnusableIdentity(given, "tls-cert-path and tls-key-path must be given together")
+    missing = [path for path in (certificate_path, key_path) if not path.exists()]
+    if len(missing) == 2:
+        _make_pair(certificate_path, key_path)
+    elif missing:
+        raise UnusableIdentity(missing[0], "does not exist, while the other half of certificate and key does")
+    return _load(certificate_path, _read_locked(key_path, held, "tls-key-path"), _read(certificate_path))
+
+
+def _make_pair(certificate_path: Path, key_path: Path) -> None:
+    certificate, key = issue()
+    try:
+        if certificate_path == key_path:
+            create_atomically(key_path, key + certificate)
+            return
+        create_atomically(key_path, key)
+        create_atomically(certificate_path, certificate, mode=0o644)
+    except FileExistsError:
+        return  # Another process made them in this moment; the lock on the key decides between the two.
+    except OSError as error:
+        raise UnusableIdentity(key_path, f"cannot be created: {error.strerror or error}") from error
+
+
+def _kept(path: Path, held: ExitStack, *, writable: bool) -> Identity:
+    if path.exists() or writable:
+        if not path.exists():
+            _keep_new(path)
+        pem = _read_locked(path, held, "data-dir")
+        return _load(path, pem, pem)
+    log.warning(
+        "data-dir is read-only and no TLS paths are given: running with a temporary identity, data_dir=%s",
+        path.parent,
+    )
+    certificate, key = issue()
+    return _load(path, key, certificate, temporary=True)
+
+
+def _keep_new(path: Path) -> None:
+    certificate, key = issue()
+    try:
+        write_atomically(path, key + certificate)
+    except OSError as error:
+        raise UnusableIdentity(path, f"cannot be created: {error.strerror or error}") from error
+
+
+def _read_locked(path: Path, held: ExitStack, setting: str) -> bytes:
+    """Read a key file and hold its lock until `held` ends; opened for reading: a read-only mount works."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnusableIdentity(path, f"cannot be read: {error.strerror or error}") from error
+    held.callback(os.close, descriptor)
+    if not lock_descriptor(descriptor, path, setting):
+        log.warning("this file system has no locks: make sure that no second daemon uses %s", path)
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UnusableIdentity(path, f"cannot be read: {error.strerror or error}") from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise UnusableIdentity(path, f"is larger than {_MAX_FILE_BYTES} bytes")
+    return content
+
+
+def _load(path: Path, key_pem: bytes, certificate_pem: bytes, *, temporary: bool = False) -> Identity:
+    """Return the identity of two PEM texts. Raises UnusableIdentity when damaged or not of one pair."""
+    der = _leaf(path, certificate_pem)
+    key = _private_key(path, key_pem)
+    try:
+        node_id = parse_certificate(der).node_id
+    except MalformedCertificate as error:
+        raise UnusableIdentity(path, f"holds a certificate that every node refuses: {error}") from error
+    try:
+        context = client_context(der, key)
+    except ssl.SSLError as error:
+        raise UnusableIdentity(
+            path, f"certificate and key do not belong together ({error.reason})"
+        ) from error
+    log.info("identity node_id=%s temporary=%s", node_id_text(node_id), temporary)
+    return Identity(der, node_id, context, _signer(key), temporary)
+
+
+def _leaf(path: Path, pem: bytes) -> bytes:
+    begin, end = pem.find(_CERTIFICATE_BEGIN), pem.find(_CERTIFICATE_END)
+    if 0 <= begin < end:
+        with suppress(ValueError):
+            return ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_CERTIFICATE_END)].decode("ascii"))
+    raise UnusableIdentity(path, "holds no certificate in PEM form")
+
+
+def _private_key(path: Path, pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UnusableIdentity(path, "holds no unencrypted private key in PEM form") from error
+    if isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        return key
+    raise UnusableIdentity(path, "holds a private key that is neither ECDSA P-256 nor RSA")
+
+
+def _signer(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Callable[[bytes], bytes]:
+    if isinstance(key, rsa.RSAPrivateKey):
+        return lambda message: key.sign(message, padding.PKCS1v15(), hashes.SHA256())
+    return lambda message: key.sign(message, ec.ECDSA(hashes.SHA256()))
