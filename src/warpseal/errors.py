@@ -1,4 +1,4 @@
-"""Everything that can go wrong towards a caller, each with its stable code. Statuses and bodies: api/errors.py."""
+"""Everything that can go wrong towards a caller, each with its stable code; api/errors.py knows the statuses."""
 
 from __future__ import annotations
 
@@ -61,9 +61,15 @@ class NotAWarpMessage(InvalidRequest):
 
 
 class UndecodableJustification(InvalidRequest):
-    """`justification` is not hex, or, alone, none of the two forms that name a message."""
+    """`justification` is not hex."""
 
     code = "undecodable_justification"
+
+
+class UnusableJustification(InvalidRequest):
+    """A justification came without a message and is none of the two forms that name one."""
+
+    code = "unusable_justification"
 
 
 class NothingToSign(InvalidRequest):
@@ -84,6 +90,12 @@ class InvalidQuorumBuffer(InvalidRequest):
     code = "invalid_quorum_buffer"
 
 
+class InvalidTimeout(InvalidRequest):
+    """The timeout is not a positive number of seconds up to the configured maximum."""
+
+    code = "invalid_timeout"
+
+
 class InvalidSigningSubnet(InvalidRequest):
     """The signing subnet id is neither base58-check nor hex of 32 bytes."""
 
@@ -96,7 +108,9 @@ class WrongNetwork(WarpsealError):
     code = "wrong_network"
 
     def __init__(self, message_network_id: int, network_id: int) -> None:
-        super().__init__(f"the message is of network {message_network_id}; this daemon serves network {network_id}")
+        super().__init__(
+            f"the message is of network {message_network_id}; this daemon serves network {network_id}"
+        )
         self.message_network_id = message_network_id
         self.network_id = network_id
 
@@ -111,7 +125,9 @@ class NetworkNotServed(WarpsealError):
 
     def __init__(self, name: str, served: Sequence[str], network_id: int) -> None:
         names = ", ".join(served)
-        super().__init__(f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})")
+        super().__init__(
+            f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
+        )
         self.served = tuple(served)
 
     def detail(self) -> Mapping[str, Any]:
@@ -181,13 +197,18 @@ class HeightTooOld(WarpsealError):
 
     def __init__(self, height: int, oldest: int, lookback: int) -> None:
         super().__init__(
-            f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows"
+            f"P-Chain height {height} is older than {oldest}, "
+            f"the oldest that max-p-chain-lookback={lookback} allows"
         )
         self.height = height
         self.oldest = oldest
 
     def detail(self) -> Mapping[str, Any]:
-        return {"pChainHeight": str(self.height), "oldest": str(self.oldest), "setting": "max-p-chain-lookback"}
+        return {
+            "pChainHeight": str(self.height),
+            "oldest": str(self.oldest),
+            "setting": "max-p-chain-lookback",
+        }
 
 
 class HeightTooNew(WarpsealError):
@@ -208,6 +229,15 @@ class TooManyRequests(WarpsealError):
     """Too many requests are in flight, from everybody or from this client."""
 
     code = "too_many_requests"
+
+    def __init__(self, limit: int, *, per_client: bool) -> None:
+        whose = "from this client address" if per_client else "in all"
+        super().__init__(f"{limit} requests are in flight {whose}, which is the limit; try again shortly")
+        self.limit = limit
+        self.per_client = per_client
+
+    def detail(self) -> Mapping[str, Any]:
+        return {"limit": self.limit, "scope": "client" if self.per_client else "daemon"}
 
 
 class NodeFailure(StrEnum):
@@ -265,7 +295,11 @@ class MissingValidator:
     error_message: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"nodeIds": list(self.node_ids), "weight": str(self.weight), "reason": self.reason}
+        shown: dict[str, Any] = {
+            "nodeIds": list(self.node_ids),
+            "weight": str(self.weight),
+            "reason": self.reason,
+        }
         if self.public_key is not None:
             shown["publicKey"] = "0x" + self.public_key.hex()
         if self.error_code is not None:
@@ -330,8 +364,8 @@ class QuorumImpossible(WarpsealError):
 
     def __init__(self, shortfall: QuorumShortfall) -> None:
         super().__init__(
-            f"this quorum cannot be reached: of total weight {shortfall.total_weight}, {shortfall.required_weight} "
-            "is required, and too much of it is lost for good"
+            f"this quorum cannot be reached: of total weight {shortfall.total_weight}, "
+            f"{shortfall.required_weight} is required, and too much of it is lost for good"
         )
         self.shortfall = shortfall
 

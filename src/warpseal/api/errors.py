@@ -1,0 +1,142 @@
+"""The one table from error type to HTTP status, text and Retry-After in each dialect (shown in docs/errors.md).
+
+Source of truth: the specification's error table for `/v1` (its eight statuses only), the reference
+aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match /threshold|no signatures|
+signature weight is insufficient/, so the text of what can never succeed matches none of these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from math import ceil
+from typing import Any, Final
+
+from warpseal import errors
+from warpseal.api import refusals
+
+MIN_RETRY_AFTER_S: Final = 1
+MAX_RETRY_AFTER_S: Final = 60
+_RETRY_SOON_S: Final = 2
+
+
+class Dialect(StrEnum):
+    """How a front door words its answers."""
+
+    V1 = "/v1"
+    KEBAB = "/aggregate-signatures"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one type of error is answered.
+
+    v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
+    kebab dialect says in place of the error's own text (a text of the reference). retry_after_s: None means
+    that no Retry-After is sent.
+    """
+
+    v1: int
+    kebab: int
+    late: int | None = None
+    text: str | None = None
+    retry_after_s: int | None = None
+
+
+_REQUEST: Final = Rule(400, 400)
+
+TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
+    errors.InvalidRequest: _REQUEST,
+    errors.UndecodableBody: Rule(400, 400, text="Could not decode request body"),
+    errors.UnknownField: _REQUEST,
+    refusals.ConflictingSpellings: _REQUEST,
+    refusals.FieldTooLarge: _REQUEST,
+    errors.UndecodableMessage: Rule(400, 400, text="Could not decode message"),
+    errors.NotAWarpMessage: Rule(400, 400, text="Error unpacking warp message"),
+    errors.NothingToSign: Rule(400, 400, text="Error unpacking warp message"),
+    errors.UnusableJustification: Rule(400, 400, text="Error unpacking warp message"),
+    errors.UndecodableJustification: Rule(400, 400, text="Could not decode justification"),
+    refusals.OnlyZeroes: Rule(400, 400, text="Must provide either message or justification"),
+    errors.InvalidQuorum: Rule(400, 400, text="Invalid quorum number"),
+    errors.InvalidQuorumBuffer: Rule(400, 400, text="Invalid quorum buffer number"),
+    errors.InvalidSigningSubnet: Rule(400, 400, text="Error parsing signing subnet ID"),
+    errors.InvalidTimeout: _REQUEST,
+    errors.WrongNetwork: _REQUEST,
+    errors.UnknownSubnet: _REQUEST,
+    errors.SubnetNotConverted: _REQUEST,
+    errors.NoValidators: _REQUEST,
+    errors.HeightTooOld: _REQUEST,
+    errors.HeightTooNew: _REQUEST,
+    errors.QuorumImpossible: _REQUEST,
+    errors.QuorumNotReached: Rule(503, 503, late=504, retry_after_s=_RETRY_SOON_S),
+    errors.UnknownChain: Rule(404, 404),
+    errors.NetworkNotServed: Rule(404, 404),
+    errors.NotFound: Rule(404, 404),
+    refusals.MethodNotAllowed: Rule(400, 405),
+    refusals.BodyTooLarge: Rule(400, 413),
+    refusals.HeaderTooLarge: Rule(400, 400),
+    refusals.MalformedHTTP: Rule(400, 400),
+    refusals.ReceiveTimeout: Rule(400, 400),
+    refusals.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.TooManyRequests: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.NodeUnavailable: Rule(502, 502, retry_after_s=_RETRY_SOON_S),
+    errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.InternalError: Rule(500, 500),
+    errors.WarpsealError: Rule(500, 500),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """What goes out for an error: the body is JSON; headers are those beyond content type and length."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
+def answer(error: errors.WarpsealError, dialect: Dialect) -> ErrorAnswer:
+    """Return the answer to `error` in the words of `dialect`."""
+    rule = rule_of(type(error))
+    status = _status(error, rule, dialect)
+    if dialect is Dialect.V1:
+        shown = {"message": text_of(error), "error": HTTPStatus(status).phrase, "statusCode": status}
+    else:
+        shown = {"error": rule.text or text_of(error)}
+    body = json.dumps({**shown, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
+    return ErrorAnswer(status, body.encode("ascii"), _headers(error, rule))
+
+
+def rule_of(kind: type[errors.WarpsealError]) -> Rule:
+    """Return the rule of an error type, or of its nearest ancestor in the table."""
+    return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
+
+
+def text_of(error: errors.WarpsealError) -> str:
+    """Return the error's own text; an error raised without one says what its type is for."""
+    return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
+
+
+def _status(error: errors.WarpsealError, rule: Rule, dialect: Dialect) -> int:
+    if dialect is Dialect.V1:
+        return rule.v1
+    return rule.late if rule.late is not None and getattr(error, "at_deadline", False) else rule.kebab
+
+
+def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, bytes], ...]:
+    headers: list[tuple[bytes, bytes]] = []
+    if rule.retry_after_s is not None:
+        headers.append((b"retry-after", str(_retry_after_s(error, rule.retry_after_s)).encode()))
+    if isinstance(error, refusals.MethodNotAllowed):
+        headers.append((b"allow", ", ".join(error.allowed).encode()))
+    return tuple(headers)
+
+
+def _retry_after_s(error: errors.WarpsealError, default_s: int) -> int:
+    """Return whole seconds: the moment the error itself names, if it names one, within sensible bounds."""
+    shortfall: Any = getattr(error, "shortfall", None)
+    named: float | None = getattr(shortfall, "retry_after_s", None)
+    return default_s if named is None else min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, ceil(named)))
