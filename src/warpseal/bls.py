@@ -156,6 +156,11 @@ def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
     return bool(hashed.pair(key) == point.pair(_G1))
 
 
+def is_signature(raw: bytes) -> bool:
+    """Tell whether 96 bytes are a point of the signature group, not infinity, whoever signed whatever."""
+    return _checked_signature(raw) is not None
+
+
 def _checked_signature(raw: bytes) -> G2Element | None:
     """Return the point, or None when it is malformed, infinity or outside the subgroup."""
     if len(raw) != SHARE_BYTES or raw[0] & _INFINITY_FLAG:
