@@ -13,8 +13,9 @@ MEBIBYTE = 1024 * 1024
 class NodeSettings:
     """Upstream nodes, in the order in which they are preferred, and the limits of calls to them.
 
-    p_chain_api and info_api: at least one each. upstream_at_once and upstream_per_s limit, per node, the calls
-    that callers cause. max_set_bytes bounds the answers that hold validator sets or peers, max_answer_bytes all others.
+    p_chain_api and info_api: at least one each. upstream_at_once and upstream_per_s limit, per node, the
+    calls that callers cause. max_set_bytes bounds answers that hold validator sets or peers, max_answer_bytes
+    all others.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...]

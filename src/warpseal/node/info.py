@@ -1,0 +1,139 @@
+"""What nodes tell of themselves and of the peers they know, at /ext/info: hints, never proof.
+
+Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+import msgspec
+
+from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.node.failover import NodeAnswer, NodePool
+from warpseal.node.limits import Origin
+from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
+from warpseal.node.rpc import Call
+from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
+
+_MAX_VERSION_LENGTH: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHint:
+    """Where a node says that a peer is reached, unauthenticated. host: an IP address; version: or empty."""
+
+    node_id: NodeID
+    host: str
+    port: int
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InfoPeers:
+    """The hints of all info nodes that answered; complete: every configured one did."""
+
+    hints: tuple[PeerHint, ...]
+    complete: bool
+
+
+class InfoClient:
+    """info.* calls over a list of nodes. All are the daemon's own."""
+
+    def __init__(self, pool: NodePool, served: ServedNetwork) -> None:
+        self._pool = pool
+        self._served = served
+
+    async def network_id(self) -> int:
+        """Return the served network's id; the first node that answers decides it. Raises NodeUnavailable."""
+        if self._served.network_id is None:
+            told = await self._pool.call(NETWORK_ID)
+            if self._served.network_id is None:
+                self._served.network_id = told
+        return self._served.network_id
+
+    async def probe(self) -> tuple[NodeAnswer[int], ...]:
+        """Return what each configured node says the network id is, or why it does not; for the operator."""
+        return await self._pool.call_each(NETWORK_ID)
+
+    async def peers(self) -> tuple[PeerHint, ...]:
+        """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
+        return (await self.peers_of_each()).hints
+
+    async def peers_of_each(self) -> InfoPeers:
+        """Return what `peers` returns, and whether every configured node answered. Raises NodeUnavailable."""
+        answers = await self._pool.call_each(_PEERS)
+        told = [answer.value for answer in answers if answer.value is not None]
+        if not told:
+            attempts = [NodeAttempt(one.position, one.failure) for one in answers if one.failure is not None]
+            raise NodeUnavailable("info.peers", attempts)
+        own = await self._own_addresses()
+        hints = dict.fromkeys(hint for hints in (own, *told) for hint in hints)
+        return InfoPeers(tuple(hints), complete=len(told) == len(answers))
+
+    async def _own_addresses(self) -> list[PeerHint]:
+        """Return where the configured nodes themselves are reached: no node lists itself among its peers."""
+        node_ids = await self._pool.call_each(_NODE_ID)
+        addresses = await self._pool.call_each(_NODE_IP)
+        return [
+            PeerHint(node_id.value, *address.value)
+            for node_id, address in zip(node_ids, addresses, strict=True)
+            if node_id.value is not None and address.value is not None
+        ]
+
+
+class _Peer(msgspec.Struct):
+    node_id: str = msgspec.field(name="nodeID")
+    public_ip: str = msgspec.field(name="publicIP", default="")
+    version: str = ""
+
+
+class _Peers(msgspec.Struct):
+    peers: list[_Peer] | None = None
+
+
+class _NodeID(msgspec.Struct):
+    node_id: str = msgspec.field(name="nodeID")
+
+
+class _NodeIP(msgspec.Struct):
+    ip: str
+
+
+def _decode_peers(result: bytes) -> tuple[PeerHint, ...]:
+    listed = msgspec.json.decode(result, type=_Peers).peers or []
+    return tuple(_hints(listed))
+
+
+def _hints(listed: Iterable[_Peer]) -> Iterable[PeerHint]:
+    """Yield the usable entries: a peer may have claimed no address yet."""
+    for peer in listed:
+        try:
+            host, port = _address(peer.public_ip)
+            yield PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
+        except (MalformedID, ValueError):
+            continue
+
+
+def _decode_node_id(result: bytes) -> NodeID:
+    return parse_node_id(msgspec.json.decode(result, type=_NodeID).node_id)
+
+
+def _decode_node_ip(result: bytes) -> tuple[str, int]:
+    return _address(msgspec.json.decode(result, type=_NodeIP).ip)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return host and port of "a.b.c.d:port" or "[v6]:port". Raises ValueError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise ValueError("no address with a port")
+    return str(ip_address(host.removeprefix("[").removesuffix("]"))), int(port)
+
+
+_PEERS: Final = Call("info.peers", {}, INFO_PATHS, _decode_peers, Origin.DAEMON, large=True)
+_NODE_ID: Final = Call("info.getNodeID", {}, INFO_PATHS, _decode_node_id, Origin.DAEMON, optional=True)
+_NODE_IP: Final = Call("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, Origin.DAEMON, optional=True)

@@ -1,0 +1,141 @@
+"""How many calls that callers cause may go to one upstream node: at once, and in a second; oldest first.
+
+`CallQueue` is pure (`now` comes in); `UpstreamLimit` is its asyncio shell. Calls of the daemon's own pass by
+both without waiting and without being counted, so that callers can never hold them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from enum import Enum, auto
+
+MAX_WAITING = 1_000
+_WINDOW_S = 1.0
+
+
+class Origin(Enum):
+    """Who caused a call: a caller of the daemon, or the daemon itself (polls, refreshes)."""
+
+    CALLER = auto()
+    DAEMON = auto()
+
+
+class QueueFull(Exception):
+    """More callers wait for this node than the queue may hold."""
+
+
+class CallQueue:
+    """Tickets in order of arrival; a ticket is any hashable object of the caller's, each used once.
+
+    at_once: calls under way; per_s: starts within any one second.
+    """
+
+    def __init__(self, at_once: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
+        self._at_once = at_once
+        self._max_waiting = max_waiting
+        self._starts: deque[float] = deque(maxlen=per_s)
+        self._waiting: dict[object, None] = {}
+        self._running = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return len(self._waiting)
+
+    def join(self, ticket: object) -> None:
+        """Put a ticket at the end. Raises QueueFull."""
+        if len(self._waiting) >= self._max_waiting:
+            raise QueueFull
+        self._waiting[ticket] = None
+
+    def leave(self, ticket: object) -> None:
+        """Drop a ticket that waits no longer."""
+        self._waiting.pop(ticket, None)
+
+    def finish(self) -> None:
+        """Note that a started call is over."""
+        self._running -= 1
+
+    def start_ready(self, now: float) -> list[object]:
+        """Start and return every ticket that may go at `now`, oldest first."""
+        ready = []
+        while self._waiting and self._running < self._at_once and self._start_allowed_at() <= now:
+            ticket = next(iter(self._waiting))
+            del self._waiting[ticket]
+            self._running += 1
+            self._starts.append(now)
+            ready.append(ticket)
+        return ready
+
+    def next_start_at(self) -> float | None:
+        """Return when to look again, if time alone will let a waiting ticket go."""
+        if not self._waiting or self._running >= self._at_once:
+            return None
+        return self._start_allowed_at()
+
+    def _start_allowed_at(self) -> float:
+        if len(self._starts) < (self._starts.maxlen or 1):
+            return float("-inf")
+        return self._starts[0] + _WINDOW_S
+
+
+class UpstreamLimit:
+    """Holds callers back until their call may go to the node. One per node, used from one event loop."""
+
+    def __init__(self, at_once: int, per_s: int, now: Callable[[], float] | None = None) -> None:
+        self._queue = CallQueue(at_once, per_s)
+        self._now = now
+        self._timer: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def slot(self, origin: Origin) -> AsyncIterator[None]:
+        """Hold one call's place while the block runs; who is cancelled leaves no trace. Raises QueueFull."""
+        if origin is Origin.DAEMON:
+            yield
+            return
+        await self._wait_for_turn()
+        try:
+            yield
+        finally:
+            self._queue.finish()
+            self._start_ready()
+
+    async def _wait_for_turn(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.join(turn)
+        self._start_ready()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._give_up(turn)
+            raise
+
+    def _give_up(self, turn: asyncio.Future[None]) -> None:
+        if turn.done() and not turn.cancelled():
+            self._queue.finish()
+        else:
+            self._queue.leave(turn)
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        loop = asyncio.get_running_loop()
+        clock = self._now or loop.time
+        for ticket in self._queue.start_ready(clock()):
+            assert isinstance(ticket, asyncio.Future)
+            if ticket.done():
+                # Its waiter was cancelled in this very tick and will not come to finish the call.
+                self._queue.finish()
+            else:
+                ticket.set_result(None)
+        self._wake_later(loop, clock())
+
+    def _wake_later(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self._queue.next_start_at()
+        if at is not None:
+            self._timer = loop.call_later(max(0.001, at - now), self._start_ready)

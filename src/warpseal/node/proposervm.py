@@ -1,0 +1,49 @@
+"""The epoch that a chain is in, as a node tells it that runs the chain.
+
+Source of truth: avalanchego `vms/proposervm/service.go`, ACP-181.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from warpseal.node.failover import NodePool
+from warpseal.node.limits import Origin
+from warpseal.node.numbers import u64
+from warpseal.node.refusals import RpcRefusal
+from warpseal.node.rpc import Call
+from warpseal.warp.ids import ChainID, id_text
+
+METHOD = "proposervm.getCurrentEpoch"
+
+
+class ProposerVMClient:
+    """proposervm.* calls over a list of nodes; only one that runs the chain can answer, others say 404."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def current_epoch_height(self, chain_id: ChainID, origin: Origin = Origin.CALLER) -> int | None:
+        """Return the P-Chain height of the chain's current epoch.
+
+        None: no node that answered runs the chain, or the epoch is all zeros (before Granite).
+        Raises NodeUnavailable when no node answered.
+        """
+        path = f"/ext/bc/{id_text(chain_id)}/proposervm"
+        call = Call(METHOD, {}, (path,), _decode_epoch_height, origin, optional=True)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            return None
+
+
+class _Epoch(msgspec.Struct):
+    number: int | str
+    start_time: int | str = msgspec.field(name="startTime")
+    p_chain_height: int | str = msgspec.field(name="pChainHeight")
+
+
+def _decode_epoch_height(result: bytes) -> int | None:
+    epoch = msgspec.json.decode(result, type=_Epoch)
+    number, start_time, height = u64(epoch.number), u64(epoch.start_time), u64(epoch.p_chain_height)
+    return height if number or start_time or height else None

@@ -1,0 +1,56 @@
+"""What a node's JSON-RPC errors mean: one code (-32000) for nearly everything, so the text decides.
+
+Source of truth: avalanchego `vms/platformvm/validators/manager.go`, `vms/platformvm/service.go` and the
+recordings of a local network.
+"""
+
+from __future__ import annotations
+
+import re
+
+_METHOD_NOT_FOUND_CODE = -32601
+_HEIGHT_AHEAD = re.compile(
+    r"unfinalized height.*current P-chain height \((\d{1,20})\) < requested P-Chain height \((\d{1,20})\)",
+    re.IGNORECASE | re.DOTALL,
+)
+_METHOD_MISSING = re.compile(r"rpc: can't find (?:method|service)|method .{0,200} does not exist", re.DOTALL)
+# "is not a blockchain" and "is not a subnet": the id belongs to a transaction of another kind.
+_NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$", re.IGNORECASE)
+
+
+class RpcRefusal(Exception):
+    """A node understood the call and refused it. text: what it said, without anything that may be a key."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{text} ({code})")
+        self.code = code
+        self.text = text
+
+
+class MethodMissing(RpcRefusal):
+    """The node is too old (or too restricted) to know the method."""
+
+
+class NothingFound(RpcRefusal):
+    """The node knows no such thing. It may lag."""
+
+
+class HeightAhead(RpcRefusal):
+    """The height asked for is beyond `tip`, the height of the node's last accepted block."""
+
+    def __init__(self, code: int, text: str, height: int, tip: int) -> None:
+        super().__init__(code, text)
+        self.height = height
+        self.tip = tip
+
+
+def refusal_of(code: int, text: str) -> RpcRefusal:
+    """Return the typed refusal behind a JSON-RPC error object."""
+    ahead = _HEIGHT_AHEAD.search(text)
+    if ahead:
+        return HeightAhead(code, text, height=int(ahead[2]), tip=int(ahead[1]))
+    if code == _METHOD_NOT_FOUND_CODE or _METHOD_MISSING.search(text):
+        return MethodMissing(code, text)
+    if _NOTHING_FOUND.search(text):
+        return NothingFound(code, text)
+    return RpcRefusal(code, text)

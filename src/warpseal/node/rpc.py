@@ -1,0 +1,270 @@
+"""One JSON-RPC 2.0 call to one upstream node over a shared aiohttp session, bounded in time and bytes.
+
+Source of truth: avalanchego `utils/rpc` and `utils/json/codec.go`; http.jsonl of the recorded local network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+
+import warpseal
+from warpseal.errors import NodeFailure
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.limits import Origin, QueueFull, UpstreamLimit
+from warpseal.node.refusals import RpcRefusal, refusal_of
+from warpseal.node.settings import NodeSettings
+
+__all__ = ["Call", "CallFailure", "CallObserver", "NodeEndpoint", "UpstreamNode", "open_session", "silent"]
+
+T = TypeVar("T")
+
+# Decoding more than this on the event loop could hold it up for a millisecond.
+_INLINE_BYTES = 32 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+_NOT_FOUND = 404
+_TOO_MANY_REQUESTS = 429
+
+
+class CallObserver(Protocol):
+    """Who counts calls and their latency."""
+
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
+        """Note one call to one node; waiting for its turn is not in `seconds`.
+
+        outcome: "ok", "refused", "cancelled" or a NodeFailure's value.
+        """
+
+
+class _SilentObserver:
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
+        return None
+
+
+silent: CallObserver = _SilentObserver()
+"""Counts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
+
+    paths: below the base URL; the second is tried where the node answers 404 to the first, and so on.
+    optional: a node that lacks the method, or forbids it, is not the worse for it.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    paths: tuple[str, ...]
+    decode: Callable[[bytes], T]
+    origin: Origin = Origin.CALLER
+    large: bool = False
+    optional: bool = False
+
+
+class CallFailure(Exception):
+    """One node gave no usable answer. detail: for the log; status: the HTTP status, where that is why.
+
+    blames_node: false where the call never left the daemon.
+    """
+
+    def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+        self.detail = detail
+        self.status = status
+        self.blames_node = True
+
+
+class TooManyWaiting(CallFailure):
+    """So many calls wait for this node already that this one is not made."""
+
+    def __init__(self) -> None:
+        super().__init__(NodeFailure.BUSY, "too many calls wait for this node")
+        self.blames_node = False
+
+
+class _Disconnected(CallFailure):
+    """The connection was lost before an answer came."""
+
+
+class _RpcError(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    result: msgspec.Raw = field(default_factory=msgspec.Raw)
+    error: _RpcError | None = None
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+@asynccontextmanager
+async def open_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """Hold the HTTP session of all upstream calls: keep-alive, no cookies, no proxy of the environment."""
+    headers = {"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=30),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers=headers,
+        auto_decompress=False,
+        trust_env=False,
+    ) as session:
+        yield session
+
+
+class UpstreamNode:
+    """One node: its endpoint, its limit on callers' calls, and which of its paths work."""
+
+    def __init__(
+        self,
+        endpoint: NodeEndpoint,
+        session: aiohttp.ClientSession,
+        settings: NodeSettings,
+        observer: CallObserver = silent,
+        executor: Executor | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._session = session
+        self._settings = settings
+        self._observer = observer
+        self._executor = executor
+        self._limit = UpstreamLimit(settings.upstream_at_once, settings.upstream_per_s)
+        self._working_paths: dict[tuple[str, ...], str] = {}
+
+    async def call(self, call: Call[T], timeout_s: float | None = None) -> T:
+        """Wait for a turn, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
+        try:
+            async with self._limit.slot(call.origin):
+                return await self._observed(call, timeout_s or self._settings.call_timeout_s)
+        except QueueFull:
+            raise TooManyWaiting from None
+
+    async def _observed(self, call: Call[T], timeout_s: float) -> T:
+        started_at = asyncio.get_running_loop().time()
+        outcome = "cancelled"
+        try:
+            answer = await self._timed(call, timeout_s)
+            outcome = "ok"
+            return answer
+        except RpcRefusal:
+            outcome = "refused"
+            raise
+        except CallFailure as error:
+            outcome = error.failure.value
+            raise
+        finally:
+            elapsed_s = asyncio.get_running_loop().time() - started_at
+            self._observer.observe_call(call.method, outcome, elapsed_s)
+
+    async def _timed(self, call: Call[T], timeout_s: float) -> T:
+        failure: CallFailure
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._try_paths(call)
+        except TimeoutError:
+            failure = CallFailure(NodeFailure.TIMEOUT, f"no answer within {timeout_s:g} s")
+        # Raised here, so that no foreign error, which may quote the URL, stays attached to it.
+        raise failure
+
+    async def _try_paths(self, call: Call[T]) -> T:
+        working = self._working_paths.get(call.paths)
+        paths = (working,) if working else call.paths
+        for path in paths[:-1]:
+            try:
+                return await self._remembered(call, path)
+            except CallFailure as error:
+                if error.status != _NOT_FOUND:
+                    raise
+        return await self._remembered(call, paths[-1])
+
+    async def _remembered(self, call: Call[T], path: str) -> T:
+        try:
+            answer = await self._exchange(call, path)
+        except CallFailure:
+            self._working_paths.pop(call.paths, None)
+            raise
+        if len(call.paths) > 1:
+            self._working_paths[call.paths] = path
+        return answer
+
+    async def _exchange(self, call: Call[T], path: str) -> T:
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
+        limit = self._settings.max_set_bytes if call.large else self._settings.max_answer_bytes
+        try:
+            status, answer = await self._post(path, body, limit)
+        except _Disconnected:
+            # The node closed an idle connection while we wrote to it. All calls only read: repeating is safe.
+            status, answer = await self._post(path, body, limit)
+        if len(answer) > _INLINE_BYTES:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor, self._decoded, call, status, answer)
+        return self._decoded(call, status, answer)
+
+    async def _post(self, path: str, body: bytes, limit: int) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json", **self.endpoint.http_headers}
+        try:
+            url = self.endpoint.url(path)
+            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+                is_ok = answer.status == 200
+                return answer.status, await _read(answer, limit if is_ok else _MAX_ERROR_BYTES, is_ok)
+        except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, ValueError) as error:
+            failure = CallFailure(NodeFailure.BAD_ANSWER, type(error).__name__)
+        except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            failure = _connection_failure(error)
+        raise failure
+
+    def _decoded(self, call: Call[T], status: int, answer: bytes) -> T:
+        """Return the decoded result; runs on a worker thread where the answer is large."""
+        try:
+            envelope = _ENVELOPE.decode(answer)
+            if envelope.error is None and status == 200:
+                return call.decode(bytes(envelope.result))
+            error = envelope.error
+        except (ValueError, RecursionError) as reason:
+            error = None
+            detail = self.endpoint.scrub(str(reason))
+        else:
+            detail = "neither a result nor an error"
+        if error is not None:
+            raise refusal_of(error.code, self.endpoint.scrub(error.message))
+        raise _failure_of_status(status) if status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
+
+
+async def _read(answer: aiohttp.ClientResponse, limit: int, must_fit: bool) -> bytes:
+    """Return the body of at most `limit` bytes; a longer one is empty, or a CallFailure where it must fit."""
+    if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise CallFailure(NodeFailure.BAD_ANSWER, "the answer is compressed, unasked")
+    chunks = bytearray()
+    async for chunk in answer.content.iter_any():
+        chunks += chunk
+        if len(chunks) > limit:
+            if must_fit:
+                raise CallFailure(NodeFailure.BAD_ANSWER, f"the answer exceeds {limit} bytes")
+            return b""
+    return bytes(chunks)
+
+
+def _connection_failure(error: aiohttp.ClientError | OSError) -> CallFailure:
+    is_lost = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
+        isinstance(error, aiohttp.ClientOSError) and not isinstance(error, aiohttp.ClientConnectorError)
+    )
+    # Only the class: the text of a foreign error may quote the URL.
+    return (_Disconnected if is_lost else CallFailure)(NodeFailure.REFUSED, type(error).__name__)
+
+
+def _failure_of_status(status: int) -> CallFailure:
+    failure = NodeFailure.BUSY if status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
+    return CallFailure(failure, f"HTTP status {status}", status)

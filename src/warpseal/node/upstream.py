@@ -1,0 +1,60 @@
+"""All clients of upstream nodes, built together, so that one node has one limit whichever list names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import aiohttp
+
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.failover import NodePool
+from warpseal.node.info import InfoClient
+from warpseal.node.network import ServedNetwork
+from warpseal.node.platform import PlatformClient
+from warpseal.node.proposervm import ProposerVMClient
+from warpseal.node.rpc import CallObserver, UpstreamNode, silent
+from warpseal.node.settings import NodeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The clients of the configured nodes."""
+
+    platform: PlatformClient
+    info: InfoClient
+    proposervm: ProposerVMClient
+
+
+def connect_upstream(
+    settings: NodeSettings,
+    session: aiohttp.ClientSession,
+    *,
+    observer: CallObserver = silent,
+    executor: Executor | None = None,
+    check_key: Callable[[bytes], object] | None = None,
+) -> Upstream:
+    """Build the clients; nothing is asked yet.
+
+    executor: where large answers are decoded; best one thread of its own, since decoding holds the interpreter
+    lock and several threads at it would keep the event loop waiting. check_key: see PlatformClient.
+    """
+    served = ServedNetwork()
+    nodes: list[UpstreamNode] = []
+
+    def node_at(endpoint: NodeEndpoint) -> UpstreamNode:
+        for node in nodes:
+            if node.endpoint == endpoint:
+                return node
+        nodes.append(UpstreamNode(endpoint, session, settings, observer, executor))
+        return nodes[-1]
+
+    def pool(members: Sequence[UpstreamNode]) -> NodePool:
+        return NodePool(members, served, retry_failed_after_s=settings.retry_failed_after_s)
+
+    platform = pool([node_at(endpoint) for endpoint in settings.p_chain_api])
+    info = pool([node_at(endpoint) for endpoint in settings.info_api])
+    return Upstream(
+        PlatformClient(platform, check_key), InfoClient(info, served), ProposerVMClient(pool(nodes))
+    )
