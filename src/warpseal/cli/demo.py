@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _demonstrate(folder: Path, count: int) -> None:
-    _say(1, f"Start a simulated Avalanche network of {count} validators (real TLS, real frames, real BLS, loopback only)")
+    _say(
+        1,
+        f"Start a simulated Avalanche network of {count} validators (real TLS, real frames, real BLS, loopback only)",
+    )
     network_file = folder / "network.json"
     simnet = ["simnet", "--validators", str(count), "--messages", "4", "--write", str(network_file)]
     with _process(simnet) as ready:
@@ -72,8 +75,20 @@ def _demonstrate(folder: Path, count: int) -> None:
         network = json.loads(network_file.read_text())
         config_file = folder / "config.json"
         config_file.write_text(json.dumps(network["config"], indent=2))
-        _say(2, "Start the daemon with the config file that the network wrote (the reference's keys, nothing else)")
-        ports = ["--api-port", "0", "--metrics-port", "0", "--api-host", "127.0.0.1", "--metrics-host", "127.0.0.1"]
+        _say(
+            2,
+            "Start the daemon with the config file that the network wrote (the reference's keys, nothing else)",
+        )
+        ports = [
+            "--api-port",
+            "0",
+            "--metrics-port",
+            "0",
+            "--api-host",
+            "127.0.0.1",
+            "--metrics-host",
+            "127.0.0.1",
+        ]
         serve = ["serve", "--config", str(config_file), "--data-dir", str(folder / "data"), *ports]
         with _process(serve) as listening:
             print(f"    {listening}")
@@ -93,7 +108,9 @@ def _tell(network: dict[str, Any], api: str, metrics: str) -> None:
     _say(4, "Ask in the dialect of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
     first = _post(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
     signed = _expect(first, 201, "signedMessage")
-    print(f"    201 after {first.took_s * 1000:.1f} ms: asked the validators, summed their shares, verified the sum once")
+    print(
+        f"    201 after {first.took_s * 1000:.1f} ms: asked the validators, summed their shares, verified the sum once"
+    )
 
     _say(5, "Ask again in the dialect of the reference aggregator: POST /aggregate-signatures")
     again = _post(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
@@ -126,7 +143,9 @@ def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSe
     started = time.perf_counter()
     if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, signed.signature):
         raise DemoFailed("py-ecc does not verify the aggregate signature")
-    print(f"    py-ecc, an independent BLS implementation, verifies it ({time.perf_counter() - started:.1f} s in pure Python)")
+    print(
+        f"    py-ecc, an independent implementation, verifies it ({time.perf_counter() - started:.1f} s in pure Python)"
+    )
 
 
 def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +159,8 @@ def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
 
 def _validator_set(subnet: dict[str, Any]) -> CanonicalValidatorSet:
     return canonical_set(
-        (NodeID(parse_node_id(item["nodeId"])), _key(item["publicKey"]), int(item["weight"])) for item in subnet["validators"]
+        (NodeID(parse_node_id(item["nodeId"])), _key(item["publicKey"]), int(item["weight"]))
+        for item in subnet["validators"]
     )
 
 
@@ -180,7 +200,9 @@ def _process(arguments: list[str]) -> Iterator[str]:
     try:
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
-            raise DemoFailed(f"`warpseal {arguments[0]}` ended with code {process.wait(STOP_TIMEOUT_S)} before it was ready")
+            raise DemoFailed(
+                f"`warpseal {arguments[0]}` ended with code {process.wait(STOP_TIMEOUT_S)} before it was ready"
+            )
         yield line
     finally:
         process.terminate()

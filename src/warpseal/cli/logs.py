@@ -1,4 +1,4 @@
-"""Sets up logging: one line per event on standard error, fields as key=value, the request id on every line of a request."""
+"""Sets up logging: one line per event on standard error, key=value fields, the request id on each line of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ LEVELS = {
 }
 """The reference's level names, most silent first."""
 
-_STANDARD_FIELDS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "request_id"}
+_STANDARD_FIELDS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
+    "message",
+    "asctime",
+    "request_id",
+}
 _QUIET_LIBRARIES = ("aiohttp", "asyncio", "uvicorn")
 
 

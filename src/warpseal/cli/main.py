@@ -42,19 +42,26 @@ def _parser() -> argparse.ArgumentParser:
     _add_command(commands, "serve", serve, "run the daemon (also: warpseal --config-file FILE)")
     config = commands.add_parser("config", help="look at a config file").add_subparsers(metavar="ACTION", required=True)
     _add_command(config, "check", check, "say what is wrong with a config file, or what it means")
-    _add_command(commands, "doctor", diagnose, "can the nodes and validators be reached, is there weight enough to sign?")
+    _add_command(
+        commands,
+        "doctor",
+        diagnose,
+        "can the nodes and validators be reached, is there weight enough to sign?",
+    )
     _add_command(commands, "simnet", simulate, "run simulated validators and a simulated node on loopback")
     _add_command(commands, "demo", demo, "show the main job on a simulated network")
     return parser
 
 
-def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, module: object, what: str) -> None:
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, module: object, what: str
+) -> None:
     parser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
     module.add_arguments(parser)  # type: ignore[attr-defined]
     parser.set_defaults(run=module.run)  # type: ignore[attr-defined]
 
 
 def _with_default_command(arguments: list[str]) -> list[str]:
-    """`warpseal --config-file FILE` means `warpseal serve --config-file FILE`, as the reference's command line has it."""
+    """`warpseal --config-file FILE` means `warpseal serve --config-file FILE`, as the reference has it."""
     serves = bool(arguments) and arguments[0].startswith("--") and arguments[0] not in ("--help", "--version")
     return ["serve", *arguments] if serves else arguments or ["--help"]

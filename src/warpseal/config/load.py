@@ -1,4 +1,4 @@
-"""Reads the layers of configuration: flag > `WARPSEAL_X` > the reference's unprefixed environment name > file > default."""
+"""Reads the configuration: flag > `WARPSEAL_X` > the reference's unprefixed environment name > file > default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns raw JSON, environment and flag values into typed settings, collecting every fault with its dotted path."""
+"""Turns raw JSON, environment and flag values into typed settings; every fault has its dotted path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from warpseal.node.rpc import NodeEndpoint
+from warpseal.node.endpoint import NodeEndpoint
 from warpseal.peers.settings import ManualPeer
 from warpseal.warp.ids import MalformedID, SubnetID, parse_id, parse_node_id
 

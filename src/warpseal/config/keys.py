@@ -1,0 +1,238 @@
+"""The one list of configuration keys: what each means, how it is read, and which room's setting it becomes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.api.settings import ApiSettings
+from warpseal.config import values as v
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.settings import NodeSettings
+from warpseal.peers.settings import PeerSettings
+from warpseal.validators.settings import ValidatorSettings
+from warpseal.warp.ids import id_text, node_id_text
+
+MEBIBYTE = 1024 * 1024
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration: each room's settings, and the log level (a name of the reference)."""
+
+    api: ApiSettings
+    aggregation: AggregationSettings
+    validators: ValidatorSettings
+    peers: PeerSettings
+    node: NodeSettings
+    log_level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the config file. target: "room.field" of Config.
+
+    reference: the reference aggregator knows the key too, so its unprefixed environment name counts.
+    """
+
+    name: str
+    target: str
+    parse: v.Parser[Any]
+    help: str
+    metavar: str = "N"
+    reference: bool = False
+    required: bool = False
+
+
+PORT = v.integer(0, 65535)
+COUNT = v.integer(1, 10**9)
+
+KEYS = (
+    Key(
+        "p-chain-api",
+        "node.p_chain_api",
+        v.one_or_more(v.node_endpoint),
+        "node(s) for platform.* calls",
+        "JSON",
+        True,
+        True,
+    ),
+    Key("info-api", "node.info_api", v.one_or_more(v.node_endpoint), "node(s) for info.* calls", "JSON", True, True),
+    Key(
+        "log-level",
+        "log_level",
+        v.one_of(*v.LOG_LEVELS),
+        "how much is logged: " + ", ".join(v.LOG_LEVELS),
+        "LEVEL",
+        True,
+    ),
+    Key("api-port", "api.api_port", PORT, "port of the HTTP API; 0 takes a free one and prints it", "PORT", True),
+    Key("metrics-port", "api.metrics_port", PORT, "port of /metrics; 0 takes a free one and prints it", "PORT", True),
+    Key("signature-cache-size", "aggregation.signature_cache_size", COUNT, "messages whose shares are kept", "N", True),
+    Key(
+        "allow-private-ips", "peers.allow_private_ips", v.boolean, "dial validators at private addresses", "BOOL", True
+    ),
+    Key(
+        "tracked-subnet-ids",
+        "validators.tracked_subnet_ids",
+        v.list_of(v.subnet_id),
+        "subnets to stay connected to",
+        "IDS",
+        True,
+    ),
+    Key(
+        "manually-tracked-peers",
+        "peers.manual_peers",
+        v.list_of(v.manual_peer),
+        "nodes with a known address",
+        "JSON",
+        True,
+    ),
+    Key(
+        "tls-cert-path",
+        "peers.tls_cert_path",
+        v.optional_path,
+        "own certificate instead of the one in data-dir",
+        "FILE",
+        True,
+    ),
+    Key("tls-key-path", "peers.tls_key_path", v.optional_path, "key of tls-cert-path", "FILE", True),
+    Key(
+        "max-p-chain-lookback",
+        "validators.max_p_chain_lookback",
+        v.integer(-(10**18), 10**18),
+        "how far back a requested height may lie; negative: any",
+        reference=True,
+    ),
+    Key(
+        "validator-refresh-period-seconds",
+        "validators.validator_refresh_period_s",
+        v.seconds(1, HOUR_S),
+        "how often the followed validator sets are refreshed",
+        "SECONDS",
+        reference=True,
+    ),
+    Key("api-host", "api.api_host", v.text, "address that the HTTP API listens on", "HOST"),
+    Key("metrics-host", "api.metrics_host", v.text, "address that /metrics listens on", "HOST"),
+    Key("data-dir", "peers.data_dir", v.path_value, "folder of the identity and the known addresses", "DIR"),
+    Key("network-names", "api.network_names", v.list_of(v.text), "names that {network} in a path may take", "NAMES"),
+    Key(
+        "request-timeout-seconds",
+        "aggregation.default_timeout_s",
+        v.seconds(0.1, HOUR_S),
+        "a request's time",
+        "SECONDS",
+    ),
+    Key(
+        "max-request-timeout-seconds",
+        "aggregation.max_timeout_s",
+        v.seconds(0.1, HOUR_S),
+        "the longest time that a request may ask for",
+        "SECONDS",
+    ),
+    Key(
+        "buffer-wait-seconds",
+        "aggregation.buffer_wait_s",
+        v.seconds(0, HOUR_S),
+        "how long the buffer is awaited",
+        "SECONDS",
+    ),
+    Key(
+        "signature-cache-bytes", "aggregation.cache_bytes", v.integer(MEBIBYTE, 10**12), "memory for shares and answers"
+    ),
+    Key("max-requests-in-flight", "api.max_requests_in_flight", COUNT, "requests at once; half of them for one client"),
+    Key("max-body-bytes", "api.max_body_bytes", v.integer(1024, 10**9), "largest request body"),
+    Key("max-message-bytes", "api.max_message_bytes", v.integer(64, 10**9), "largest message or justification"),
+    Key(
+        "receive-timeout-seconds", "api.receive_timeout_s", v.seconds(0.1, HOUR_S), "time to send a request", "SECONDS"
+    ),
+    Key(
+        "grace-period-seconds", "api.grace_period_s", v.seconds(0, HOUR_S), "time to finish requests on stop", "SECONDS"
+    ),
+    Key("ignore-unknown-fields", "api.ignore_unknown_fields", v.boolean, "ignore unknown request fields", "BOOL"),
+    Key("advertised-version", "peers.advertised_version", v.version, "node version that peers are told", "X.Y.Z"),
+    Key("max-connections", "peers.max_connections", COUNT, "peer connections at once"),
+    Key("max-outstanding-per-peer", "peers.max_outstanding", v.integer(1, 1000), "unanswered requests to one peer"),
+    Key(
+        "max-requests-per-second-per-peer", "peers.max_sent_per_s", v.integer(1, 10**5), "requests a second to one peer"
+    ),
+    Key("node-timeout-seconds", "node.call_timeout_s", v.seconds(0.1, HOUR_S), "time of one call to a node", "SECONDS"),
+    Key(
+        "upstream-at-once", "node.upstream_at_once", v.integer(1, 10**4), "calls to one node at once that callers cause"
+    ),
+    Key(
+        "upstream-per-second",
+        "node.upstream_per_s",
+        v.integer(1, 10**5),
+        "calls a second to one node that callers cause",
+    ),
+)
+
+_ROOMS = {
+    "api": ApiSettings,
+    "aggregation": AggregationSettings,
+    "validators": ValidatorSettings,
+    "peers": PeerSettings,
+    "node": NodeSettings,
+}
+
+
+def build(parsed: Mapping[str, Any]) -> Config:
+    """Return the configuration of parsed values by key name; everything else is a default. Raises Faults."""
+    _check_together(parsed)
+    rooms: dict[str, dict[str, Any]] = {room: {} for room in _ROOMS}
+    rooms["peers"]["data_dir"] = default_data_dir()
+    top: dict[str, Any] = {}
+    for key in KEYS:
+        if key.name in parsed:
+            room, _, field = key.target.rpartition(".")
+            (rooms[room] if room else top)[field] = parsed[key.name]
+    return Config(**{room: settings(**rooms[room]) for room, settings in _ROOMS.items()}, **top)
+
+
+def describe(key: Key, config: Config) -> str:
+    """Return the effective value of a key, fit to print: of a node only scheme, host and port, of a secret nothing."""
+    room, _, field = key.target.rpartition(".")
+    return _shown(getattr(getattr(config, room) if room else config, field))
+
+
+def default_data_dir() -> Path:
+    """Return the folder under the user's state directory (XDG_STATE_HOME, else ~/.local/state)."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
+
+
+def _check_together(parsed: Mapping[str, Any]) -> None:
+    faults = []
+    if bool(parsed.get("tls-cert-path")) != bool(parsed.get("tls-key-path")):
+        faults.append(v.Fault("tls-cert-path", "tls-cert-path and tls-key-path go together"))
+    longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
+    if parsed.get("request-timeout-seconds", 0) > longest:
+        faults.append(v.Fault("request-timeout-seconds", f"longer than max-request-timeout-seconds ({longest:g})"))
+    ports = (
+        parsed.get("api-port", ApiSettings().api_port),
+        parsed.get("metrics-port", ApiSettings().metrics_port),
+    )
+    if ports[0] == ports[1] != 0:
+        faults.append(v.Fault("metrics-port", f"is the api-port too ({ports[0]})"))
+    if faults:
+        raise v.Faults(*faults)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value):
+        return ".".join(map(str, value))
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, NodeEndpoint):
+        return value.shown
+    if isinstance(value, v.ManualPeer):
+        return f"{node_id_text(value.node_id)} at {value.host}:{value.port}"
+    if isinstance(value, bytes):
+        return id_text(value)
+    return "none" if value in (None, "") else str(value)

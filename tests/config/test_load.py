@@ -1,0 +1,155 @@
+"""Configuration: layers, the reference's file, and every fault at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpseal.config.keys import KEYS, describe
+from warpseal.config.load import ConfigError, load
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+NODE = {"base-url": "http://127.0.0.1:9650"}
+LEAST = {"p-chain-api": NODE, "info-api": NODE}
+PEER = {"id": "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg", "ip": "203.0.113.7:9651"}
+REFERENCE_FILE = {
+    "log-level": "debug",
+    "p-chain-api": {**NODE, "query-parameters": {"token": "canary"}, "http-headers": {"x-key": "canary"}},
+    "info-api": NODE,
+    "api-port": 8090,
+    "metrics-port": 8091,
+    "signature-cache-size": 1024,
+    "allow-private-ips": True,
+    "tracked-subnet-ids": [id_text(PRIMARY_NETWORK)],
+    "manually-tracked-peers": [PEER],
+    "tls-cert-path": "/keys/staker.crt",
+    "tls-key-path": "/keys/staker.key",
+    "max-p-chain-lookback": -1,
+    "validator-refresh-period-seconds": 30,
+}
+
+
+def write(folder: Path, content: Any) -> Path:
+    file = folder / "config.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def faults_of(folder: Path, content: Any, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(write(folder, content), {}, environ)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_all_thirteen_keys_of_the_reference_mean_what_they_mean_there(tmp_path: Path) -> None:
+    config = load(write(tmp_path, REFERENCE_FILE), {}, {}).config
+    assert len([key for key in KEYS if key.reference]) == len(REFERENCE_FILE) == 13
+    assert config.log_level == "debug"
+    assert config.node.p_chain_api[0].query_parameters == {"token": "canary"}
+    assert (config.api.api_port, config.api.metrics_port) == (8090, 8091)
+    assert config.aggregation.signature_cache_size == 1024
+    assert config.peers.allow_private_ips is True
+    assert config.validators.tracked_subnet_ids == (PRIMARY_NETWORK,)
+    assert [(peer.host, peer.port) for peer in config.peers.manual_peers] == [("203.0.113.7", 9651)]
+    assert config.peers.tls_key_path == Path("/keys/staker.key")
+    assert config.validators.max_p_chain_lookback == -1
+    assert config.validators.validator_refresh_period_s == 30
+
+
+def test_the_least_file_names_two_nodes_and_gets_the_reference_defaults(tmp_path: Path) -> None:
+    config = load(write(tmp_path, LEAST), {}, {}).config
+    assert (config.api.api_port, config.api.metrics_port) == (8080, 8081)
+    assert config.aggregation.signature_cache_size == 1048576
+    assert config.validators.max_p_chain_lookback == 1000
+    assert config.validators.validator_refresh_period_s == 60
+    assert config.peers.allow_private_ips is False
+
+
+def test_a_flag_wins_over_the_prefixed_environment_over_the_bare_one_over_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, {**LEAST, "api-port": 1})
+    bare = {"API_PORT": "2"}
+    prefixed = {**bare, "WARPSEAL_API_PORT": "3"}
+    ports = [
+        load(file, flags, environ).config.api.api_port
+        for flags, environ in [({}, {}), ({}, bare), ({}, prefixed), ({"api-port": "4"}, prefixed)]
+    ]
+    assert ports == [1, 2, 3, 4]
+
+
+def test_our_own_keys_have_no_bare_environment_name(tmp_path: Path) -> None:
+    environ = {"API_HOST": "192.0.2.1", "WARPSEAL_METRICS_HOST": "127.0.0.1"}
+    config = load(write(tmp_path, LEAST), {}, environ).config
+    assert (config.api.api_host, config.api.metrics_host) == ("0.0.0.0", "127.0.0.1")
+
+
+def test_the_environment_alone_can_configure_the_daemon() -> None:
+    environ = {
+        "P_CHAIN_API": json.dumps(NODE),
+        "INFO_API": json.dumps([NODE, NODE]),
+        "ALLOW_PRIVATE_IPS": "true",
+    }
+    config = load(None, {}, environ).config
+    assert len(config.node.info_api) == 2
+    assert config.peers.allow_private_ips is True
+
+
+def test_every_fault_is_reported_with_its_path(tmp_path: Path) -> None:
+    wrong = {
+        "p-chain-api": [NODE, {"base-url": "ftp://x", "query-params": {}}],
+        "api-port": 70000,
+        "metrics_port": 1,
+        "tracked-subnet-ids": [id_text(PRIMARY_NETWORK), "nope"],
+        "manually-tracked-peers": [{"id": "NodeID-x", "ip": "203.0.113.7"}],
+        "allow-private-ips": "perhaps",
+    }
+    found = faults_of(tmp_path, wrong)
+    paths = [fault.split(":")[0] for fault in found]
+    assert paths == [
+        "p-chain-api[1].query-params",
+        "api-port",
+        "metrics_port",
+        "tracked-subnet-ids[1]",
+        "manually-tracked-peers[0].ip",
+        "allow-private-ips",
+        "info-api",
+    ]
+    assert "did you mean metrics-port?" in found[2]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])
+def test_what_is_no_json_object_is_a_fault_of_the_file(tmp_path: Path, content: str) -> None:
+    assert faults_of(tmp_path, content)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.json: cannot be read"):
+        load(Path("nowhere.json"), {}, {})
+
+
+def test_keys_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    wrong = {
+        **LEAST,
+        "tls-key-path": "k",
+        "api-port": 9000,
+        "metrics-port": 9000,
+        "request-timeout-seconds": 56,
+    }
+    assert [fault.split(":")[0] for fault in faults_of(tmp_path, wrong)] == [
+        "tls-cert-path",
+        "request-timeout-seconds",
+        "metrics-port",
+    ]
+
+
+def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None:
+    secret = {
+        "base-url": "https://user:canary@node.example/canary?key=canary",
+        "http-headers": {"k": "canary"},
+    }
+    config = load(write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}).config
+    shown = [describe(key, config) for key in KEYS]
+    assert shown[:2] == ["https://node.example:443", "https://node.example:443, http://127.0.0.1:9650"]
+    assert "canary" not in " ".join(shown)
