@@ -94,13 +94,15 @@ def id_text(raw: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """Return the 32 bytes behind an id given in base58-check, or in hex after 0x. Raises MalformedID."""
-    if text[:2].lower() != "0x":
+    """Return the 32 bytes behind an id in base58-check, or in hex with or without 0x. Raises MalformedID."""
+    digits = text[2:] if text[:2].lower() == "0x" else text
+    # Base58-check of 32 bytes has at most 50 characters, so that 64 cannot mean anything else.
+    if digits is text and len(text) != 2 * ID_BYTES:
         return _of_length(cb58_decode(text), ID_BYTES, text)
-    if len(text) != 2 + 2 * ID_BYTES:
-        raise MalformedID(text, f"hex of {ID_BYTES} bytes has {2 * ID_BYTES} digits after 0x")
+    if len(digits) != 2 * ID_BYTES:
+        raise MalformedID(text, f"hex of {ID_BYTES} bytes has {2 * ID_BYTES} digits")
     try:
-        return _of_length(bytes.fromhex(text[2:]), ID_BYTES, text)
+        return _of_length(bytes.fromhex(digits), ID_BYTES, text)
     except ValueError:
         raise MalformedID(text, "not hex") from None
 
