@@ -13,7 +13,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.settings import NodeSettings
-from warpseal.peers.settings import PeerSettings
+from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import id_text, node_id_text
 
@@ -231,7 +231,7 @@ def _shown(value: Any) -> str:
         return ", ".join(map(_shown, value)) or "none"
     if isinstance(value, NodeEndpoint):
         return value.shown
-    if isinstance(value, v.ManualPeer):
+    if isinstance(value, ManualPeer):
         return f"{node_id_text(value.node_id)} at {value.host}:{value.port}"
     if isinstance(value, bytes):
         return id_text(value)
