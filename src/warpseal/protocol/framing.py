@@ -1,0 +1,89 @@
+"""Frames: a 4-byte big-endian length, then that many bytes of one serialized message.
+
+Source of truth: avalanchego `network/peer/msg_length.go`; at most 2 MiB, the length field not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
+LENGTH_BYTES: Final = 4
+
+
+def encode_frame(message: bytes) -> bytes:
+    """Return `message` behind its length. ValueError above the limit, where nodes would close."""
+    if len(message) > FRAME_LIMIT_BYTES:
+        raise ValueError(f"{len(message)} bytes do not fit into a frame of {FRAME_LIMIT_BYTES}")
+    return len(message).to_bytes(LENGTH_BYTES, "big") + message
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames, whatever its chunks, in time linear in the bytes fed.
+
+    limit: a longer announced frame sets `overflow` to its length, before any of it is buffered; nothing is
+    decoded from then on. keep: longer frames (within the limit) are legal, but swallowed as they arrive, so
+    that a peer holds at most `keep` bytes of memory; None keeps all. swallowed_bytes counts them.
+    """
+
+    __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_swallow", "overflow", "swallowed_bytes")
+
+    def __init__(self, limit: int = FRAME_LIMIT_BYTES, keep: int | None = None) -> None:
+        self._limit = limit
+        self._keep = limit if keep is None else min(keep, limit)
+        self._buffer = bytearray()
+        self._needed = LENGTH_BYTES
+        self._to_swallow = 0
+        self.swallowed_bytes = 0
+        self.overflow: int | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held until their frame is complete."""
+        return len(self._buffer)
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
+        """Return the messages that `chunk` completes, in order, without their lengths."""
+        if self.overflow is not None:
+            return []
+        if self._to_swallow:
+            swallowed = min(self._to_swallow, len(chunk))
+            self._to_swallow -= swallowed
+            self.swallowed_bytes += swallowed
+            chunk = chunk[swallowed:]
+        if self._buffer:
+            self._buffer += chunk
+            if len(self._buffer) < self._needed:
+                return []
+            chunk, self._buffer = self._buffer, bytearray()
+        return self._cut(chunk)
+
+    def _cut(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+        """Return the complete messages of `data`, which begins with a length, and hold what is left of it."""
+        frames: list[bytes] = []
+        offset, end = 0, len(data)
+        self._needed = LENGTH_BYTES
+        while end - offset >= LENGTH_BYTES:
+            body = offset + LENGTH_BYTES
+            length = int.from_bytes(data[offset:body], "big")
+            if length > self._keep:
+                offset = self._pass_over(length, body, end)
+            elif body + length <= end:
+                offset = body + length
+                frames.append(bytes(data[body:offset]))
+            else:
+                self._needed = LENGTH_BYTES + length
+                break
+        if offset < end:
+            self._buffer += data[offset:]
+        return frames
+
+    def _pass_over(self, length: int, body: int, end: int) -> int:
+        """Return where decoding goes on: behind as much of a long frame as there is; `end` when it overflows."""
+        if length > self._limit:
+            self.overflow = length
+            return end
+        swallowed = min(length, end - body)
+        self._to_swallow = length - swallowed
+        self.swallowed_bytes += swallowed
+        return body + swallowed
