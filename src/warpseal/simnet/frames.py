@@ -16,9 +16,7 @@ from warpseal.pb import p2p_pb2 as p2p
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
 # What a node compresses whenever it sends it; the rest is never compressed.
-COMPRESSED: Final = frozenset(
-    ("peer_list", "get_peer_list", "app_request", "app_response", "app_gossip", "app_error")
-)
+COMPRESSED: Final = frozenset(("peer_list", "get_peer_list", "app_request", "app_response", "app_gossip", "app_error"))
 _CACHEABLE_BYTES: Final = 16 * 1024
 _LEVEL: Final = 5
 

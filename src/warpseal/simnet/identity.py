@@ -61,9 +61,7 @@ def make_certificate(key: PrivateKey) -> bytes:
     """Return a self-signed certificate as DER, field for field like those of a node."""
     algorithm = _RSA_WITH_SHA256 if isinstance(key, rsa.RSAPrivateKey) else _ECDSA_WITH_SHA256
     key_info = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    body = _sequence(
-        _VERSION_3 + _SERIAL_0 + algorithm + _NO_NAME + _VALIDITY + _NO_NAME + key_info + _EXTENSIONS
-    )
+    body = _sequence(_VERSION_3 + _SERIAL_0 + algorithm + _NO_NAME + _VALIDITY + _NO_NAME + key_info + _EXTENSIONS)
     signature = sign_with(key, body)
     return _sequence(body + algorithm + _tagged(0x03, b"\x00" + signature))
 

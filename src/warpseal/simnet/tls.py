@@ -127,9 +127,7 @@ def make_context(identity: Identity) -> SSL.Context:
     return context
 
 
-def _verified(
-    connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int
-) -> bool:
+def _verified(connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int) -> bool:
     tls = connection.get_app_data()
     return isinstance(tls, ServerTls) and tls.judge(certificate, depth)
 

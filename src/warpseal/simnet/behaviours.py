@@ -1,0 +1,157 @@
+"""How a simulated validator misbehaves, and the grammar that says so: `10%:slow=2s`, `0,3-5:refuse=6/later`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Reply(StrEnum):
+    """What a signature request is answered with."""
+
+    HONEST = "honest"
+    # A valid signature of its own over another message; another validator's over the right one.
+    WRONG = "wrong"
+    STOLEN = "stolen"
+    # Random bytes instead of a response; 96 bytes that are no point; too few, too many, none.
+    GARBAGE = "garbage"
+    NOT_A_POINT = "notapoint"
+    SHORT = "short"
+    LONG = "long"
+    EMPTY = "empty"
+    # On the wire: half a frame and goodbye; a length beyond the limit; a zip bomb; goodbye.
+    TRUNCATED = "truncated"
+    OVERSIZED = "oversized"
+    BOMB = "bomb"
+    DROP = "drop"
+
+
+class Reach(StrEnum):
+    """Where the validator can be reached, whatever it claims."""
+
+    OPEN = "open"
+    # Claims a port on which nobody listens; accepts and says nothing; claims a private address elsewhere.
+    CLOSED = "closed"
+    MUTE = "mute"
+    PRIVATE = "private"
+
+
+class InvalidBehaviour(ValueError):
+    """Text that describes no behaviour; the message says which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An application error: code and text."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What a validator does otherwise than a node. The second group is settled when the network is built."""
+
+    silent: bool = False
+    delay_s: tuple[float, float] = (0.0, 0.0)
+    # Answers "not yet" until so long after it was first asked for the message.
+    signs_after_s: float = 0.0
+    refusal: Refusal | None = None
+    reply: Reply = Reply.HONEST
+    # A different second answer, right behind the first; and how often each answer is sent.
+    second: Reply | None = None
+    copies: int = 1
+    lost_pongs: float = 0.0
+    flood_per_s: float = 0.0
+
+    reach: Reach = Reach.OPEN
+    keyless: bool = False
+    balance_navax: int | None = None
+    weight: int | None = None
+    leaves_at: int | None = None
+    joins_at: int | None = None
+
+    @property
+    def answers_like_a_node(self) -> bool:
+        """Whether signature requests are answered at once and truthfully."""
+        return self == replace(_HONEST, **{name: getattr(self, name) for name in _NOT_ABOUT_ANSWERS})
+
+
+_NOT_ABOUT_ANSWERS: Final = (
+    "lost_pongs",
+    "flood_per_s",
+    "reach",
+    "keyless",
+    "balance_navax",
+    "weight",
+    "leaves_at",
+    "joins_at",
+)
+_HONEST: Final = Behaviour()
+
+
+def parse_behaviour(text: str) -> Behaviour:
+    """Return what words joined by `+` describe. Raises InvalidBehaviour."""
+    behaviour = _HONEST
+    for word in filter(None, text.split("+")):
+        name, _, value = word.partition("=")
+        behaviour = replace(behaviour, **_field(name.strip(), value.strip()))
+    return behaviour
+
+
+def parse_duration_s(text: str) -> float:
+    """Return seconds of `250ms`, `2s`, `1.5m` or a bare number of seconds. Raises InvalidBehaviour."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text)
+    if not match:
+        raise InvalidBehaviour(f"{text!r} is no duration such as 250ms, 2s or 1m")
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}[match[2]]
+
+
+def _field(name: str, value: str) -> dict[str, Any]:
+    if name in tuple(Reply):
+        return {"reply": Reply(name)}
+    if name in tuple(Reach):
+        return {"reach": Reach(name)}
+    if name not in _WORDS:
+        raise InvalidBehaviour(f"{name!r} is no behaviour; known: {', '.join(known_words())}")
+    try:
+        return _WORDS[name](value)
+    except ValueError as error:
+        raise InvalidBehaviour(f"{name}={value}: {error}") from None
+
+
+def known_words() -> tuple[str, ...]:
+    """Return every word of the grammar."""
+    return (*_WORDS, *Reply, *Reach)
+
+
+def _delay(value: str) -> dict[str, Any]:
+    shortest, _, longest = value.partition("-")
+    shortest_s = parse_duration_s(shortest)
+    return {"delay_s": (shortest_s, parse_duration_s(longest) if longest else shortest_s)}
+
+
+def _refusal(value: str) -> dict[str, Any]:
+    code, _, text = value.partition("/")
+    return {"refusal": Refusal(int(code), text or "refused by the simulation")}
+
+
+_WORDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "silent": lambda _: {"silent": True},
+    "slow": _delay,
+    "after": lambda value: {"signs_after_s": parse_duration_s(value)},
+    "refuse": _refusal,
+    "duplicate": lambda value: {"copies": int(value or 2)},
+    "twice": lambda value: {"second": Reply(value or Reply.WRONG)},
+    "lost-pongs": lambda value: {"lost_pongs": float(value or 1)},
+    "flood": lambda value: {"flood_per_s": float(value or 1000)},
+    "keyless": lambda _: {"keyless": True},
+    "inactive": lambda _: {"balance_navax": 0},
+    "balance": lambda value: {"balance_navax": int(value)},
+    "weight": lambda value: {"weight": int(value)},
+    "leaves": lambda value: {"leaves_at": int(value)},
+    "joins": lambda value: {"joins_at": int(value)},
+}

@@ -1,0 +1,167 @@
+"""What a node checks of a Handshake, a GetPeerList and a PeerList, in its order.
+
+Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetPeerList, handlePeerList).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from warpseal import bls
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.simnet import bloom
+from warpseal.simnet.addresses import IPAddress, address_preimage, is_signed_by, parse_wire_ip
+from warpseal.simnet.certificates import Leaf, RefusedCertificate, parse_leaf
+from warpseal.simnet.settings import PeerSettings, Version
+from warpseal.simnet.violations import Fault
+from warpseal.warp.ids import ID_BYTES, SubnetID
+
+_MAX_TRACKED_SUBNETS: Final = 16
+_PORT_MASK: Final = 0xFFFF
+# The proposals that nodes of version 1.15.0 collect votes for; others do not count.
+_CURRENT_ACPS: Final = frozenset((194, 224, 236, 247, 267, 273, 283, 285))
+_INFINITY: Final = bytes([0xC0]) + bytes(95)
+
+
+class Refused(Exception):
+    """A message for which a node closes the connection."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = fault
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an accepted Handshake said."""
+
+    version: Version
+    tracked_subnets: frozenset[SubnetID]
+    all_subnets: bool
+    known_peers: bloom.Filter
+    salt: bytes
+    endpoint: tuple[IPAddress, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What a Handshake is held against. bls_key: the peer's key where it validates the Primary Network."""
+
+    network_id: int
+    settings: PeerSettings
+    bls_key: bls.PublicKey | None
+
+
+def judge_handshake(message: p2p.Handshake, leaf: Leaf, expected: Expectations) -> Greeting:
+    """Return what the Handshake says. Raises Refused with the first fault in a node's order."""
+    now = expected.settings.clock()
+    if message.network_id != expected.network_id:
+        raise Refused(Fault.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}")
+    if abs(message.my_time - int(now)) > expected.settings.max_clock_difference_s:
+        raise Refused(Fault.CLOCK, f"clock {message.my_time}, here {int(now)}")
+    tracked = _tracked_subnets(message.tracked_subnets)
+    _check_acps(message)
+    known_peers, salt = _known_peers(message)
+    ip, port = _endpoint(message.ip_addr, message.ip_port, Fault.IP, Fault.PORT)
+    preimage = _check_ip_signature(message, leaf, (ip, port), now + expected.settings.max_clock_difference_s)
+    if not _is_signature_point(message.ip_bls_sig):
+        raise Refused(Fault.BLS_SIGNATURE, "ip_bls_sig is no point of the signature group")
+    version = (message.client.major, message.client.minor, message.client.patch)
+    check_version(version, expected.settings)
+    if expected.bls_key and not bls.verify_possession(expected.bls_key, preimage, message.ip_bls_sig):
+        raise Refused(Fault.BLS_PROOF, "ip_bls_sig is not by the validator's BLS key")
+    return Greeting(version, tracked, message.all_subnets, known_peers, salt, (ip, port))
+
+
+def check_version(version: Version, settings: PeerSettings) -> None:
+    """Raise Refused for a version that a node of ours does not talk to: too old, or of a later major."""
+    if version[0] > settings.version[0] or version < settings.minimum_version:
+        raise Refused(Fault.VERSION, "version " + ".".join(map(str, version)))
+
+
+def judge_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
+    """Return the filter and its salt. Raises Refused; unlike in a Handshake, the filter must be there."""
+    known = message.known_peers
+    try:
+        parsed = bloom.Filter.parse(known.filter)
+    except bloom.MalformedFilter as error:
+        raise Refused(Fault.GET_PEER_LIST_FILTER, str(error)) from None
+    if len(known.salt) > bloom.MAX_SALT_BYTES:
+        raise Refused(Fault.GET_PEER_LIST_SALT, f"a salt of {len(known.salt)} bytes")
+    return parsed, known.salt
+
+
+def judge_peer_list(claims: Iterable[p2p.ClaimedIpPort], settings: PeerSettings) -> None:
+    """Raise Refused for the first bad claim: form of all first, then time and signature of each."""
+    checked = [(claim, *_claim_form(claim)) for claim in claims]
+    latest = settings.clock() + settings.max_clock_difference_s
+    for claim, leaf, ip, port in checked:
+        if claim.timestamp > latest:
+            raise Refused(Fault.PEER_LIST_TIME, f"signed at {claim.timestamp}")
+        if not is_signed_by(leaf, address_preimage(ip, port, claim.timestamp), claim.signature):
+            raise Refused(Fault.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
+
+
+def _tracked_subnets(raw_ids: Iterable[bytes]) -> frozenset[SubnetID]:
+    tracked = tuple(raw_ids)
+    if len(tracked) > _MAX_TRACKED_SUBNETS:
+        raise Refused(Fault.TOO_MANY_SUBNETS, f"{len(tracked)} tracked subnets")
+    for raw in tracked:
+        if len(raw) != ID_BYTES:
+            raise Refused(Fault.SUBNET_ID, f"a subnet id of {len(raw)} bytes")
+    return frozenset(SubnetID(raw) for raw in tracked)
+
+
+def _check_acps(message: p2p.Handshake) -> None:
+    both = _CURRENT_ACPS.intersection(message.supported_acps, message.objected_acps)
+    if both:
+        raise Refused(Fault.ACPS, f"both for and against {sorted(both)}")
+
+
+def _known_peers(message: p2p.Handshake) -> tuple[bloom.Filter, bytes]:
+    if not message.HasField("known_peers"):
+        return bloom.EMPTY, b""
+    try:
+        known_peers = bloom.Filter.parse(message.known_peers.filter)
+    except bloom.MalformedFilter as error:
+        raise Refused(Fault.KNOWN_PEERS, str(error)) from None
+    if len(message.known_peers.salt) > bloom.MAX_SALT_BYTES:
+        raise Refused(Fault.SALT, f"a salt of {len(message.known_peers.salt)} bytes")
+    return known_peers, message.known_peers.salt
+
+
+def _endpoint(raw_ip: bytes, raw_port: int, ip_fault: Fault, port_fault: Fault) -> tuple[IPAddress, int]:
+    ip = parse_wire_ip(raw_ip)
+    if ip is None:
+        raise Refused(ip_fault, f"an address of {len(raw_ip)} bytes")
+    port = raw_port & _PORT_MASK
+    if port == 0:
+        raise Refused(port_fault, f"port {raw_port}")
+    return ip, port
+
+
+def _check_ip_signature(message: p2p.Handshake, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float) -> bytes:
+    if message.ip_signing_time > latest:
+        raise Refused(Fault.SIGNING_TIME, f"signed at {message.ip_signing_time}")
+    preimage = address_preimage(*endpoint, message.ip_signing_time)
+    if not is_signed_by(leaf, preimage, message.ip_node_id_sig):
+        raise Refused(Fault.IP_SIGNATURE, "the address is not signed by the TLS key")
+    return preimage
+
+
+def _claim_form(claim: p2p.ClaimedIpPort) -> tuple[Leaf, IPAddress, int]:
+    try:
+        leaf = parse_leaf(claim.x509_certificate)
+    except RefusedCertificate as error:
+        raise Refused(Fault.PEER_LIST_CERTIFICATE, str(error)) from None
+    return leaf, *_endpoint(claim.ip_addr, claim.ip_port, Fault.PEER_LIST_IP, Fault.PEER_LIST_PORT)
+
+
+@lru_cache(maxsize=256)
+def _is_signature_point(raw: bytes) -> bool:
+    # The point at infinity is let through, as a node does.
+    return raw == _INFINITY or bls.is_signature(raw)

@@ -1,0 +1,174 @@
+"""The plan of a simulated network: how many validators, which weights, which L1s, who misbehaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, parse_behaviour
+from warpseal.simnet.settings import PeerSettings
+
+DEFAULT_NETWORK_ID: Final = 88888
+# 2,000 AVAX in nAVAX, the least stake of a primary validator.
+DEFAULT_STAKE: Final = 2_000_000_000_000
+DEFAULT_L1_WEIGHT: Final = 1_000
+PRIMARY: Final = "primary"
+
+
+class InvalidPlan(ValueError):
+    """A plan that cannot be built; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who behaves how. scope: None for all validators, else `primary` or `l1-K`.
+
+    Exactly one of share (0..1 of the scope, chosen by the seed) and places (in the scope, from 0) is given.
+    """
+
+    behaviour: Behaviour
+    scope: str | None = None
+    share: float | None = None
+    places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class L1Plan:
+    """One L1. validators: how many; None: as many as the primary network has.
+
+    shared: the first validators of the primary network also validate this L1, instead of nodes of its own.
+    permissioned: not converted to an L1; its validators sign with their primary network keys (so it is shared).
+    """
+
+    validators: int | None = None
+    weights: str = f"equal:{DEFAULT_L1_WEIGHT}"
+    shared: bool = False
+    permissioned: bool = False
+    chains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a simulated network is made from. Equal plans make equal networks, RSA and ports apart.
+
+    messages: how many each chain's validators sign. presign: how many of those are signed at start.
+    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
+    of a chain begins every epoch_blocks. churn_every: after so many blocks one weight of each subnet changes.
+    info_peers: how many validators info.peers names (None: all).
+    """
+
+    validators: int = 20
+    weights: str = f"equal:{DEFAULT_STAKE}"
+    l1s: tuple[L1Plan, ...] = (L1Plan(shared=True),)
+    network_id: int = DEFAULT_NETWORK_ID
+    seed: int = 0
+    messages: int = 10
+    presign: int = 0
+    rsa: int = 0
+    height: int = 20
+    proposed_lag: int = 0
+    epoch_blocks: int = 5
+    block_interval_s: float | None = None
+    churn_every: int | None = None
+    info_peers: int | None = None
+    nodes: int = 1
+    rules: tuple[Rule, ...] = ()
+    settings: PeerSettings = field(default_factory=PeerSettings)
+
+
+def parse_l1(text: str) -> L1Plan:
+    """Return the L1 of `validators=5,weights=1/2/3,shared,permissioned,chains=2`. Raises InvalidPlan."""
+    values: dict[str, str] = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if name not in ("validators", "weights", "shared", "permissioned", "chains") or name in values:
+            raise InvalidPlan(f"{word!r} is no part of an L1, or stands twice")
+        values[name] = value
+    try:
+        plan = L1Plan(
+            validators=int(values["validators"]) if "validators" in values else None,
+            weights=values.get("weights", L1Plan().weights),
+            shared="shared" in values or "permissioned" in values,
+            permissioned="permissioned" in values,
+            chains=int(values.get("chains", 1)),
+        )
+    except ValueError as error:
+        raise InvalidPlan(f"{text!r}: {error}") from None
+    if (plan.validators is not None and plan.validators < 1) or plan.chains < 1:
+        raise InvalidPlan(f"{text!r}: an L1 has at least one validator and one chain")
+    return plan
+
+
+def parse_rule(text: str) -> Rule:
+    """Return the rule of `[SCOPE/]WHO:BEHAVIOUR`; WHO is `all`, a share such as `10%`, or places `0,3-5`.
+
+    Raises InvalidPlan.
+    """
+    who, colon, words = text.partition(":")
+    if not colon:
+        raise InvalidPlan(f"{text!r} is no WHO:BEHAVIOUR, such as 10%:slow=2s")
+    scope, slash, selection = who.rpartition("/")
+    if slash and not re.fullmatch(r"primary|l1-\d+", scope):
+        raise InvalidPlan(f"{scope!r} is neither primary nor l1-K")
+    try:
+        share, places = _selection(selection)
+        return Rule(parse_behaviour(words), scope or None, share, places)
+    except InvalidBehaviour as error:
+        raise InvalidPlan(str(error)) from None
+    except ValueError:
+        raise InvalidPlan(f"{selection!r} selects nobody; write all, 10% or 0,3-5") from None
+
+
+def chosen(rule: Rule, members: Sequence[int], rng: Random) -> list[int]:
+    """Return which of a scope's `members` (validator indices) a rule is about, ascending."""
+    if rule.share is None:
+        wrong = [place for place in rule.places if place >= len(members)]
+        if wrong:
+            raise InvalidPlan(f"there is no validator {wrong[0]}; the scope has {len(members)}")
+        return [members[place] for place in rule.places]
+    return sorted(rng.sample(members, round(rule.share * len(members))))
+
+
+def parse_weights(text: str, count: int, rng: Random) -> list[int]:
+    """Return `count` weights of `equal:W`, `zipf:W` (W, W/2, W/3 …), `uniform:LOW-HIGH` or `5/3/1` (repeated).
+
+    Raises InvalidPlan.
+    """
+    kind, _, value = text.partition(":")
+    try:
+        match kind:
+            case "equal":
+                return _positive([int(value)] * count)
+            case "zipf":
+                return _positive([int(value) // place for place in range(1, count + 1)])
+            case "uniform":
+                low, high = (int(bound) for bound in value.split("-"))
+                return _positive([rng.randint(low, high) for _ in range(count)])
+        weights = [int(word) for word in text.split("/")]
+        return _positive([weights[place % len(weights)] for place in range(count)])
+    except ValueError:
+        raise InvalidPlan(f"{text!r}: weights are equal:W, zipf:W, uniform:LOW-HIGH or 5/3/1, above 0") from None
+
+
+def _selection(text: str) -> tuple[float | None, tuple[int, ...]]:
+    if text == "all":
+        return 1.0, ()
+    if text.endswith("%"):
+        share = float(text[:-1]) / 100
+        if not 0 <= share <= 1:
+            raise ValueError(text)
+        return share, ()
+    places: list[int] = []
+    for word in text.split(","):
+        first, _, last = word.partition("-")
+        places += range(int(first), int(last or first) + 1)
+    return None, tuple(places)
+
+
+def _positive(weights: list[int]) -> list[int]:
+    if not all(0 < weight < 2**63 for weight in weights):
+        raise ValueError("weights are above 0")
+    return weights

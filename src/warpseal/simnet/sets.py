@@ -1,0 +1,92 @@
+"""Who validates what: seats, the sets that follow from them, and the sets of every height.
+
+Source of truth: avalanchego `vms/platformvm/state` (inactive L1 validators are lumped together, keyless).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, SubnetID, ValidationID
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One entry of a set as the P-Chain tells it. public_key: 48 bytes, or None."""
+
+    node_id: NodeID
+    public_key: bytes | None
+    weight: int
+
+
+@dataclass(slots=True)
+class Seat:
+    """A validator's place in one subnet. balance_navax, min_nonce and index matter to L1s only.
+
+    id: the validation id on an L1, else the id of the transaction. index: place in the conversion.
+    """
+
+    subnet_id: SubnetID
+    node_id: NodeID
+    public_key: bytes | None
+    weight: int
+    id: ValidationID
+    start_time: int
+    balance_navax: int = 0
+    min_nonce: int = 0
+    index: int = 0
+    is_l1: bool = False
+    present: bool = True
+
+    @property
+    def active(self) -> bool:
+        """Whether this seat signs with its own key: an L1 validator without balance does not."""
+        return not self.is_l1 or self.balance_navax > 0
+
+
+def members_of(seats: Iterable[Seat]) -> tuple[Member, ...]:
+    """Return the set that the present seats of one subnet make."""
+    members = []
+    inactive_weight = 0
+    for seat in seats:
+        if seat.present and seat.active:
+            members.append(Member(seat.node_id, seat.public_key, seat.weight))
+        elif seat.present:
+            inactive_weight += seat.weight
+    if inactive_weight:
+        members.append(Member(EMPTY_NODE_ID, None, inactive_weight))
+    return tuple(members)
+
+
+class SetHistory:
+    """The sets of all subnets at all heights, kept as changes."""
+
+    def __init__(self) -> None:
+        self._heights: dict[SubnetID, list[int]] = {}
+        self._sets: dict[SubnetID, list[tuple[Member, ...]]] = {}
+
+    @property
+    def subnets(self) -> tuple[SubnetID, ...]:
+        """Every subnet that ever had a set, in the order of appearance."""
+        return tuple(self._sets)
+
+    def put(self, subnet_id: SubnetID, height: int, members: tuple[Member, ...]) -> None:
+        """Record the set from `height` on; heights come in ascending order."""
+        heights = self._heights.setdefault(subnet_id, [])
+        sets = self._sets.setdefault(subnet_id, [])
+        if heights and heights[-1] == height:
+            sets[-1] = members
+        elif members != (sets[-1] if sets else ()):
+            heights.append(height)
+            sets.append(members)
+
+    def version(self, subnet_id: SubnetID, height: int) -> int:
+        """Return which change of the subnet's set holds at `height`; -1 before the first."""
+        return bisect_right(self._heights.get(subnet_id, []), height) - 1
+
+    def at(self, subnet_id: SubnetID, height: int) -> tuple[Member, ...]:
+        """Return the set after the block at `height`; empty for unknown subnets."""
+        version = self.version(subnet_id, height)
+        return self._sets[subnet_id][version] if version >= 0 else ()
