@@ -103,7 +103,9 @@ def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes
 
 
 def generate_secret(seed: bytes | None = None) -> SecretKey:
-    """Return a fresh secret key, or the one that a seed of at least 32 bytes determines."""
+    """Return a fresh secret key, or the one that a seed of at least 32 bytes determines. Raises MalformedKey."""
+    if seed is not None and len(seed) < SECRET_KEY_BYTES:
+        raise MalformedKey(f"a seed has at least {SECRET_KEY_BYTES} bytes, not {len(seed)}")
     return SecretKey(PopSchemeMPL.key_gen(secrets.token_bytes(SECRET_KEY_BYTES) if seed is None else seed))
 
 

@@ -84,10 +84,7 @@ def test_an_uptime_message_has_the_bytes_of_the_notes() -> None:
 def test_a_registration_in_a_p_chain_message_has_the_bytes_of_the_notes() -> None:
     message = p_chain_message(12345, L1ValidatorRegistration(ID, True).encode())
     middle = "00000035000000000001000000000000002700000000000200010203"
-    assert (
-        message.raw.hex()
-        == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
-    )
+    assert message.raw.hex() == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
     assert len(message.raw) == 95
 
 
@@ -138,9 +135,7 @@ def test_a_made_up_registration_has_the_validation_id_of_the_notes() -> None:
 def story_conversion() -> ConversionData:
     node = parse_node_id("NodeID-K1LV379WF46iHh4RCSKou2Up5bUBRWCVV")
     manager = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))
-    return ConversionData(
-        story.SUBNET, manager, b"", (ConversionValidator(node, story.CONVERSION_KEY, 49463),)
-    )
+    return ConversionData(story.SUBNET, manager, b"", (ConversionValidator(node, story.CONVERSION_KEY, 49463),))
 
 
 def test_the_story_begins_with_a_conversion() -> None:
@@ -247,16 +242,14 @@ def test_a_conversion_of_fuji_keeps_the_order_of_its_transaction() -> None:
         ConversionValidator(
             bytes.fromhex("9e99c96338c2ae4131ba1d4fb1a9dd146e06d16c"),
             bytes.fromhex(
-                "a2ea5071b185225223ceb743fe265b47905fff03c64d6517733b9f79bde4937b"
-                "fab0a7b903e697e2b4b5b90a7aa74427"
+                "a2ea5071b185225223ceb743fe265b47905fff03c64d6517733b9f79bde4937bfab0a7b903e697e2b4b5b90a7aa74427"
             ),
             100,
         ),
         ConversionValidator(
             bytes.fromhex("3495ce47a5968640acd0cbf613c050fd0a5b30ce"),
             bytes.fromhex(
-                "a09e63e32ce3b24205455bc470b54d6260bc826821857458b67adcab63ea842b"
-                "392407b9dff0564ce520f6337ac2b5ca"
+                "a09e63e32ce3b24205455bc470b54d6260bc826821857458b67adcab63ea842b392407b9dff0564ce520f6337ac2b5ca"
             ),
             100,
         ),
@@ -289,9 +282,7 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
 def test_the_address_count_of_an_owner_is_no_way_to_exhaust_memory() -> None:
     raw = bytearray(story.REGISTER_PAYLOAD)
     raw[122:126] = b"\xff\xff\xff\xff"
-    with pytest.raises(
-        MalformedMessage, match="addresses of remaining balance owner needs 85899345900 bytes"
-    ):
+    with pytest.raises(MalformedMessage, match="addresses of remaining balance owner needs 85899345900 bytes"):
         RegisterL1Validator.parse(bytes(raw))
 
 

@@ -29,9 +29,7 @@ unsigned_messages = st.builds(
     st.binary(max_size=200),
 )
 signer_bits = st.integers(0, 2**70).map(lambda bits: bits.to_bytes((bits.bit_length() + 7) // 8, "big"))
-signed_messages = st.builds(
-    SignedMessage, unsigned_messages, signer_bits, st.binary(min_size=96, max_size=96)
-)
+signed_messages = st.builds(SignedMessage, unsigned_messages, signer_bits, st.binary(min_size=96, max_size=96))
 
 
 def test_an_unsigned_message_reads_as_the_notes_say() -> None:

@@ -33,9 +33,7 @@ def test_required_weights_are_those_of_the_notes(total: int, percentage: int, re
 
 
 @given(weights, weights, st.integers(0, 100))
-def test_a_quorum_is_met_exactly_when_the_fraction_is_reached(
-    signed: int, total: int, percentage: int
-) -> None:
+def test_a_quorum_is_met_exactly_when_the_fraction_is_reached(signed: int, total: int, percentage: int) -> None:
     reached = Fraction(signed) >= Fraction(total) * Fraction(percentage, 100)
     assert meets(signed, total, percentage) == reached
     assert (signed >= required_weight(total, percentage)) == reached

@@ -1,0 +1,273 @@
+"""BLS: the vectors of the notes, agreement with py-ecc, and refusal of everything that is no key or share."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from eth_typing import BLSPubkey, BLSSignature
+from hypothesis import given
+from hypothesis import strategies as st
+from py_ecc.bls.ciphersuites import G2ProofOfPossession as Oracle
+
+from tests.warp import story
+from warpseal import bls
+
+SECRETS = [bls.secret_from_bytes(b"AvalancheLocalNetworkValidator0%d" % number) for number in range(1, 6)]
+KEYS = [bls.public_key_of(secret) for secret in SECRETS]
+UNSIGNED = bytes.fromhex(
+    "00000000007b010203000000000000000000000000000000000000000000000000000000000000000006666f6f626172"
+)
+SIGNATURE_1 = bytes.fromhex(
+    "a0f4fd6e5030198521cc31505fb77c757b5bb8d9fd9f6c5485f34518b2d612834b76600ab609ca9b40c198f339bf405f"
+    "06731e39a530d9e2be393b3a36fab9044eac27c4b6e5292cd69e6d0b5700c4a0dd3f62f5cb818d6652ca40957f937a00"
+)
+AGGREGATE_5234 = bytes.fromhex(
+    "984495625ff87a42c38eb1f59e456a6cab8338a5e703ffa476653ed968d3fb6dc251b961fd78cb30b7c2321dbffeb7ac"
+    "055c127bffbf24deafe248b71c90c88ea1f5dfd939b31eb1a3f65fc88f225fabb856f3cfe4565a77f9087b237bb6ac17"
+)
+# Keys and proofs of possession of the five local validators.
+LOCAL = [
+    (
+        "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d",
+        "8bfd6d4d2086b2b8115d8f72f94095fefe5a6c07876b2accf51a811adf520f389e74a3d2152a6d90b521e2be58ffe468"
+        "043dc5ea68b4c44410eb67f8dc24f13ed4f194000764c0e922cd254a3588a4962b1cb4db7de4bb9cda9d9d4d6b03f3d2",
+    ),
+    (
+        "a058ff27a4c570664bfa28e34939368539a1340867951943d0f56fa8aac13bc09ff64f341acf8cc0cef74202c2d6f9c0",
+        "ac52195616344127df74d924e11701ca5e0867647ae36171d168fcf95d536e94061659b3edb924fffdb69dd5aa5cb2d7"
+        "03f8920c825c8f7b74dd0112c9c27814790bfcfa3a08e1d9358da1c54e1f6c0b4d9772432f79d7dceaa3a95c3a7e6adc",
+    ),
+    (
+        "a10b6955a85684a0f5c94b8381f04506f1bee60625927d372323f78b3d30196cc56c8618c77eaf429298e74673d832c3",
+        "8d505f7b53960813f1e007f04702ae1bd524cce036b4695fbf8a16eb50b35cdbdd4eedec2b0ce281f35ae36e3ac29fb4"
+        "0867c94cabe2ba0b462f177dd8c3d293b0586b92d392e8278711fb434fe2601ae1b2e0867cfd128180c936a8010c5552",
+    ),
+    (
+        "accd61ceb90c61628aa0fa34acab27ecb08f6897e9ccad283578c278c52109f9e10e4f8bc31aa6d7905c4e1623de367e",
+        "910082e2b61fe4895b4a8f754c9e3a93c346156363acf67546a87e4bc1db7bbfa3239daa5292ad9bc30a11f60e59bbd3"
+        "0b375785b71fe45abd154d717b6471c2406df2534297305ae93d6abeb38fc461170fc0b74b8aa4550f30257a264c75b0",
+    ),
+    (
+        "8048109c3da13de0700f9f3590c3270bfc42277417f6d0cc84282947e1a1f8b4980fd3e3fe223acf0f56a5838890814a",
+        "b034e0d0ec808b7ec456a6d88bdad7b32854794605a11139d70430d81fb93834a3f81d8969042952daff335fec510180"
+        "16a7ecb19d38597c5743a4eb3fb945ebe28a4250dd7bcb7a192c98d2fcaf15320a9bee239c66ddf61bb24f87c6e91971",
+    ),
+]
+# 127.0.0.1:9651 at unix time 1700000000, as it stands in a signed IP.
+IP_CLAIM = bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")
+G1_INFINITY = b"\xc0" + bytes(47)
+G2_INFINITY = b"\xc0" + bytes(95)
+# A point of the curve outside the subgroup: the last bit of a share changed, as `from_bytes` of blspy refuses it.
+OUTSIDE_SUBGROUP = bytes.fromhex(
+    "ae1384564b6428ea5a2970852dd1687c83cf2398ff8df1fc252a07ca14d1e5272e2ba6c6f8f4ab73022d6a0248c69b6f"
+    "0d8c31ae07c5d640e8657dbb692dcd12b343fea7c48e4f0e88308431c42c15d525d22ffa1d99985822328e00cf81e4fc"
+)
+
+
+@pytest.mark.parametrize(("number", "vector"), list(enumerate(LOCAL)))
+def test_local_validators_have_the_keys_and_proofs_of_the_notes(number: int, vector: tuple[str, str]) -> None:
+    public_key, proof = (bytes.fromhex(text) for text in vector)
+    assert bls.public_key_bytes(KEYS[number]) == public_key
+    assert bls.sign_possession(SECRETS[number], public_key) == proof
+    assert bls.verify_possession(bls.parse_public_key(public_key), public_key, proof)
+    assert not bls.verify_possession(KEYS[number - 1], public_key, proof)
+    assert not bls.verify_possession(KEYS[number], public_key + b"\x00", proof)
+    assert not bls.verify(KEYS[number], public_key, proof)
+
+
+@pytest.mark.parametrize(
+    ("public_key", "proof"),
+    [
+        (
+            "8f95423f7142d00a48e1014a3de8d28907d420dc33b3052a6dee03a3f2941a393c2351e354704ca66a3fc29870282e15",
+            "86a3ab4c45cfe31cae34c1d06f212434ac71b1be6cfe046c80c162e057614a94a5bc9f1ded1a7029deb0ba4ca7c9b714"
+            "11e293438691be79c2dbf19d1ca7c3eadb9c756246fc5de5b7b89511c7d7302ae051d9e03d7991138299b5ed6a570a98",
+        ),
+        (
+            "aff4acb4c5439b5d426cadf9e946d3a452f7de3414d1ad27336133211d8b90cf49fb97eebcdeeef714dc20f54ed0d4d1",
+            "8cfd7909d153b9604b62b143ba36207bb7e64867424480202a67dc68768346d95c90983c2d279c64c43c51136b2a05e0"
+            "1602d52aa6376fda17fa6e2a18a083e49d9c450eab7b89b1d5555da5c489872e02b7e5227b77550af1330e5a71f8c368",
+        ),
+        (story.CONVERSION_KEY.hex(), story.CONVERSION_POSSESSION.hex()),
+        (story.REGISTERED_KEY.hex(), story.REGISTERED_POSSESSION.hex()),
+    ],
+)
+def test_proofs_of_possession_of_real_nodes_verify(public_key: str, proof: str) -> None:
+    key = bytes.fromhex(public_key)
+    assert bls.verify_possession(bls.parse_public_key(key), key, bytes.fromhex(proof))
+
+
+def test_a_secret_key_gives_the_public_key_of_the_notes() -> None:
+    raw = bytes.fromhex("6668fecd4595b81e4d568398c820bbf3f073cb222902279fa55ebb84764ed2e3")
+    secret = bls.secret_from_bytes(raw)
+    assert bls.secret_bytes(secret) == raw
+    assert bls.public_key_bytes(bls.public_key_of(secret)).hex() == (
+        "aff4acb4c5439b5d426cadf9e946d3a452f7de3414d1ad27336133211d8b90cf49fb97eebcdeeef714dc20f54ed0d4d1"
+    )
+
+
+def test_another_valid_key_of_the_notes_is_accepted() -> None:
+    raw = bytes.fromhex(
+        "879aadf523f1682a3ebcec7ab27f90924a4fed8e346236bb48402cd8c19bfe6653ee82935a02e8823cb9738ff0588182"
+    )
+    assert bls.public_key_bytes(bls.parse_public_key(raw)) == raw
+
+
+def test_a_signed_ip_has_the_signature_of_the_notes() -> None:
+    signature = bls.sign_possession(SECRETS[0], IP_CLAIM)
+    assert signature.hex() == (
+        "b7dd4a2c8bf88a7851cfdaf7cfcc297ec2711d3ad4b331cd63cb7c0e0a79aa4da700d274a5f610b15e2a87cd4b61de3b"
+        "02d51c5f4d48051a3392dd76ec73b20ac7307414d2ccb031868f8b313ce3fc7f65788e3d794228044c953f1f18612f99"
+    )
+    assert bls.verify_possession(KEYS[0], IP_CLAIM, signature)
+
+
+def test_a_share_has_the_signature_of_the_notes() -> None:
+    assert bls.sign(SECRETS[0], UNSIGNED) == SIGNATURE_1
+    assert bls.verify(KEYS[0], UNSIGNED, SIGNATURE_1)
+    assert bls.share_bytes(bls.decode_share(SIGNATURE_1)) == SIGNATURE_1
+
+
+def test_four_shares_sum_to_the_aggregate_of_the_notes() -> None:
+    chosen = [4, 1, 2, 3]
+    shares = [bls.decode_share(bls.sign(SECRETS[index], UNSIGNED)) for index in chosen]
+    keys = [KEYS[index] for index in chosen]
+    assert bls.sum_shares(shares) == AGGREGATE_5234
+    assert bls.verify_aggregate(keys, UNSIGNED, AGGREGATE_5234)
+    assert bls.verify(bls.sum_public_keys(keys), UNSIGNED, AGGREGATE_5234)
+    assert not bls.verify_aggregate(keys[1:], UNSIGNED, AGGREGATE_5234)
+    assert not bls.verify_aggregate([*keys, KEYS[0]], UNSIGNED, AGGREGATE_5234)
+    assert not bls.verify_aggregate([], UNSIGNED, AGGREGATE_5234)
+    assert not bls.verify_aggregate(keys, UNSIGNED[1:], AGGREGATE_5234)
+
+
+def test_py_ecc_agrees_on_signatures_aggregates_and_proofs() -> None:
+    numbers = [int.from_bytes(bls.secret_bytes(secret), "big") for secret in SECRETS[:2]]
+    signatures = [bls.sign(secret, UNSIGNED) for secret in SECRETS[:2]]
+    public_keys = [BLSPubkey(bls.public_key_bytes(key)) for key in KEYS[:2]]
+    total = bls.sum_shares([bls.decode_share(signature) for signature in signatures])
+    assert [Oracle.SkToPk(number) for number in numbers] == public_keys
+    assert Oracle.Sign(numbers[1], UNSIGNED) == signatures[1]
+    assert Oracle.Aggregate([BLSSignature(signature) for signature in signatures]) == total
+    assert Oracle.FastAggregateVerify(public_keys, UNSIGNED, BLSSignature(total))
+    assert Oracle.PopProve(numbers[0]) == bls.sign_possession(SECRETS[0], public_keys[0])
+
+
+def test_py_ecc_refuses_what_is_refused_here() -> None:
+    public_key = BLSPubkey(bls.public_key_bytes(KEYS[1]))
+    assert not Oracle.Verify(public_key, UNSIGNED, BLSSignature(SIGNATURE_1))
+    assert not bls.verify(KEYS[1], UNSIGNED, SIGNATURE_1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        bytes(48),
+        G1_INFINITY,
+        b"\xc0" + bytes(46) + b"\x01",
+        b"\x9f" + b"\xff" * 47,
+        bytes.fromhex(LOCAL[0][0])[:-1],
+        bytes.fromhex(LOCAL[0][0]) + b"\x00",
+        bytes([bytes.fromhex(LOCAL[0][0])[0] & 0x7F]) + bytes.fromhex(LOCAL[0][0])[1:],
+    ],
+)
+def test_what_is_no_public_key_is_refused(raw: bytes) -> None:
+    with pytest.raises(bls.MalformedKey):
+        bls.parse_public_key(raw)
+
+
+def test_a_point_outside_the_subgroup_is_no_public_key() -> None:
+    # x = 4 lies on the curve: refused as a key, not as bytes.
+    with pytest.raises(bls.MalformedKey, match="invalid"):
+        bls.parse_public_key(b"\x80" + bytes(46) + b"\x04")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        bytes(96),
+        G2_INFINITY,
+        b"\xc0" + bytes(94) + b"\x01",
+        b"\x9f" + b"\xff" * 95,
+        SIGNATURE_1[:-1],
+        SIGNATURE_1 + b"\x00",
+        bytes([SIGNATURE_1[0] & 0x7F]) + SIGNATURE_1[1:],
+    ],
+)
+def test_what_is_no_share_is_refused(raw: bytes) -> None:
+    with pytest.raises(bls.MalformedShare):
+        bls.decode_share(raw)
+    assert not bls.verify(KEYS[0], UNSIGNED, raw)
+    assert not bls.verify_possession(KEYS[0], UNSIGNED, raw)
+
+
+def test_a_share_outside_the_subgroup_decodes_but_never_verifies() -> None:
+    share = bls.decode_share(OUTSIDE_SUBGROUP)
+    assert bls.share_bytes(share) == OUTSIDE_SUBGROUP
+    total = bls.sum_shares([share, bls.decode_share(SIGNATURE_1)])
+    for signature in (OUTSIDE_SUBGROUP, total):
+        assert not bls.verify(KEYS[0], UNSIGNED, signature)
+        assert not bls.verify_possession(KEYS[0], UNSIGNED, signature)
+
+
+def test_shares_and_keys_that_cancel_out_verify_nothing() -> None:
+    mirrored = bytes([SIGNATURE_1[0] ^ 0x20]) + SIGNATURE_1[1:]
+    total = bls.sum_shares([bls.decode_share(SIGNATURE_1), bls.decode_share(mirrored)])
+    raw = bls.public_key_bytes(KEYS[0])
+    opposite = bls.parse_public_key(bytes([raw[0] ^ 0x20]) + raw[1:])
+    assert total == G2_INFINITY
+    assert not bls.verify(KEYS[0], UNSIGNED, total)
+    assert not bls.verify_aggregate([KEYS[0], opposite], UNSIGNED, total)
+    assert not bls.verify_aggregate([KEYS[0], opposite], UNSIGNED, SIGNATURE_1)
+    assert not bls.verify_possession(bls.sum_public_keys([KEYS[0], opposite]), UNSIGNED, SIGNATURE_1)
+
+
+def test_errors_of_two_shares_that_cancel_verify_only_as_a_sum() -> None:
+    first, second = (bls.sign(secret, UNSIGNED) for secret in SECRETS[:2])
+    error = bls.decode_share(bls.sign(SECRETS[2], UNSIGNED))
+    raw = bls.share_bytes(error)
+    opposite = bls.decode_share(bytes([raw[0] ^ 0x20]) + raw[1:])
+    bent = bls.sum_shares([bls.decode_share(first), error])
+    bent_back = bls.sum_shares([bls.decode_share(second), opposite])
+    assert not bls.verify(KEYS[0], UNSIGNED, bent)
+    assert not bls.verify(KEYS[1], UNSIGNED, bent_back)
+    total = bls.sum_shares([bls.decode_share(bent), bls.decode_share(bent_back)])
+    assert bls.verify_aggregate(KEYS[:2], UNSIGNED, total)
+
+
+@pytest.mark.parametrize("raw", [b"", bytes(32), b"\xff" * 32, b"\x01" * 31, b"\x01" * 33])
+def test_what_is_no_secret_key_is_refused(raw: bytes) -> None:
+    with pytest.raises(bls.MalformedKey):
+        bls.secret_from_bytes(raw)
+
+
+def test_a_seed_determines_the_secret_key_and_none_makes_a_new_one() -> None:
+    seeded = [bls.secret_bytes(bls.generate_secret(b"\x07" * 32)) for _ in range(2)]
+    fresh = {bls.secret_bytes(bls.generate_secret()) for _ in range(3)}
+    assert seeded[0] == seeded[1]
+    assert len(fresh) == 3
+    with pytest.raises(bls.MalformedKey):
+        bls.generate_secret(b"short")
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_key_and_share_that_write_themselves_or_refused(raw: bytes) -> None:
+    for head in (raw, b"\x80" + raw, b"\xa0" + raw + bytes(47)):
+        with suppress(bls.MalformedKey):
+            assert bls.public_key_bytes(bls.parse_public_key(head[:48])) == head[:48]
+        with suppress(bls.MalformedShare):
+            assert bls.share_bytes(bls.decode_share(head)) == head
+
+
+@given(st.binary(min_size=96, max_size=96), st.integers(0, 0x1F))
+def test_points_of_any_x_decode_or_are_refused_and_never_verify(raw: bytes, top: int) -> None:
+    candidate = bytes([0x80 | top]) + raw[1:48] + bytes([raw[48] & 0x1F]) + raw[49:]
+    try:
+        share = bls.decode_share(candidate)
+    except bls.MalformedShare:
+        return
+    assert bls.share_bytes(share) == candidate
+    assert not bls.verify(KEYS[0], UNSIGNED, candidate)

@@ -1,0 +1,252 @@
+"""Canonical sets: order against real points, merging, refusals, recorded sets of real nodes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_typing import BLSPubkey
+from hypothesis import given
+from hypothesis import strategies as st
+from py_ecc.bls.g2_primitives import pubkey_to_G1
+from py_ecc.bls.point_compression import compress_G1
+from py_ecc.optimized_bls12_381.optimized_curve import neg, normalize
+
+from warpseal import bls
+from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, parse_node_id
+from warpseal.warp.message import SignedMessage
+from warpseal.warp.quorum import meets
+from warpseal.warp.validator_set import (
+    CanonicalValidatorSet,
+    InvalidValidatorSet,
+    Validator,
+    canonical_set,
+    canonical_sort_key,
+    verified_set,
+)
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "localnet" / "warp.json"
+LOCAL_KEYS = {
+    "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg": bytes.fromhex(
+        "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d"
+    ),
+    "NodeID-MFrZFVCXPv5iCn6M9K6XduxGTYp891xXZ": bytes.fromhex(
+        "a058ff27a4c570664bfa28e34939368539a1340867951943d0f56fa8aac13bc09ff64f341acf8cc0cef74202c2d6f9c0"
+    ),
+    "NodeID-NFBbbJ4qCmNaCzeW7sxErhvWqvEQMnYcN": bytes.fromhex(
+        "a10b6955a85684a0f5c94b8381f04506f1bee60625927d372323f78b3d30196cc56c8618c77eaf429298e74673d832c3"
+    ),
+    "NodeID-GWPcbFJZFfZreETSoWjPimr846mXEKCtu": bytes.fromhex(
+        "accd61ceb90c61628aa0fa34acab27ecb08f6897e9ccad283578c278c52109f9e10e4f8bc31aa6d7905c4e1623de367e"
+    ),
+    "NodeID-P7oB2McjBGgW2NXXWVYjV8JEDFoW9xDE5": bytes.fromhex(
+        "8048109c3da13de0700f9f3590c3270bfc42277417f6d0cc84282947e1a1f8b4980fd3e3fe223acf0f56a5838890814a"
+    ),
+}
+CANONICAL_ORDER = [
+    "NodeID-P7oB2McjBGgW2NXXWVYjV8JEDFoW9xDE5",
+    "NodeID-MFrZFVCXPv5iCn6M9K6XduxGTYp891xXZ",
+    "NodeID-NFBbbJ4qCmNaCzeW7sxErhvWqvEQMnYcN",
+    "NodeID-GWPcbFJZFfZreETSoWjPimr846mXEKCtu",
+    "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",
+]
+KEYS = [bls.public_key_bytes(bls.public_key_of(bls.generate_secret(bytes([n] * 32)))) for n in range(12)]
+
+
+def node(number: int) -> NodeID:
+    return NodeID(number.to_bytes(20, "big"))
+
+
+def uncompressed(public_key: bytes) -> bytes:
+    """Return x||y of a real point, by another library than the one under test uses."""
+    x, y = normalize(pubkey_to_G1(BLSPubkey(public_key)))
+    return bytes(int(x).to_bytes(48, "big") + int(y).to_bytes(48, "big"))
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 255).map(node), st.none() | st.sampled_from(KEYS), st.integers(0, 2**40)),
+    max_size=20,
+    unique_by=lambda entry: entry[0],
+)
+
+
+def test_the_five_local_validators_stand_in_the_order_of_the_notes() -> None:
+    members = canonical_set((parse_node_id(text), key, 2 * 10**15) for text, key in LOCAL_KEYS.items())
+    assert [member.node_ids for member in members.validators] == [(parse_node_id(t),) for t in CANONICAL_ORDER]
+    assert members.total_weight == 10**16
+    assert members.keyless_weight == 0
+    assert meets(members.weight_of((0, 1, 2, 3)), members.total_weight, 67)
+    assert not meets(members.weight_of((0, 1, 2)), members.total_weight, 67)
+
+
+def test_canonical_order_sorts_real_uncompressed_points() -> None:
+    mirrored = [bytes(compress_G1(neg(pubkey_to_G1(BLSPubkey(key)))).to_bytes(48, "big")) for key in KEYS[:6]]
+    keys = KEYS + mirrored + list(LOCAL_KEYS.values())
+    random.Random(7).shuffle(keys)
+    assert sorted(keys, key=canonical_sort_key) == sorted(keys, key=uncompressed)
+
+
+def test_uncompressed_keys_of_the_notes_agree_with_the_oracle() -> None:
+    first = uncompressed(LOCAL_KEYS["NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"])
+    fifth = uncompressed(LOCAL_KEYS["NodeID-P7oB2McjBGgW2NXXWVYjV8JEDFoW9xDE5"])
+    assert first[48:].hex() == (
+        "0a4e3d30c04795ab062cd8e7f6acde3167f3fe4701dcaa59445f07546d7c973b1ed8f7124cd9d45642ab365b54ec3c76"
+    )
+    assert fifth[48:].hex() == (
+        "09ba68045bafb809b543f61cfbb333c0d32bc435eca3b560363a31cd3733130585eb23a0d2e6864040131a2f43749ddb"
+    )
+
+
+def test_equal_keys_are_merged_with_their_weights_and_nodes() -> None:
+    members = canonical_set([(node(9), KEYS[0], 5), (node(3), KEYS[1], 7), (node(1), KEYS[0], 6)])
+    index = members.index_of_key(KEYS[0])
+    assert index is not None
+    assert members.validators[index] == Validator(KEYS[0], 11, (node(1), node(9)))
+    assert members.index_of_node(node(1)) == members.index_of_node(node(9)) == index
+    assert members.total_weight == 18
+    assert len(members) == 2
+
+
+def test_weight_without_a_key_counts_in_the_total_only() -> None:
+    members = canonical_set([(node(1), KEYS[0], 5), (EMPTY_NODE_ID, None, 95)])
+    assert members.validators == (Validator(KEYS[0], 5, (node(1),)),)
+    assert members.total_weight == 100
+    assert members.keyless_weight == 95
+    assert members.index_of_node(EMPTY_NODE_ID) is None
+    assert list(members.node_ids) == [node(1)]
+
+
+def test_strangers_have_no_index() -> None:
+    members = canonical_set([(node(1), KEYS[0], 5)])
+    assert members.index_of_node(node(2)) is None
+    assert members.index_of_key(KEYS[1]) is None
+
+
+def test_an_empty_set_is_a_set() -> None:
+    members = canonical_set([])
+    assert (members.validators, members.total_weight, len(members.digest)) == ((), 0, 32)
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        [(node(1), KEYS[0], 2**64 - 1), (node(2), None, 1)],
+        [(node(1), KEYS[0], 2**64)],
+        [(node(1), KEYS[0], -1)],
+        [(node(1), KEYS[0][:47], 1)],
+        [(node(1), b"\xc0" + bytes(47), 1)],
+        [(node(1), bytes(48), 1)],
+        [(NodeID(bytes(19)), KEYS[0], 1)],
+        [(node(1), KEYS[0], 1), (node(1), KEYS[0], 1)],
+        [(node(1), KEYS[0], 1), (node(1), KEYS[1], 1)],
+    ],
+)
+def test_members_that_make_no_set_are_refused(faulty: list[tuple[NodeID, bytes | None, int]]) -> None:
+    with pytest.raises(InvalidValidatorSet):
+        canonical_set(faulty)
+
+
+def test_the_largest_total_fits() -> None:
+    members = canonical_set([(node(1), KEYS[0], 2**64 - 2), (node(2), None, 1)])
+    assert members.total_weight == 2**64 - 1
+    assert len(members.digest) == 32
+
+
+def test_a_set_that_claims_to_be_canonical_is_verified() -> None:
+    members = canonical_set((node(n), key, n) for n, key in enumerate(KEYS))
+    again = verified_set(members.validators, members.total_weight + 3)
+    assert again.validators == members.validators
+    assert again.keyless_weight == 3
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        lambda members: (members[::-1], 100),
+        lambda members: ((members[0], *members), 100),
+        lambda members: ((Validator(members[0].public_key, 1, ()),), 100),
+        lambda members: (members, sum(member.weight for member in members) - 1),
+        lambda members: (members, 2**64),
+        lambda members: ((members[0], Validator(members[1].public_key, 1, members[0].node_ids)), 100),
+        lambda members: ((Validator(members[0].public_key, -1, members[0].node_ids),), 100),
+    ],
+)
+def test_a_set_that_wrongly_claims_to_be_canonical_is_refused(faulty: Any) -> None:
+    members = canonical_set((node(n), key, n) for n, key in enumerate(KEYS)).validators
+    with pytest.raises(InvalidValidatorSet):
+        verified_set(*faulty(members))
+
+
+@given(entries, st.randoms())
+def test_the_set_and_its_digest_do_not_depend_on_the_order_of_members(
+    members: list[tuple[NodeID, bytes | None, int]], rnd: random.Random
+) -> None:
+    shuffled = members[:]
+    rnd.shuffle(shuffled)
+    assert canonical_set(members) == canonical_set(shuffled)
+    assert canonical_set(members).digest == canonical_set(shuffled).digest
+
+
+@given(entries)
+def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeID, bytes | None, int]]) -> None:
+    made = canonical_set(members)
+    assert made.total_weight == sum(weight for _, _, weight in members)
+    assert made.keyless_weight == sum(weight for _, key, weight in members if key is None)
+    assert set(made.node_ids) == {node_id for node_id, key, _ in members if key is not None}
+    for node_id, key, _ in members:
+        index = made.index_of_node(node_id)
+        assert (None if index is None else made.validators[index].public_key) == key
+    keys = [member.public_key for member in made.validators]
+    assert keys == sorted(keys, key=canonical_sort_key)
+    assert verified_set(made.validators, made.total_weight) == made
+
+
+@given(entries, st.data())
+def test_any_difference_between_sets_is_a_difference_of_digests(
+    members: list[tuple[NodeID, bytes | None, int]], data: st.DataObject
+) -> None:
+    made = canonical_set(members)
+    other = canonical_set(data.draw(entries))
+    assert (made == other) == (made.digest == other.digest)
+    assert CanonicalValidatorSet(made.validators, made.total_weight + 1).digest != made.digest
+
+
+def recorded(kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(VECTORS.read_text())[kind]
+    return found
+
+
+def set_at(entry: dict[str, Any]) -> CanonicalValidatorSet:
+    return canonical_set(
+        (parse_node_id(text), one["publicKey"] and bytes.fromhex(one["publicKey"][2:]), int(one["weight"]))
+        for text, one in entry["getValidatorsAt"].items()
+    )
+
+
+@pytest.mark.parametrize("entry", recorded("sets"), ids=lambda entry: f"{entry['subnetID'][:8]}@{entry['height']}")
+def test_both_answers_of_a_real_node_make_the_same_set(entry: dict[str, Any]) -> None:
+    claimed = entry["getAllValidatorsAt"]
+    members = (
+        Validator(
+            bytes.fromhex(one["publicKey"][2:]), int(one["weight"]), tuple(parse_node_id(n) for n in one["nodeIDs"])
+        )
+        for one in claimed["validators"]
+    )
+    verified = verified_set(members, int(claimed["totalWeight"]))
+    assert verified == set_at(entry)
+    assert verified.digest == set_at(entry).digest
+
+
+@pytest.mark.parametrize("entry", recorded("signed"), ids=lambda entry: entry["subnetID"][:8])
+def test_what_the_reference_signed_verifies_against_the_recorded_set(entry: dict[str, Any]) -> None:
+    message = SignedMessage.parse(bytes.fromhex(entry["signedMessage"]))
+    found = [one for one in recorded("sets") if one["subnetID"] == entry["subnetID"] and one["height"] == "19"]
+    members = set_at(found[0])
+    chosen = [members.validators[index] for index in message.signer_indices]
+    keys = [bls.parse_public_key(validator.public_key) for validator in chosen]
+    assert meets(members.weight_of(message.signer_indices), members.total_weight, 67)
+    assert bls.verify_aggregate(keys, message.unsigned.raw, message.signature)
+    assert not bls.verify_aggregate(keys, message.unsigned.raw + b"\x00", message.signature)
