@@ -21,7 +21,8 @@ from warpseal.errors import StartupError
 from warpseal.peers.credentials import client_context, issue
 from warpseal.peers.folder import create_atomically, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
-from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
+from warpseal.protocol.certificate import parse_certificate
+from warpseal.protocol.faults import MalformedCertificate
 from warpseal.warp.ids import NodeID, node_id_text
 
 IDENTITY_NAME = "identity.pem"
@@ -164,9 +165,7 @@ def _load(path: Path, key_pem: bytes, certificate_pem: bytes, *, temporary: bool
     try:
         context = client_context(der, key)
     except ssl.SSLError as error:
-        raise UnusableIdentity(
-            path, f"certificate and key do not belong together ({error.reason})"
-        ) from error
+        raise UnusableIdentity(path, f"certificate and key do not belong together ({error.reason})") from error
     log.info("identity node_id=%s temporary=%s", node_id_text(node_id), temporary)
     return Identity(der, node_id, context, _signer(key), temporary)
 

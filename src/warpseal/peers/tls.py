@@ -1,7 +1,7 @@
 """TLS 1.3 over memory BIOs in an asyncio protocol: ciphertext on the socket's side, plain bytes on ours.
 
-One receive buffer serves all connections: one takes a tenth of the memory that asyncio's own TLS takes. A peer
-whose bytes take long to handle is read less often, so that none can hold the loop.
+One receive buffer serves all connections: one takes a tenth of the memory that asyncio's own TLS takes. A
+peer whose bytes take long to handle is read less often, so that none can hold the loop.
 """
 
 from __future__ import annotations

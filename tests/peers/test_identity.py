@@ -1,0 +1,288 @@
+"""The daemon's identity: kept, locked, never replaced."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from warpseal.errors import StartupError
+from warpseal.peers.credentials import issue
+from warpseal.peers.folder import InUse, UnusableFolder, write_atomically
+from warpseal.peers.identity import IDENTITY_NAME, Claim, UnusableIdentity, claim_identity
+from warpseal.peers.settings import PeerSettings
+from warpseal.protocol.certificate import parse_certificate
+from warpseal.protocol.ripemd160 import ripemd160
+
+NETWORK_ID = 88888
+_HOLD = """
+import sys
+from pathlib import Path
+from warpseal.peers.identity import claim_identity
+from warpseal.peers.settings import PeerSettings
+paths = [Path(p) if p else None for p in sys.argv[1:]]
+with claim_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as claim:
+    print(claim.identity.node_id.hex(), flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_daemon(settings: PeerSettings) -> Iterator[str]:
+    """Run a second process that holds an identity; yields its node id in hex."""
+    paths = [str(settings.data_dir), str(settings.tls_cert_path or ""), str(settings.tls_key_path or "")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.communicate()
+
+
+def claim(settings: PeerSettings, network_id: int = NETWORK_ID) -> Claim:
+    """Claim an identity for a moment."""
+    with claim_identity(settings, network_id) as held:
+        return held
+
+
+def explicit(folder: Path) -> PeerSettings:
+    return PeerSettings(folder / "data", folder / "staker.crt", folder / "staker.key")
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Make `folder` as a read-only mount is: tests may run as root, whom no file mode stops."""
+    real_open, real_mkdir = os.open, Path.mkdir
+
+    def read_only_open(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).is_relative_to(folder) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(30, "Read-only file system", str(path))
+        return real_open(path, flags, mode)
+
+    def read_only_mkdir(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if self.is_relative_to(folder) and not self.exists():
+            raise OSError(30, "Read-only file system", str(self))
+        real_mkdir(self, mode, parents, exist_ok)
+
+    monkeypatch.setattr(os, "open", read_only_open)
+    monkeypatch.setattr(Path, "mkdir", read_only_mkdir)
+
+
+def test_the_identity_is_made_on_first_start_and_kept(tmp_path: Path) -> None:
+    settings = PeerSettings(tmp_path / "state")
+    first, second = claim(settings), claim(settings)
+    assert first.identity.node_id == second.identity.node_id
+    assert first.identity.certificate == second.identity.certificate
+    assert first.folder == tmp_path / "state" / str(NETWORK_ID)
+    assert not first.identity.temporary
+
+
+def test_the_node_id_is_the_hash_of_the_whole_certificate(tmp_path: Path) -> None:
+    identity = claim(PeerSettings(tmp_path)).identity
+    assert identity.node_id == ripemd160(sha256(identity.certificate).digest())
+
+
+def test_each_network_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    settings = PeerSettings(tmp_path)
+    assert claim(settings, 1).identity.node_id != claim(settings, 5).identity.node_id
+
+
+def test_the_key_file_is_the_owners_alone(tmp_path: Path) -> None:
+    claim(PeerSettings(tmp_path))
+    assert (tmp_path / str(NETWORK_ID) / IDENTITY_NAME).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / str(NETWORK_ID)).stat().st_mode & 0o777 == 0o700
+
+
+def test_signatures_verify_with_the_certificate(tmp_path: Path) -> None:
+    identity = claim(PeerSettings(tmp_path)).identity
+    assert parse_certificate(identity.certificate).verifies(b"address", identity.sign(b"address"))
+    assert not parse_certificate(identity.certificate).verifies(b"other", identity.sign(b"address"))
+
+
+def test_a_second_daemon_on_the_same_folder_is_told_which_one(tmp_path: Path) -> None:
+    settings = PeerSettings(tmp_path)
+    with another_daemon(settings) as node_id, pytest.raises(InUse) as refusal:
+        assert len(node_id) == 40
+        claim(settings)
+    assert isinstance(refusal.value, StartupError)
+    assert str(tmp_path / str(NETWORK_ID)) in str(refusal.value)
+    assert claim(settings).identity.node_id.hex() == node_id
+
+
+def test_two_networks_may_run_beside_each_other(tmp_path: Path) -> None:
+    with another_daemon(PeerSettings(tmp_path)):
+        assert claim(PeerSettings(tmp_path), network_id=5).folder == tmp_path / "5"
+
+
+def test_explicit_files_that_are_both_missing_are_made_there(tmp_path: Path) -> None:
+    settings = explicit(tmp_path)
+    first, second = claim(settings), claim(settings)
+    assert first.identity.node_id == second.identity.node_id
+    assert (tmp_path / "staker.key").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "data" / str(NETWORK_ID) / IDENTITY_NAME).exists()
+
+
+def test_explicit_files_win_over_the_kept_identity(tmp_path: Path) -> None:
+    kept = claim(PeerSettings(tmp_path / "data")).identity
+    assert claim(explicit(tmp_path)).identity.node_id != kept.node_id
+
+
+def test_one_explicit_key_serves_one_daemon_whatever_its_folder(tmp_path: Path) -> None:
+    settings = explicit(tmp_path)
+    elsewhere = PeerSettings(tmp_path / "other", settings.tls_cert_path, settings.tls_key_path)
+    with another_daemon(settings), pytest.raises(InUse, match=r"staker\.key is in use.*tls-key-path"):
+        claim(elsewhere)
+
+
+def test_explicit_files_work_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = explicit(tmp_path)
+    before = claim(settings).identity
+    forbid(monkeypatch, tmp_path)
+    held = claim(PeerSettings(tmp_path / "nowhere", settings.tls_cert_path, settings.tls_key_path))
+    assert held.identity.node_id == before.node_id
+    assert held.folder is None
+    assert not held.identity.temporary
+
+
+@pytest.mark.parametrize("missing", ["staker.crt", "staker.key"])
+def test_half_a_pair_is_an_error_and_stays_as_it_is(tmp_path: Path, missing: str) -> None:
+    settings = explicit(tmp_path)
+    claim(settings)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UnusableIdentity, match=missing):
+        claim(settings)
+    assert not (tmp_path / missing).exists()
+
+
+def test_one_path_without_the_other_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UnusableIdentity, match="must be given together"):
+        claim(PeerSettings(tmp_path, tls_cert_path=tmp_path / "staker.crt"))
+
+
+def test_certificate_and_key_of_two_pairs_are_an_error(tmp_path: Path) -> None:
+    settings = explicit(tmp_path)
+    claim(settings)
+    (tmp_path / "staker.crt").write_bytes(issue()[0])
+    with pytest.raises(UnusableIdentity, match="do not belong together"):
+        claim(settings)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
+def test_a_damaged_kept_identity_is_an_error_and_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+    settings = PeerSettings(tmp_path)
+    claim(settings)
+    path = tmp_path / str(NETWORK_ID) / IDENTITY_NAME
+    path.write_bytes(content)
+    with pytest.raises(UnusableIdentity, match=IDENTITY_NAME):
+        claim(settings)
+    assert path.read_bytes() == content
+
+
+def test_a_key_behind_a_password_is_an_error_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    settings = explicit(tmp_path)
+    claim(settings)
+    key = serialization.load_pem_private_key((tmp_path / "staker.key").read_bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    (tmp_path / "staker.key").write_bytes(locked)
+    with pytest.raises(UnusableIdentity, match="no unencrypted private key"):
+        claim(settings)
+
+
+def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 1024)
+    certificate = _rsa_certificate(key)
+    (tmp_path / "staker.crt").write_bytes(certificate)
+    (tmp_path / "staker.key").write_bytes(_pem(key))
+    with pytest.raises(UnusableIdentity, match="every node refuses"):
+        claim(explicit(tmp_path))
+
+
+def test_an_rsa_staker_certificate_can_be_used(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    (tmp_path / "staker.crt").write_bytes(_rsa_certificate(key))
+    (tmp_path / "staker.key").write_bytes(_pem(key))
+    identity = claim(explicit(tmp_path)).identity
+    assert parse_certificate(identity.certificate).verifies(b"address", identity.sign(b"address"))
+
+
+def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forbid(monkeypatch, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        first, second = claim(PeerSettings(tmp_path / "state")), claim(PeerSettings(tmp_path / "state"))
+    assert first.identity.temporary
+    assert first.folder is None
+    assert first.identity.node_id != second.identity.node_id
+    assert "temporary identity" in caplog.text
+
+
+def test_an_identity_kept_in_a_folder_that_became_read_only_is_still_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = PeerSettings(tmp_path / "state")
+    before = claim(settings).identity
+    forbid(monkeypatch, tmp_path)
+    assert claim(settings).identity.node_id == before.node_id
+
+
+def test_a_data_dir_that_is_a_file_is_an_error_naming_it(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(UnusableFolder, match="state"):
+        claim(PeerSettings(tmp_path / "state"))
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept"
+    write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
+
+
+def _pem(key: rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _rsa_certificate(key: rsa.RSAPrivateKey) -> bytes:
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .serial_number(1)
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.Name([]))
+        .public_key(key.public_key())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
