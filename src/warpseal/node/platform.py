@@ -63,9 +63,7 @@ class PlatformClient:
 
     async def probe(self) -> tuple[NodeAnswer[int], ...]:
         """Return what each configured node says the height is, or why it does not; for the operator."""
-        return await self._pool.call_each(
-            Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.DAEMON)
-        )
+        return await self._pool.call_each(Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.DAEMON))
 
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: Origin = Origin.CALLER
@@ -111,9 +109,7 @@ class PlatformClient:
         except NothingFound:
             return None
 
-    async def blockchains_of(
-        self, subnet_id: SubnetID, origin: Origin = Origin.CALLER
-    ) -> tuple[ChainID, ...]:
+    async def blockchains_of(self, subnet_id: SubnetID, origin: Origin = Origin.CALLER) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
         try:
@@ -145,9 +141,7 @@ class PlatformClient:
         )
         return await self._pool.call(call)
 
-    async def _call(
-        self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: Origin
-    ) -> T:
+    async def _call(self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: Origin) -> T:
         return await self._pool.call(Call(method, params, P_CHAIN_PATHS, decode, origin))
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:

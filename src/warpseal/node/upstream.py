@@ -37,8 +37,8 @@ def connect_upstream(
 ) -> Upstream:
     """Build the clients; nothing is asked yet.
 
-    executor: where large answers are decoded; best one thread of its own, since decoding holds the interpreter
-    lock and several threads at it would keep the event loop waiting. check_key: see PlatformClient.
+    executor: where large answers are decoded; best one thread of its own, since decoding holds the
+    interpreter lock and several threads at it would keep the event loop waiting. check_key: see PlatformClient.
     """
     served = ServedNetwork()
     nodes: list[UpstreamNode] = []
@@ -55,6 +55,4 @@ def connect_upstream(
 
     platform = pool([node_at(endpoint) for endpoint in settings.p_chain_api])
     info = pool([node_at(endpoint) for endpoint in settings.info_api])
-    return Upstream(
-        PlatformClient(platform, check_key), InfoClient(info, served), ProposerVMClient(pool(nodes))
-    )
+    return Upstream(PlatformClient(platform, check_key), InfoClient(info, served), ProposerVMClient(pool(nodes)))

@@ -1,0 +1,94 @@
+"""The P-Chain height at which sets are taken when nobody names one: polled, the number only.
+
+The height never moves backwards because another node, which lags, was asked. Only when every poll for as long
+as a height may be stale told of a lower one is that believed: then it was the high one that was wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.node.limits import Origin
+from warpseal.node.platform import PlatformClient
+from warpseal.node.refusals import RpcRefusal
+
+log = logging.getLogger(__name__)
+
+WHAT = "the proposed P-Chain height"
+
+
+class ProposedHeight:
+    """Keeps the proposed height up to date while `run` runs. Used from one event loop."""
+
+    def __init__(
+        self,
+        platform: PlatformClient,
+        *,
+        poll_s: float = 2.0,
+        stale_after_s: float = 60.0,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._platform = platform
+        self._poll_s = poll_s
+        self._stale_after_s = stale_after_s
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._height: int | None = None
+        self._succeeded_at = float("-inf")
+        self._lower_since: float | None = None
+        self._attempts: Sequence[NodeAttempt] = ()
+        self._polled = asyncio.Event()
+
+    def current(self) -> int:
+        """Return the height. Raises NodeUnavailable when no poll has succeeded for `stale_after_s`."""
+        if self._height is None or self._now() - self._succeeded_at > self._stale_after_s:
+            raise NodeUnavailable(WHAT, self._attempts)
+        return self._height
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `current` would return."""
+        return self._height is not None and self._now() - self._succeeded_at <= self._stale_after_s
+
+    async def latest(self) -> int:
+        """Return the height last heard of, however old, waiting for the first poll. Raises NodeUnavailable."""
+        await self._polled.wait()
+        return self.current() if self._height is None else self._height
+
+    async def first(self) -> int:
+        """Return the height, waiting for the first poll to end where none has yet. Raises NodeUnavailable."""
+        await self._polled.wait()
+        return self.current()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            await self.poll()
+            await asyncio.sleep(self._poll_s)
+
+    async def poll(self) -> None:
+        """Ask once and note the answer; a failure is noted too."""
+        try:
+            height = await self._platform.proposed_height(origin=Origin.DAEMON)
+        except NodeUnavailable as error:
+            self._attempts = error.attempts
+        except RpcRefusal as error:
+            log.warning("the proposed height was refused", extra={"answer": error.text})
+        else:
+            self._note(height, self._now())
+        self._polled.set()
+
+    def _note(self, height: int, now: float) -> None:
+        self._succeeded_at = now
+        self._attempts = ()
+        if self._height is None or height >= self._height:
+            self._height = height
+            self._lower_since = None
+        elif self._lower_since is None:
+            self._lower_since = now
+        elif now - self._lower_since >= self._stale_after_s:
+            log.warning("the proposed height went back", extra={"from": self._height, "to": height})
+            self._height = height
+            self._lower_since = None

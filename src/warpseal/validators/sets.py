@@ -1,0 +1,182 @@
+"""Canonical validator sets by subnet and height: immutable, so each is fetched once, whoever asks.
+
+Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/validators/manager.go`. A set with a key
+that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one out would move the signer bits
+of all that follow it, so that no verifier would accept what they signed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from warpseal.bls import MalformedKey, PublicKey
+from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
+from warpseal.flight import SingleFlight
+from warpseal.node.limits import Origin
+from warpseal.node.platform import PlatformClient, ValidatorEntry
+from warpseal.node.refusals import HeightAhead, RpcRefusal
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.keys import PublicKeys
+from warpseal.validators.recent import RecentCache
+from warpseal.validators.setcache import ParsedSet, SetCache, SetKey
+from warpseal.validators.settings import ValidatorSettings
+from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, canonical_set
+
+log = logging.getLogger(__name__)
+
+WHAT: Final = "platform.getValidatorsAt"
+# Building more than this on the event loop could hold it up for a millisecond.
+_INLINE_ENTRIES: Final = 16
+_EMPTY_KEPT_S: Final = 0.5
+_MAX_EMPTY: Final = 4_096
+_TIP_POLL_S: Final = 0.5
+_MAX_LATEST: Final = 64
+
+
+class ValidatorSets:
+    """The sets, cached in bounded memory. Used from one event loop; `keys_of` from any thread."""
+
+    def __init__(
+        self,
+        platform: PlatformClient,
+        heights: ProposedHeight,
+        keys: PublicKeys,
+        settings: ValidatorSettings,
+        *,
+        executor: Executor | None = None,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._platform = platform
+        self._heights = heights
+        self._keys = keys
+        self._settings = settings
+        self._executor = executor
+        self._cache = SetCache(settings.set_cache_bytes)
+        self._empty: RecentCache[SetKey, CanonicalValidatorSet] = RecentCache(_MAX_EMPTY, now)
+        self._latest: dict[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = {}
+        self._flights: SingleFlight[SetKey, ParsedSet] = SingleFlight()
+
+    @property
+    def held_bytes(self) -> int:
+        """Estimated bytes of the cached sets."""
+        return self._cache.held_bytes
+
+    async def at(
+        self,
+        subnet_id: SubnetID,
+        height: int,
+        *,
+        named: bool,
+        epoch: bool = False,
+        origin: Origin = Origin.CALLER,
+    ) -> CanonicalValidatorSet:
+        """Return the set at a height; it may be empty. Equal sets are one object while they are cached.
+
+        named: a caller chose the height. epoch: it is the current epoch height of a chain, so no lookback
+        applies and its set is kept like the one at the proposed height. A height a little beyond the tip is
+        awaited until cancelled. Raises HeightTooOld, HeightTooNew, NodeUnavailable.
+        """
+        key = (subnet_id, height)
+        is_current = epoch or not named
+        known = self._known(key, is_current)
+        if known is not None:
+            return known
+        if not is_current:
+            await self._check_lookback(height)
+        parsed = await self._fetched(key, named, origin)
+        return self._keep(key, parsed, is_current)
+
+    def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
+        """Return the parsed keys in canonical order.
+
+        At hand while the set is cached; of others each key that is not takes 50 microseconds.
+        """
+        parsed = self._cache.same(validators.digest)
+        if parsed is not None:
+            return parsed.keys
+        return tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
+
+    def _known(self, key: SetKey, is_current: bool) -> CanonicalValidatorSet | None:
+        known = self._cache.get(key, current=is_current)
+        if known is not None:
+            return known
+        empty = self._empty.get(key)
+        return empty.value if empty else None
+
+    def _keep(self, key: SetKey, parsed: ParsedSet, is_current: bool) -> CanonicalValidatorSet:
+        if parsed.validators.total_weight == 0:
+            self._empty.put(key, parsed.validators, keep_s=_EMPTY_KEPT_S)
+        else:
+            self._cache.put(key, parsed, current=is_current)
+        return parsed.validators
+
+    async def _check_lookback(self, height: int) -> None:
+        lookback = self._settings.max_p_chain_lookback
+        if lookback < 0:
+            return
+        oldest = max(0, await self._heights.latest() - lookback)
+        if height < oldest:
+            raise HeightTooOld(height, oldest, lookback)
+
+    async def _fetched(self, key: SetKey, named: bool, origin: Origin) -> ParsedSet:
+        try:
+            return await self._flights.run(key, lambda: self._fetch(key, origin))
+        except HeightTooNew:
+            if named:
+                raise
+        # Not the caller's fault: the node that knew this height is gone, the others lag.
+        raise NodeUnavailable(WHAT)
+
+    async def _fetch(self, key: SetKey, origin: Origin) -> ParsedSet:
+        subnet_id, height = key
+        while True:
+            try:
+                entries = await self._platform.validators_at(subnet_id, height, origin=origin)
+                return await self._parsed(subnet_id, entries)
+            except HeightAhead as ahead:
+                if height - ahead.tip > self._settings.max_height_ahead:
+                    raise HeightTooNew(height, ahead.tip) from None
+                await asyncio.sleep(_TIP_POLL_S)
+            except RpcRefusal as refusal:
+                log.warning("a validator set was refused", extra=_about(key, refusal.text))
+                raise NodeUnavailable(WHAT) from None
+            except (InvalidValidatorSet, MalformedKey) as reason:
+                log.error("a validator set is unusable", extra=_about(key, str(reason)))
+                raise NodeUnavailable(WHAT) from None
+
+    async def _parsed(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedSet:
+        latest = self._latest.get(subnet_id)
+        if latest is not None and latest[0] is entries:
+            # The client returns the same tuple for an unchanged answer: nothing needs to be built again.
+            held = self._cache.same(latest[1])
+            if held is not None:
+                return held
+        if len(entries) <= _INLINE_ENTRIES:
+            built = self._build(entries)
+        else:
+            loop = asyncio.get_running_loop()
+            built = await loop.run_in_executor(self._executor, self._build, entries)
+        self._remember_latest(subnet_id, entries, built.validators.digest)
+        return self._cache.same(built.validators.digest) or built
+
+    def _remember_latest(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...], digest: bytes) -> None:
+        self._latest.pop(subnet_id, None)
+        self._latest[subnet_id] = (entries, digest)
+        if len(self._latest) > _MAX_LATEST:
+            del self._latest[next(iter(self._latest))]
+
+    def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedSet:
+        """Return the canonical set and its keys; runs on a worker thread where the set is large."""
+        validators = canonical_set(entries)
+        keys = tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
+        _ = validators.digest, validators.node_ids
+        return ParsedSet(validators, keys)
+
+
+def _about(key: SetKey, answer: str) -> dict[str, object]:
+    return {"subnet_id": id_text(key[0]), "height": key[1], "answer": answer}
