@@ -56,6 +56,7 @@ LOCAL = [
 ]
 # 127.0.0.1:9651 at unix time 1700000000, as it stands in a signed IP.
 IP_CLAIM = bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")
+GROUP_ORDER = 0x73EDA753299D7D483339D80809A1D80553BDA402FFFE5BFEFFFFFFFF00000001
 G1_INFINITY = b"\xc0" + bytes(47)
 G2_INFINITY = b"\xc0" + bytes(95)
 # A point of the curve outside the subgroup: the last bit of a share changed, as `from_bytes` of blspy refuses it.
@@ -211,6 +212,26 @@ def test_a_share_outside_the_subgroup_decodes_but_never_verifies() -> None:
     for signature in (OUTSIDE_SUBGROUP, total):
         assert not bls.verify(KEYS[0], UNSIGNED, signature)
         assert not bls.verify_possession(KEYS[0], UNSIGNED, signature)
+
+
+def multiple(raw: bytes, factor: int) -> bytes:
+    """Return `factor` (odd) times the point of 96 bytes, by doubling and adding."""
+    total = raw
+    for bit in bin(factor)[3:]:
+        total = bls.sum_shares([bls.decode_share(total)] * 2)
+        if bit == "1":
+            total = bls.sum_shares([bls.decode_share(total), bls.decode_share(raw)])
+    return total
+
+
+def test_a_signature_bent_by_a_point_of_another_order_is_refused() -> None:
+    # The group order times a point outside the subgroup: what is left has no part in the subgroup at all.
+    stray = bls.decode_share(multiple(OUTSIDE_SUBGROUP, GROUP_ORDER))
+    for honest in (SIGNATURE_1, bls.sign_possession(SECRETS[0], UNSIGNED)):
+        bent = bls.sum_shares([bls.decode_share(honest), stray])
+        assert bent != honest
+        assert not bls.verify(KEYS[0], UNSIGNED, bent)
+        assert not bls.verify_possession(KEYS[0], UNSIGNED, bent)
 
 
 def test_shares_and_keys_that_cancel_out_verify_nothing() -> None:

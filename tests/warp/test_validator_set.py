@@ -167,6 +167,7 @@ def test_a_set_that_claims_to_be_canonical_is_verified() -> None:
     [
         lambda members: (members[::-1], 100),
         lambda members: ((members[0], *members), 100),
+        lambda members: ((members[0], Validator(members[0].public_key, 1, members[1].node_ids)), 100),
         lambda members: ((Validator(members[0].public_key, 1, ()),), 100),
         lambda members: (members, sum(member.weight for member in members) - 1),
         lambda members: (members, 2**64),
