@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
-from warpseal.protocol.address import IPAddress, is_public
+from warpseal.protocol.addresses import IPAddress, is_public
 from warpseal.warp.ids import NodeID
 
 SIGNED_PER_NODE: Final = 2

@@ -13,11 +13,16 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol, cast
 
+from warpseal.peers.failures import Failure
+
 READ_BYTES: Final = 4 * 1024
 SLICE_S: Final = 0.002
-# After a slice that was used up, the connection rests this many times as long as it worked.
+# After a slice that did not suffice, the connection rests this many times as long as it worked.
 REST_FACTOR: Final = 4
+MAX_REST_S: Final = 0.05
 WRITE_HIGH_WATER_BYTES: Final = 64 * 1024
+# More than this is unsent only where the peer does not read while it goes on answering.
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 _RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 
 log = logging.getLogger(__name__)
@@ -32,13 +37,10 @@ class SecureStream(Protocol):
     def received(self, data: bytes) -> None:
         """Plain bytes, at most READ_BYTES of them."""
 
-    def drained(self) -> None:
-        """All that the socket had to give for now has been handed over."""
-
     def writable(self) -> None:
         """The peer reads again after `blocked_since` was set."""
 
-    def lost(self, reason: str) -> None:
+    def lost(self, failure: str, detail: str) -> None:
         """The connection is gone; called once, also when it never became secure."""
 
 
@@ -55,11 +57,24 @@ class ReceiveBuffer:
 class TlsConnection(asyncio.BufferedProtocol):
     """One outgoing TLS connection; reports to `owner`.
 
-    blocked_since: time.monotonic() at which the peer's receive window filled up, None while it reads.
+    blocked_since: the loop's time at which the peer's receive window filled up, None while it reads.
     """
 
-    __slots__ = ("_incoming", "_loop", "_lost", "_outgoing", "_owner", "_reason", "_resting", "_secure",
-                 "_shared", "_tls", "_transport", "blocked_since")  # fmt: skip
+    __slots__ = (
+        "_detail",
+        "_failure",
+        "_incoming",
+        "_loop",
+        "_lost",
+        "_outgoing",
+        "_owner",
+        "_resting",
+        "_secure",
+        "_shared",
+        "_tls",
+        "_transport",
+        "blocked_since",
+    )
 
     def __init__(self, owner: SecureStream, context: ssl.SSLContext, shared: ReceiveBuffer) -> None:
         self._owner = owner
@@ -69,7 +84,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="")
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reason = ""
+        self._failure = self._detail = ""
         self._secure = self._resting = self._lost = False
         self.blocked_since: float | None = None
 
@@ -80,17 +95,28 @@ class TlsConnection(asyncio.BufferedProtocol):
         """
         if self._lost or not self._secure:
             return
-        written = self._tls.write(data)
-        while written < len(data):  # OpenSSL stops after each record of 16 KiB.
-            written += self._tls.write(memoryview(data)[written:])
-        self._flush()
-
-    def close(self, reason: str) -> None:
-        """End the connection; `lost` follows with this reason, unless it came before."""
-        if self._transport is None or self._reason:
+        try:
+            written = self._tls.write(data)
+            while written < len(data):  # OpenSSL stops after each record of 16 KiB.
+                written += self._tls.write(memoryview(data)[written:])
+        except ssl.SSLError as error:
+            self._fail(Failure.TLS_FAILED, error.reason or str(error))
             return
-        self._reason = reason
-        if self._transport.get_write_buffer_size():
+        self._flush()
+        if self.blocked_since is not None and self._unsent_bytes() > MAX_UNSENT_BYTES:
+            self._fail(Failure.NOT_READING, f"{self._unsent_bytes()} unread bytes")
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether bytes that have arrived wait until the connection may use the loop again."""
+        return self._resting
+
+    def close(self, failure: str, detail: str = "") -> None:
+        """End the connection; `lost` follows, unless it came before."""
+        if self._transport is None or self._failure:
+            return
+        self._failure, self._detail = failure, detail
+        if self._unsent_bytes():
             self._transport.abort()  # Closing would wait for a peer that may never read.
         else:
             self._transport.close()
@@ -106,18 +132,19 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._shared.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._reason:
+        if self._failure:
             return
         self._incoming.write(self._shared.view[:nbytes])
         if not self._resting:
             self._advance(self._read if self._secure else self._shake)
 
     def eof_received(self) -> bool:
-        self._reason = self._reason or "closed by the peer"
+        if not self._failure:
+            self._failure = Failure.HUNG_UP
         return False
 
     def pause_writing(self) -> None:
-        self.blocked_since = monotonic()
+        self.blocked_since = self._loop.time()
 
     def resume_writing(self) -> None:
         self.blocked_since = None
@@ -127,8 +154,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._lost:
             return
-        self._lost = True
-        self._owner.lost(self._reason or (f"connection lost: {error}" if error else "closed by the peer"))
+        self._lost, self._transport = True, None
+        self._owner.lost(self._failure or Failure.HUNG_UP, self._detail or str(error or ""))
 
     # TLS.
 
@@ -140,13 +167,14 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._flush()
         except ssl.SSLError as error:
             self._flush()
-            self._fail(f"TLS: {error.reason or error}")
+            self._fail(Failure.TLS_FAILED, error.reason or str(error))
         except Exception:
             log.exception("a fault of ours ended a connection")
-            self._fail("internal error")
+            self._fail(Failure.INTERNAL, "")
 
-    def _fail(self, reason: str) -> None:
-        self._reason = self._reason or reason
+    def _fail(self, failure: str, detail: str) -> None:
+        if not self._failure:
+            self._failure, self._detail = failure, detail
         if self._transport is not None:
             self._transport.abort()
 
@@ -161,21 +189,20 @@ class TlsConnection(asyncio.BufferedProtocol):
         started = monotonic()
         try:
             while self._incoming.pending or self._tls.pending():
-                data = self._tls.read(READ_BYTES)
-                if not data:
-                    self.close("closed by the peer")
-                    return
-                self._owner.received(data)
-                if self._reason:
-                    return
                 spent_s = monotonic() - started
                 if spent_s > SLICE_S:
-                    self._rest(spent_s * REST_FACTOR)
+                    self._rest(min(spent_s * REST_FACTOR, MAX_REST_S))
+                    return
+                data = self._tls.read(READ_BYTES)
+                if not data:
+                    self.close(Failure.HUNG_UP)
+                    return
+                self._owner.received(data)
+                if self._failure:
                     return
         except ssl.SSLWantReadError:
             pass  # Half a record has arrived.
         self._flush()
-        self._owner.drained()
 
     def _rest(self, delay_s: float) -> None:
         assert self._transport is not None
@@ -186,11 +213,14 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         self._resting = False
-        if self._lost or self._reason or self._transport is None:
+        if self._lost or self._failure or self._transport is None:
             return
         self._advance(self._read)
-        if not self._resting and not self._reason:
+        if not self._resting and not self._failure:
             self._transport.resume_reading()
+
+    def _unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def _flush(self) -> None:
         if self._outgoing.pending and self._transport is not None:
