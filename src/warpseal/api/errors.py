@@ -1,4 +1,4 @@
-"""The one table from error type to HTTP status, text and Retry-After in each dialect (shown in docs/errors.md).
+"""The one table from error type to HTTP status, text and Retry-After in each dialect; see docs/errors.md.
 
 Source of truth: the specification's error table for `/v1` (its eight statuses only), the reference
 aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match /threshold|no signatures|
@@ -140,3 +140,8 @@ def _retry_after_s(error: errors.WarpsealError, default_s: int) -> int:
     shortfall: Any = getattr(error, "shortfall", None)
     named: float | None = getattr(shortfall, "retry_after_s", None)
     return default_s if named is None else min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, ceil(named)))
+
+
+def dialect_of(path: str) -> Dialect:
+    """Return the dialect that clients of `path` speak."""
+    return Dialect.V1 if path == "/v1" or path.startswith("/v1/") else Dialect.KEBAB

@@ -15,8 +15,8 @@ class ApiSettings:
     """What an operator may set about the front doors.
 
     api_host, metrics_host: an address or a name of this machine. The reference listens on all interfaces, so
-    this is the default: clients on other machines keep working with its config file. "::" is all interfaces of
-    IPv6 and IPv4, and "127.0.0.1" keeps the daemon to its own machine. Port 0 lets the system choose.
+    this is the default: clients on other machines keep working with its config file. "::" is all interfaces
+    of IPv6 and IPv4, and "127.0.0.1" keeps the daemon to its own machine. Port 0 lets the system choose.
     max_requests_in_flight: aggregations under way at once; at most half of them from one client address.
     max_body_bytes: of a request body. max_message_bytes: of a message, and of a justification, decoded.
     receive_timeout_s: absolute time for all of a request to arrive, from its first byte (the first one of a

@@ -1,0 +1,119 @@
+"""The two front doors of aggregation: the specification's `/v1` path and the reference's `/aggregate-signatures`.
+
+Source of truth: endpoint 1 of the specification (success is 201, which the published SDKs insist on) and the
+reference aggregator's HTTP API (success is 200; a GET is a client's probe and gets the 400 of an empty body).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Any, Final, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.http.aggregation_request import parse_aggregation_request
+from warpseal.api.http.body import read_body
+from warpseal.api.http.in_flight import InFlight, client_address
+from warpseal.api.http.request_log import log_fields
+from warpseal.api.refusals import ClientGone
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import NetworkNotServed, UndecodableBody
+from warpseal.warp.ids import id_text
+
+T = TypeVar("T")
+
+HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
+SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
+_KEBAB_METHODS: Final = ("POST", "PUT")
+
+
+class Aggregator(Protocol):
+    """The service behind the doors."""
+
+    async def aggregate(self, request: AggregationRequest) -> Aggregation:
+        """Return the signed message. Raises a WarpsealError."""
+        ...
+
+
+class RequestMetrics(Protocol):
+    """What the doors report."""
+
+    def aggregation_requested(self) -> None:
+        """Count a request, whatever becomes of it."""
+
+    def aggregation_answered(self, duration_s: float) -> None:
+        """Note how long a request took that was answered with a signed message."""
+
+
+class AggregatorDoors:
+    """Translates a request, calls the service once, translates its answer back."""
+
+    def __init__(self, aggregator: Aggregator, settings: ApiSettings, network_id: int, metrics: RequestMetrics) -> None:
+        self._aggregator = aggregator
+        self._settings = settings
+        self._network_id = network_id
+        self._networks = settings.networks_served(network_id)
+        self._metrics = metrics
+        self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+
+    async def v1(self, request: Request) -> Response:
+        """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
+        name = request.path_params["network"]
+        if name.lower() not in self._networks:
+            raise NetworkNotServed(name, self._networks, self._network_id)
+        return _signed(await self._aggregate(request), "signedMessage", 201)
+
+    async def kebab(self, request: Request) -> Response:
+        """POST or PUT /aggregate-signatures; every other method gets what the reference says to an empty body."""
+        if request.method not in _KEBAB_METHODS:
+            raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
+        return _signed(await self._aggregate(request), "signed-message", 200)
+
+    async def _aggregate(self, request: Request) -> Aggregation:
+        self._metrics.aggregation_requested()
+        started = perf_counter()
+        with self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            wanted = parse_aggregation_request(body, self._settings)
+            if wanted.message is not None:
+                log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
+            aggregation = await unless_gone(self._aggregator.aggregate(wanted), request.receive)
+        self._metrics.aggregation_answered(perf_counter() - started)
+        log_fields(request.scope).update(
+            height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
+        )
+        return aggregation
+
+
+async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return what `work` returns; cancel it and raise ClientGone as soon as the client closes its connection."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _signed(aggregation: Aggregation, key: str, status: int) -> Response:
+    body = json.dumps({key: aggregation.signed_message.hex()}, separators=(",", ":"))
+    headers = {
+        HEIGHT_HEADER: str(aggregation.height),
+        SUBNET_HEADER: id_text(aggregation.signing_subnet_id),
+    }
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,96 @@
+"""Reads a request body within its size and its time, and throws away what nobody wanted to read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpseal.api.protocol import MAX_MESSAGE_BODIES, RECEIVE_BY
+from warpseal.api.refusals import BodyTooLarge, ClientGone, ReceiveTimeout
+from warpseal.api.settings import ApiSettings
+
+_MAX_LENGTH_DIGITS: Final = 18
+
+
+async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> bytes:
+    """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientGone."""
+    if _declared_length(scope) > settings.max_body_bytes:
+        raise BodyTooLarge(settings.max_body_bytes)
+    try:
+        async with asyncio.timeout_at(_receive_by(scope)):
+            return await _read(receive, settings.max_body_bytes)
+    except TimeoutError:
+        raise ReceiveTimeout(settings.receive_timeout_s) from None
+
+
+async def _read(receive: Receive, limit_bytes: int) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk: bytes = message.get("body", b"")
+        body = body + chunk if body else chunk
+        if len(body) > limit_bytes:
+            raise BodyTooLarge(limit_bytes)
+        if not message.get("more_body", False):
+            return body
+
+
+def _declared_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:_MAX_LENGTH_DIGITS])
+    return 0
+
+
+def _receive_by(scope: Scope) -> float | None:
+    by: float | None = scope.get("state", {}).get(RECEIVE_BY)
+    return by
+
+
+class DiscardUnread:
+    """Reads on after an early answer, so that a client that is still sending sees it and not a broken connection.
+
+    The answer is complete for the client (its length is known) before the rest of the body is thrown away.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+        self._app = app
+        self._limit_bytes = MAX_MESSAGE_BODIES * settings.max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        unread = True
+
+        async def watched_receive() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def held_send(message: Message) -> None:
+            last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not (last and unread and _has_body(scope)):
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            await self._discard(scope, watched_receive)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        await self._app(scope, watched_receive, held_send)
+
+    async def _discard(self, scope: Scope, receive: Receive) -> None:
+        try:
+            async with asyncio.timeout_at(_receive_by(scope)):
+                await _read(receive, self._limit_bytes)
+        except (TimeoutError, BodyTooLarge, ClientGone):
+            return
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])

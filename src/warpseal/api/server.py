@@ -1,0 +1,135 @@
+"""Listens on one port and serves one ASGI app over HTTP/1.1 until told to stop; signals belong to app.py."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from email.utils import formatdate
+from typing import Any, Final
+
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from warpseal.api.protocol import LimitedHttp
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import StartupError
+
+CUT_SHORT: Final = "cut_short"
+"""Key of the ASGI scope's state: an event that is set when the grace period is over."""
+
+_BACKLOG: Final = 2_048
+_POLL_S: Final = 0.01
+_LAST_WORD_S: Final = 1.0
+
+
+class HttpServer:
+    """Serves `app`. `bind` takes the port, `run` serves until `stop` is called, then finishes what is in flight."""
+
+    def __init__(self, app: ASGIApp, host: str, port: int, settings: ApiSettings) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._settings = settings
+        self._config = Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        )
+        self._state = ServerState()
+        self._socket: socket.socket | None = None
+        self._stopping = asyncio.Event()
+        self._cut_short = asyncio.Event()
+
+    def bind(self) -> None:
+        """Take the port and listen, unless that was done; connections wait until `run`. Raises StartupError."""
+        if self._socket is not None:
+            return
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        dual = self._host == "::" and socket.has_dualstack_ipv6()
+        try:
+            self._socket = socket.create_server(
+                (self._host, self._wanted_port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual
+            )
+        except (OSError, OverflowError) as error:
+            raise StartupError(f"cannot listen on {self._host} port {self._wanted_port}: {error}") from error
+
+    @property
+    def port(self) -> int:
+        """The port that was taken, also where 0 was asked for."""
+        port: int = self._bound().getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine reach the server."""
+        reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
+        host = reachable.get(self._host, f"[{self._host}]" if ":" in self._host else self._host)
+        return f"http://{host}:{self.port}"
+
+    def stop(self) -> None:
+        """Take no new connections, finish what is in flight within the grace period, then let `run` return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until `stop`, or until cancelled: then everything ends at once."""
+        self.bind()
+        listener = await asyncio.get_running_loop().create_server(self._connection, sock=self._bound())
+        try:
+            await self._serve()
+            listener.close()
+            await self._finish()
+        finally:
+            listener.close()
+            self._abort()
+
+    def _bound(self) -> socket.socket:
+        if self._socket is None:
+            raise RuntimeError("the server is not bound yet")
+        return self._socket
+
+    def _connection(self) -> LimitedHttp:
+        app_state: dict[str, Any] = {CUT_SHORT: self._cut_short}
+        return LimitedHttp(self._settings, self._config, self._state, app_state)
+
+    async def _serve(self) -> None:
+        """Keep the Date header true until told to stop."""
+        while not self._stopping.is_set():
+            self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+
+    async def _finish(self) -> None:
+        """Let requests in flight be answered within the grace period; tell those that were not."""
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._until_idle(self._settings.grace_period_s)
+        if self._state.tasks:
+            self._cut_requests_short()
+            await self._until_idle(_LAST_WORD_S)
+
+    async def _until_idle(self, at_most_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + at_most_s
+        while (  # noqa: ASYNC110 - uvicorn's sets have no event
+            self._state.tasks or self._state.connections
+        ) and loop.time() < give_up_at:
+            await asyncio.sleep(_POLL_S)
+
+    def _cut_requests_short(self) -> None:
+        self._cut_short.set()
+        for task in list(self._state.tasks):
+            task.cancel()
+
+    def _abort(self) -> None:
+        self._cut_requests_short()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
