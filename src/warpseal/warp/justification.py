@@ -43,9 +43,7 @@ class L1ValidatorRegistrationJustification:
     @classmethod
     def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
         """Return the justification whose bytes are exactly `raw`. Raises MalformedJustification."""
-        fields = _read_fields(
-            raw, {_BOOTSTRAP_FIELD: _LENGTH_DELIMITED, _REGISTERED_FIELD: _LENGTH_DELIMITED}
-        )
+        fields = _read_fields(raw, {_BOOTSTRAP_FIELD: _LENGTH_DELIMITED, _REGISTERED_FIELD: _LENGTH_DELIMITED})
         match fields:
             case {1: bytes(inner)} if len(fields) == 1:
                 subnet_id, index = _read_bootstrap(inner)

@@ -126,8 +126,7 @@ def verified_set(validators: Iterable[Validator], total_weight: int) -> Canonica
     Order and merging are verified, node ids of one key are sorted. Raises InvalidValidatorSet.
     """
     members = tuple(
-        Validator(one.public_key, _checked_weight(one.weight), tuple(sorted(one.node_ids)))
-        for one in validators
+        Validator(one.public_key, _checked_weight(one.weight), tuple(sorted(one.node_ids))) for one in validators
     )
     before = b""
     for position, member in enumerate(members):
