@@ -105,19 +105,24 @@ class L1Activity:
         watch.task = asyncio.create_task(self._refresh(subnet_id, watch, due_at))
 
     async def _refresh(self, subnet_id: SubnetID, watch: _Watch, due_at: float) -> None:
-        clock = asyncio.get_running_loop().time
-        while watch.watchers:
-            await asyncio.sleep(max(0.0, due_at - clock()))
-            watch.is_asking = True
-            try:
-                reluctant = await self._ask(subnet_id)
-                watch.reluctant = watch.reluctant if reluctant is None else reluctant
-            finally:
-                watch.is_asking = False
-                watch.asked_at = clock()
-                watch.is_ready.set()
-            due_at = watch.asked_at + self._refresh_s
-        watch.task = None
+        try:
+            while watch.watchers:
+                await asyncio.sleep(max(0.0, due_at - asyncio.get_running_loop().time()))
+                await self._ask_once(subnet_id, watch)
+                due_at = watch.asked_at + self._refresh_s
+        finally:
+            if watch.task is asyncio.current_task():
+                watch.task = None
+
+    async def _ask_once(self, subnet_id: SubnetID, watch: _Watch) -> None:
+        watch.is_asking = True
+        try:
+            reluctant = await self._ask(subnet_id)
+            watch.reluctant = watch.reluctant if reluctant is None else reluctant
+        finally:
+            watch.is_asking = False
+            watch.asked_at = asyncio.get_running_loop().time()
+            watch.is_ready.set()
 
     async def _ask(self, subnet_id: SubnetID) -> frozenset[NodeID] | None:
         """Return the reluctant nodes, or None where nobody could tell: the last answer stands."""

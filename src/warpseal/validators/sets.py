@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -39,7 +38,10 @@ _MAX_LATEST: Final = 64
 
 
 class ValidatorSets:
-    """The sets, cached in bounded memory. Used from one event loop; `keys_of` from any thread."""
+    """The sets, cached in bounded memory. Used from one event loop; `keys_of` from any thread.
+
+    hits, misses: lookups so far that the cache answered, or did not.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,6 @@ class ValidatorSets:
         settings: ValidatorSettings,
         *,
         executor: Executor | None = None,
-        now: Callable[[], float] | None = None,
     ) -> None:
         self._platform = platform
         self._heights = heights
@@ -57,9 +58,11 @@ class ValidatorSets:
         self._settings = settings
         self._executor = executor
         self._cache = SetCache(settings.set_cache_bytes)
-        self._empty: RecentCache[SetKey, CanonicalValidatorSet] = RecentCache(_MAX_EMPTY, now)
+        self._empty: RecentCache[SetKey, CanonicalValidatorSet] = RecentCache(_MAX_EMPTY)
         self._latest: dict[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = {}
         self._flights: SingleFlight[SetKey, ParsedSet] = SingleFlight()
+        self.hits = 0
+        self.misses = 0
 
     @property
     def held_bytes(self) -> int:
@@ -85,7 +88,9 @@ class ValidatorSets:
         is_current = epoch or not named
         known = self._known(key, is_current)
         if known is not None:
+            self.hits += 1
             return known
+        self.misses += 1
         if not is_current:
             await self._check_lookback(height)
         parsed = await self._fetched(key, named, origin)
