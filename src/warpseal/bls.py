@@ -16,6 +16,7 @@ from blspy import G1Element, G2Element, PopSchemeMPL, PrivateKey
 PublicKey = NewType("PublicKey", object)
 Share = NewType("Share", object)
 SecretKey = NewType("SecretKey", object)
+Pairing = NewType("Pairing", object)  # Equal ones compare equal.
 
 PUBLIC_KEY_BYTES: Final = 48
 SHARE_BYTES: Final = 96
@@ -100,6 +101,55 @@ def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
     """Tell whether 96 bytes are the sum of exactly `keys`' signatures over `message`. No keys: never."""
     return bool(keys) and verify(sum_public_keys(keys), message, signature)
+
+
+def add_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
+    """Return the sum of two keys, or of sums of keys; it may be the point at infinity."""
+    return PublicKey(left + right)  # type: ignore[operator]
+
+
+def subtract_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
+    """Return the difference of two keys, or of sums of keys; it may be the point at infinity."""
+    return PublicKey(left + right.negate())  # type: ignore[operator,attr-defined]
+
+
+def add_shares(left: Share, right: Share) -> Share:
+    """Return the sum of two shares, or of sums of shares; it may be the point at infinity."""
+    return Share(left + right)  # type: ignore[operator]
+
+
+def subtract_shares(left: Share, right: Share) -> Share:
+    """Return the difference of two shares, or of sums of shares; it may be the point at infinity."""
+    return Share(left + right.negate())  # type: ignore[operator,attr-defined]
+
+
+def in_subgroup(share: Share) -> bool:
+    """Tell whether a share, or a sum of shares, lies in the subgroup; where not, pairings say nothing about it."""
+    try:
+        G2Element.from_bytes(bytes(share))  # type: ignore[call-overload]
+    except ValueError:
+        return False
+    return True
+
+
+def hash_to_curve(message: bytes) -> Share:
+    """Return the point of a message that keys multiply to sign it."""
+    return Share(PopSchemeMPL.g2_from_message(message))
+
+
+def pair_key(key: PublicKey, hashed: Share) -> Pairing:
+    """Return the pairing that a sum of signatures by a sum of keys must have: see `pair_share`."""
+    return Pairing(key.pair(hashed))  # type: ignore[attr-defined]
+
+
+def pair_share(share: Share) -> Pairing:
+    """Return the pairing of a sum of shares; equal to that of its keys exactly when all of it was signed by them."""
+    return Pairing(_G1.pair(share))
+
+
+def multiply(left: Pairing, right: Pairing) -> Pairing:
+    """Return the product of two pairings, which is the pairing of the sum."""
+    return Pairing(left * right)  # type: ignore[operator]
 
 
 def generate_secret(seed: bytes | None = None) -> SecretKey:

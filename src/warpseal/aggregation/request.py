@@ -14,7 +14,7 @@ class AggregationRequest:
     """A message to sign, or a justification that names one.
 
     signing_subnet_id: None means the subnet that validates the source chain. quorum, buffer: percent.
-    height: P-Chain height of the validator set; None means the proposed one. timeout_s: None means the default.
+    height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
     """
 
     message: UnsignedMessage | None
@@ -31,7 +31,7 @@ class Aggregation:
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
     height: of the validator set. stages: seconds by stage (validators, connect, collect, verify, total).
-    cached: a finished answer was at hand. signers: their number; the weights: of the signers, of the whole set.
+    cached: a finished answer was at hand. signers: their number; signed_weight: theirs.
     """
 
     signed_message: bytes

@@ -11,12 +11,15 @@ MEBIBYTE = 1024 * 1024
 class AggregationSettings:
     """What an operator may set about aggregations; times in seconds, shares of weight in percent.
 
-    signature_cache_size: messages whose shares are kept. cache_bytes: bound of shares and finished answers together.
+    signature_cache_size: messages whose shares are kept.
+    cache_bytes: bound of shares and finished answers together.
     buffer_wait_s: how long the buffer is awaited once the quorum is met.
-    first_wave_percent: weight that is asked at once; always_ask_percent: whoever has this much is asked at once.
+    first_wave_percent: weight that is asked at once.
+    always_ask_percent: whoever has this much weight is asked at once, too.
     next_wave_s: when the next validators are asked though nobody was lost.
-    reask_s: pauses before a validator is asked again; the last one repeats. reask_jitter: they vary by this part.
-    probes: validators that are asked again while nobody has signed.
+    reask_s: pauses before a validator is asked again; the last one repeats.
+    reask_jitter: by which part these pauses vary.
+    probes: how many validators are asked again while nobody has signed.
     reach_poll_s: how often a round looks again at validators that are not connected.
     suspect_s: how long a key is distrusted after a bad share.
     missed_buffer_s: how long an answer without its buffer serves the same quorum and buffer.

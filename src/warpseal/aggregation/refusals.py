@@ -1,0 +1,184 @@
+"""What a validator's refusal means: whether it may change its mind, why it refused, and what helps.
+
+Source of truth: avalanchego `vms/platformvm/network/warp.go` for the P-Chain, `network/p2p/error.go` for
+negative codes, `graft/*/warp/verifier_backend.go` and `vms/saevm/cchain/warp/verifier.go` for EVM chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from warpseal.warp.ids import P_CHAIN
+from warpseal.warp.l1_messages import uptime_of
+from warpseal.warp.message import UnsignedMessage
+
+UPTIME_NOT_REACHED_CODE: Final = 2
+
+
+class Mind(IntEnum):
+    """What a node's answer says about its share. From SPENT on the node is not asked again in the round."""
+
+    MAY_CHANGE = 0
+    SPENT = 1
+    FINAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One code of one kind of chain: its stable reason and what a person may do about it."""
+
+    reason: str
+    mind: Mind
+    advice: str
+
+
+_FINAL: Final = Mind.FINAL
+_RETRY: Final = Mind.MAY_CHANGE
+
+P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
+    1: Refusal(
+        "not_an_addressed_call",
+        _FINAL,
+        "The P-Chain signs addressed calls only: build the message as an AddressedCall.",
+    ),
+    2: Refusal(
+        "source_address_not_empty",
+        _FINAL,
+        "A message of the P-Chain has an empty source address.",
+    ),
+    3: Refusal(
+        "payload_unparsable",
+        _FINAL,
+        "The payload inside of the addressed call is no L1 message (ACP-77).",
+    ),
+    4: Refusal(
+        "payload_type_not_signable",
+        _FINAL,
+        "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the rest.",
+    ),
+    5: Refusal(
+        "justification_unparsable",
+        _FINAL,
+        "Send the justification that this message needs: 32 bytes of a subnet id for a conversion, an "
+        "L1ValidatorRegistrationJustification for a removal.",
+    ),
+    6: Refusal(
+        "subnet_not_converted",
+        _RETRY,
+        "The validators do not know of the subnet's conversion (yet): check that ConvertSubnetToL1Tx is "
+        "accepted and that the justification names the right subnet.",
+    ),
+    7: Refusal(
+        "conversion_id_mismatch",
+        _FINAL,
+        "The subnet was converted with other data: rebuild the conversion id from the transaction as it is.",
+    ),
+    8: Refusal(
+        "justification_kind_missing",
+        _FINAL,
+        "The justification names neither an initial validator nor a registration message.",
+    ),
+    9: Refusal(
+        "justification_subnet_id_malformed",
+        _FINAL,
+        "The subnet id in the justification must have 32 bytes.",
+    ),
+    10: Refusal(
+        "validation_id_mismatch",
+        _FINAL,
+        "The justification proves another validation than the one in the message.",
+    ),
+    11: Refusal(
+        "validation_unknown",
+        _RETRY,
+        "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed, ask for "
+        "registered = false.",
+    ),
+    12: Refusal(
+        "validation_still_exists",
+        _RETRY,
+        "The validator is not removed (yet): wait for SetL1ValidatorWeightTx with weight 0.",
+    ),
+    13: Refusal(
+        "registration_unparsable",
+        _FINAL,
+        "The justification must hold the RegisterL1Validator payload itself, without any wrapping.",
+    ),
+    14: Refusal(
+        "validation_may_still_be_registered",
+        _RETRY,
+        "The registration has not expired (yet): that it never happened can be attested after its expiry.",
+    ),
+    15: Refusal(
+        "nonce_impossible",
+        _FINAL,
+        "A weight message with the largest nonce removes the validator: ask for registered = false.",
+    ),
+    16: Refusal(
+        "nonce_mismatch",
+        _RETRY,
+        "Only the latest weight change can be attested: the validators know another nonce (now).",
+    ),
+    17: Refusal(
+        "weight_mismatch",
+        _RETRY,
+        "Only the latest weight change can be attested: the validators know another weight (now).",
+    ),
+}
+
+_NEGATIVE: Final[Mapping[int, Refusal]] = {
+    -1: Refusal(
+        "request_rejected",
+        _FINAL,
+        "The validators reject the request itself: check the message's network id and source chain id.",
+    ),
+    -2: Refusal(
+        "no_signature_handler",
+        _FINAL,
+        "The source chain's VM on these validators does not sign Warp messages (ACP-118).",
+    ),
+}
+
+_UPTIME_NOT_REACHED: Final = Refusal(
+    "uptime_not_reached",
+    Mind.SPENT,
+    "These validators have measured less uptime than the message claims: ask for fewer seconds.",
+)
+
+_OTHER_ADVICE: Final[Mapping[int, str]] = {
+    1: "The validators do not know the message (yet): check that its block is accepted on the source chain.",
+    2: "The validators cannot verify the message (yet): its block is not accepted, or a value does not hold.",
+    3: "The validators have not seen the message (yet): check that its block is accepted.",
+    4: "The validators have not accepted the block of this hash (yet).",
+}
+_UNDEFINED: Final = Refusal("refused", _RETRY, "The validators had trouble of their own: they are asked again.")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRules:
+    """How refusals of one message are to be read: by the kind of its source chain and of the message."""
+
+    p_chain: bool
+    uptime: bool
+
+    @classmethod
+    def of(cls, message: UnsignedMessage) -> RefusalRules:
+        """Return the rules for a message."""
+        return cls(message.source_chain_id == P_CHAIN, uptime_of(message) is not None)
+
+    def refusal(self, code: int) -> Refusal:
+        """Return what an error code (any int32) means. What no rule calls final may still change."""
+        if code in _NEGATIVE:
+            return _NEGATIVE[code]
+        if self.p_chain:
+            return P_CHAIN_REFUSALS.get(code, _UNDEFINED)
+        if self.uptime and code == UPTIME_NOT_REACHED_CODE:
+            return _UPTIME_NOT_REACHED
+        return Refusal("refused", _RETRY, _OTHER_ADVICE.get(code, _UNDEFINED.advice))
+
+    def advice(self, codes: Iterable[int]) -> tuple[str, ...]:
+        """Return advice for refusal codes, in their order, each text once."""
+        return tuple(dict.fromkeys(self.refusal(code).advice for code in codes))
