@@ -75,6 +75,7 @@ class PeerCore:
         "_ticked_at",
         "_unix_offset_s",
         "_zstd",
+        "clock_offset_s",
         "closed",
         "handshake",
         "pong_owed",
@@ -95,6 +96,8 @@ class PeerCore:
         self._quiet_s = 0.0
         self._swallowed_points = 0
         self.handshake: PeerHandshake | None = None
+        # Their clock less ours as their handshake had it, refused ones included.
+        self.clock_offset_s: int | None = None
         self.closed: Closed | None = None
         self.pong_owed = False
         # Frames that were no message, and messages that nobody here reads or expected.
@@ -239,7 +242,9 @@ class PeerCore:
         if self.handshake is not None:
             raise ConnectionFault(CloseReason.SECOND_HANDSHAKE)
         unix_s = now + self._unix_offset_s
-        self.handshake = check_handshake(decode_handshake(body), self._certificate, self._own.network_id, unix_s)
+        theirs = decode_handshake(body)
+        self.clock_offset_s = theirs.my_time - int(unix_s)
+        self.handshake = check_handshake(theirs, self._certificate, self._own.network_id, unix_s)
 
     def _take_peer_list(self, body: bytes, now: float, events: list[Event]) -> None:
         entries = decode_claimed_addresses(body, _MAX_ADDRESSES)
