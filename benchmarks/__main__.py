@@ -1,0 +1,47 @@
+"""Runs benchmarks by name, one after another, and shows what came of the aims."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks.process import ProcessFailed
+from benchmarks.report import Report, print_report, print_summary
+
+NAMES = ("cold", "cached", "connections", "bad_shares", "coalescing")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the chosen benchmarks. A missed aim is reported and is no failure; the exit code stays 0."""
+    args = _parser().parse_args(argv)
+    reports = []
+    for name in args.names or NAMES:
+        print(f"\nrunning {name} …", flush=True)
+        report = benchmark(name)(args.quick)
+        print_report(report)
+        print(f"  written to {report.write()}", flush=True)
+        reports.append(report)
+    print_summary(reports)
+    return 0
+
+
+def benchmark(name: str) -> Callable[[bool], Report]:
+    """Return the one function of a benchmark; its argument: whether to be quick."""
+    run: Callable[[bool], Report] = importlib.import_module(f"benchmarks.{name}").run
+    return run
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *NAMES], metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run? the aims mean little")
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ProcessFailed as error:
+        sys.exit(f"benchmarks: {error}")

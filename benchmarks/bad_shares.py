@@ -1,0 +1,107 @@
+"""(d) Bad shares among good ones: what finding and dropping them costs the whole daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.daemon import BAD_SHARES, SETTLE_S, Daemon, RequestFailed, Start, daemon
+from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.report import Aim, Figure, Report, mean
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+
+VALIDATORS = 1000
+BAD_COUNTS = (0, 1, 100)
+AIMS = {1: Aim(1.5), 100: Aim(4)}
+QUICK_VALIDATORS = 20
+QUICK_BAD_COUNTS = (0, 1, 2)
+STARTS = 3
+LATER = 8
+# Everybody is needed but for some: bad shares cannot stay outside of the first sum.
+QUORUM = 67
+WARM_UP_TIMEOUT_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Daemon CPU seconds of the first request that meets the bad shares, and of one after it."""
+
+    first_s: float
+    later_s: float
+    found: float
+
+
+def run(quick: bool) -> Report:
+    """Measure the same request on networks that differ in how many validators sign wrongly."""
+    validators, counts = (QUICK_VALIDATORS, QUICK_BAD_COUNTS) if quick else (VALIDATORS, BAD_COUNTS)
+    costs = {}
+    for bad in counts:
+        with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+            costs[bad] = asyncio.run(_measure(validators, bad, Path(folder)))
+    return _report(costs, validators, quick)
+
+
+async def _measure(validators: int, bad: int, folder: Path) -> Cost:
+    costs = []
+    plan = NetworkPlan(validators, (validators,), STARTS + LATER, _rules(validators, bad))
+    with simulated_network(plan, folder) as network:
+        for start in range(STARTS):
+            async with daemon(network, Start(folder / f"daemon-{start}")) as subject:
+                await subject.connected()
+                costs.append(await _cost(subject, network, validators, start))
+    return Cost(*(mean([getattr(cost, name) for cost in costs]) for name in Cost.__slots__))
+
+
+def _rules(validators: int, bad: int) -> tuple[str, ...]:
+    """Return the flags that make `bad` validators, evenly spread, sign another message."""
+    places = ",".join(str(place) for place in range(0, validators, validators // bad)) if bad else ""
+    return ("--behave", f"{places}:wrong") if bad else ()
+
+
+async def _cost(subject: Daemon, network: Network, validators: int, start: int) -> Cost:
+    messages = network.messages(network.subnet_of_size(validators))
+    await _warm_up(subject, bytes.fromhex(messages[0]))
+    first_s = await _spent(subject, messages[start : start + 1])
+    found = await subject.value(BAD_SHARES)
+    return Cost(first_s, await _spent(subject, messages[STARTS:]), found)
+
+
+async def _spent(subject: Daemon, messages: list[str]) -> float:
+    """Return the CPU seconds of one request, late answers included."""
+    await asyncio.sleep(SETTLE_S)
+    cpu_s = subject.process.cpu_s()
+    for message in messages:
+        await subject.sign(message, **{"quorum-percentage": QUORUM})
+        await asyncio.sleep(SETTLE_S)
+    return (subject.process.cpu_s() - cpu_s) / len(messages)
+
+
+async def _warm_up(subject: Daemon, signed_here: bytes) -> None:
+    """Ask for a message of the same chain that nobody signs: the set and its keys are at hand afterwards."""
+    known = UnsignedMessage.parse(signed_here)
+    payload = AddressedCall(b"", os.urandom(32)).encode()
+    unknown = UnsignedMessage.build(known.network_id, known.source_chain_id, payload)
+    try:
+        await subject.sign(unknown.raw.hex(), **{"timeout-seconds": WARM_UP_TIMEOUT_S})
+    except RequestFailed:
+        return
+    raise AssertionError("the simulated network signed what it does not know")
+
+
+def _report(costs: dict[int, Cost], validators: int, quick: bool) -> Report:
+    clean = costs[0]
+    figures = []
+    for bad, cost in costs.items():
+        at = f"{bad} bad of {validators}: "
+        if bad:
+            name = at + "daemon CPU / clean request"
+            figures.append(Figure(name, cost.first_s / clean.first_s, "x", AIMS.get(bad)))
+            figures.append(Figure(name + ", met before", cost.later_s / clean.later_s, "x"))
+            figures.append(Figure(at + "bad shares found by the first request", cost.found, ""))
+        figures.append(Figure(at + "daemon CPU of the first request", cost.first_s * 1e3, "ms"))
+        figures.append(Figure(at + "daemon CPU of a later request", cost.later_s * 1e3, "ms"))
+    return Report("bad_shares", quick, tuple(figures))

@@ -1,0 +1,50 @@
+"""(e) Equal concurrent requests: they make one fan-out, counted in the questions that were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from benchmarks.daemon import APP_REQUESTS, SETTLE_S, Daemon, Start, daemon
+from benchmarks.network import NetworkPlan, simulated_network
+from benchmarks.report import Aim, Figure, Report
+
+VALIDATORS = 1000
+QUICK_VALIDATORS = 20
+CALLERS = 100
+FAN_OUT_AIM = Aim(1.0)
+
+
+def run(quick: bool) -> Report:
+    """Compare the questions that one request sends with those of many equal ones at once."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        return asyncio.run(_measure(QUICK_VALIDATORS if quick else VALIDATORS, Path(folder), quick))
+
+
+async def _measure(validators: int, folder: Path, quick: bool) -> Report:
+    with simulated_network(NetworkPlan(validators, (validators,), 3), folder) as network:
+        messages = network.messages(network.subnet_of_size(validators))
+        async with daemon(network, Start(folder / "daemon")) as subject:
+            await subject.connected()
+            await subject.sign(messages[0])
+            one, one_s, _ = await _send(subject, messages[1], 1)
+            many, many_s, answers = await _send(subject, messages[2], CALLERS)
+    figures = (
+        Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / one, "x", FAN_OUT_AIM),
+        Figure("AppRequests of one request", one, ""),
+        Figure(f"AppRequests of {CALLERS} equal requests at once", many, ""),
+        Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / one_s, "x"),
+        Figure("distinct answers", answers, "", Aim(1.0)),
+    )
+    return Report("coalescing", quick, figures)
+
+
+async def _send(subject: Daemon, message: str, callers: int) -> tuple[float, float, int]:
+    """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many answers differ."""
+    await asyncio.sleep(SETTLE_S)
+    before, cpu_s = await subject.value(APP_REQUESTS), subject.process.cpu_s()
+    answers = await asyncio.gather(*[subject.sign(message) for _ in range(callers)])
+    await asyncio.sleep(SETTLE_S)
+    cpu_s = subject.process.cpu_s() - cpu_s
+    return await subject.value(APP_REQUESTS) - before, cpu_s, len(set(answers))

@@ -1,0 +1,154 @@
+"""(a) A cold aggregation: the daemon's CPU time against what its cryptography and its bytes cost at least."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.daemon import ANSWERS, APP_REQUESTS, SETTLE_S, Daemon, Start, daemon
+from benchmarks.floors import CryptoFloor, TransportFloor, transport_floor
+from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.report import Aim, Figure, Report, mean, quantile
+from warpseal.pb import p2p_pb2, sdk_pb2
+from warpseal.protocol.acp118 import encode_signature_request
+from warpseal.protocol.compression import Zstd
+from warpseal.protocol.messages import encode_app_request
+from warpseal.simnet import frames
+from warpseal.warp.message import SignedMessage, UnsignedMessage
+from warpseal.warp.signers import decode_signers
+
+SIZES = (1000, 100, 5)
+QUICK_SIZES = (20, 5)
+AGGREGATIONS = 40
+QUICK_AGGREGATIONS = 6
+WARM_UPS = 3
+FLOOR_ROUNDS = 5
+RATIO_AIM = Aim(1.6)
+# Random bytes, as signatures are, and of a realistic length.
+REQUEST_ID = 1_234_567
+PEER_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of what. validators: one L1 each, the first also the size of the network."""
+
+    validators: tuple[int, ...]
+    aggregations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the aggregations of one size cost. asked, answered: peers per aggregation, on average."""
+
+    cpu_s: float
+    walls_s: tuple[float, ...]
+    signers: int
+    asked: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What one aggregation costs at least, CPU seconds."""
+
+    crypto_s: float
+    transport_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Both together."""
+        return self.crypto_s + self.transport_s
+
+
+def run(quick: bool) -> Report:
+    """Measure sequential aggregations of messages that were never asked for before."""
+    sizes = Sizes(QUICK_SIZES, QUICK_AGGREGATIONS) if quick else Sizes(SIZES, AGGREGATIONS)
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        return asyncio.run(_measure(sizes, Path(folder), quick))
+
+
+async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
+    plan = NetworkPlan(sizes.validators[0], sizes.validators, sizes.aggregations + WARM_UPS)
+    figures: list[Figure] = []
+    samples: dict[str, Sequence[float]] = {}
+    with simulated_network(plan, folder) as network:
+        message = bytes.fromhex(network.messages(network.subnet_of_size(sizes.validators[0]))[0])
+        request_bytes, response_bytes = frame_sizes(message)
+        with transport_floor(folder, request_bytes, response_bytes) as transport:
+            transport.connect(sizes.validators[0])
+            async with daemon(network, Start(folder / "daemon")) as subject:
+                await subject.connected()
+                for count in sizes.validators:
+                    found, floor = await _one_size(subject, network, transport, count)
+                    figures += _figures(count, found, floor)
+                    samples[f"wall_s_{count}"] = found.walls_s
+    notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
+    return Report("cold", quick, tuple(figures), notes, samples)
+
+
+async def _one_size(subject: Daemon, network: Network, transport: TransportFloor, count: int) -> tuple[Run, Floor]:
+    messages = network.messages(network.subnet_of_size(count))
+    for message in messages[:WARM_UPS]:
+        signed = SignedMessage.parse(await subject.sign(message))
+    signers = len(decode_signers(signed.signers))
+    crypto = CryptoFloor(signers, signed.unsigned.raw)
+    before = await _floor(crypto, transport, count)
+    found = await _aggregate(subject, messages[WARM_UPS:], signers)
+    after = await _floor(crypto, transport, round(found.asked))
+    # The transport's floor before the run is only there to warm the connections up; BLS needs no warming.
+    return found, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
+
+
+async def _floor(crypto: CryptoFloor, transport: TransportFloor, connections: int) -> Floor:
+    return Floor(crypto.cpu_s(FLOOR_ROUNDS), transport.cpu_s(connections, FLOOR_ROUNDS))
+
+
+async def _aggregate(subject: Daemon, messages: list[str], signers: int) -> Run:
+    await asyncio.sleep(SETTLE_S)
+    asked, answered = await subject.value(APP_REQUESTS), await subject.value(ANSWERS)
+    spent_s, walls_s = 0.0, []
+    for message in messages:
+        cpu_s = subject.process.cpu_s()
+        walls_s.append(await subject.timed(message))
+        # Answers behind the quorum cost something, too.
+        await asyncio.sleep(SETTLE_S)
+        spent_s += subject.process.cpu_s() - cpu_s
+    count = len(messages)
+    asked_each = (await subject.value(APP_REQUESTS) - asked) / count
+    answered_each = (await subject.value(ANSWERS) - answered) / count
+    return Run(spent_s / count, tuple(walls_s), signers, asked_each, answered_each)
+
+
+def frame_sizes(message: bytes) -> tuple[int, int]:
+    """Return how long an AppRequest for a message and the AppResponse to it are on the wire, TLS aside."""
+    unsigned = UnsignedMessage.parse(message)
+    app_bytes = encode_signature_request(message, b"")
+    chain_id = unsigned.source_chain_id
+    request = encode_app_request(chain_id, REQUEST_ID, app_bytes, PEER_DEADLINE_S, Zstd())
+    share = unsigned.id * 3
+    body = sdk_pb2.SignatureResponse(signature=share).SerializeToString()
+    answer = p2p_pb2.AppResponse(chain_id=chain_id, request_id=REQUEST_ID, app_bytes=body)
+    return len(request), len(frames.encode(p2p_pb2.Message(app_response=answer)))
+
+
+def _figures(count: int, found: Run, floor: Floor) -> list[Figure]:
+    aim = RATIO_AIM if count >= max(SIZES) else None
+    at = f"{count} validators: "
+    own_s = found.cpu_s - floor.total_s
+    return [
+        Figure(at + "daemon CPU / (crypto + transport floor)", found.cpu_s / floor.total_s, "x", aim),
+        Figure(at + "daemon CPU / crypto floor alone", found.cpu_s / floor.crypto_s, "x"),
+        Figure(at + "daemon CPU per aggregation", found.cpu_s * 1e3, "ms"),
+        Figure(at + "crypto floor", floor.crypto_s * 1e3, "ms"),
+        Figure(at + "transport floor", floor.transport_s * 1e3, "ms"),
+        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / found.asked * 1e6, "us"),
+        Figure(at + "wall p50", quantile(found.walls_s, 0.5) * 1e3, "ms"),
+        Figure(at + "wall p95", quantile(found.walls_s, 0.95) * 1e3, "ms"),
+        Figure(at + "validators asked", found.asked, ""),
+        Figure(at + "answers received", found.answered, ""),
+        Figure(at + "signers", found.signers, ""),
+    ]

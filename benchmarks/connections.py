@@ -1,0 +1,77 @@
+"""(c) A thousand connections: memory and CPU of each, and how soon enough weight is connected, cold and warm."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.daemon import Start, daemon
+from benchmarks.floors import transport_floor
+from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.report import Aim, Figure, Report
+
+VALIDATORS = 1000
+QUICK_VALIDATORS = 20
+SETTLE_S = 3.0
+ENOUGH_PERCENT = 67
+MEMORY_AIM = Aim(90)
+CPU_AIM = Aim(4)
+KIBIBYTE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """How a daemon came to be connected. Times in seconds since its process was started; the rest is growth
+    since it listened."""
+
+    listening_s: float
+    enough_s: float
+    all_s: float
+    rss_bytes: int
+    cpu_s: float
+
+
+def run(quick: bool) -> Report:
+    """Measure two starts of the daemon: without remembered addresses, and again with them."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        return asyncio.run(_measure(QUICK_VALIDATORS if quick else VALIDATORS, Path(folder), quick))
+
+
+async def _measure(validators: int, folder: Path, quick: bool) -> Report:
+    with transport_floor(folder, 1, 1) as floor:
+        handshake_s = floor.connect(validators)
+    with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
+        cold = await _connect(network, folder / "daemon")
+        warm = await _connect(network, folder / "daemon")
+    rss_kib = cold.rss_bytes / validators / KIBIBYTE
+    cpu_ms = cold.cpu_s / validators * 1e3
+    figures = [
+        Figure("RSS growth per connection", rss_kib, "KiB", MEMORY_AIM),
+        Figure("CPU per connection / bare TLS handshake", cold.cpu_s / validators / handshake_s, "x", CPU_AIM),
+        Figure("CPU per connection", cpu_ms, "ms"),
+        Figure("CPU per connection, warm", warm.cpu_s / validators * 1e3, "ms"),
+        Figure("bare TLS handshake, CPU of the client", handshake_s * 1e3, "ms"),
+    ]
+    return Report("connections", quick, (*figures, *_times("cold", cold), *_times("warm", warm)))
+
+
+async def _connect(network: Network, folder: Path) -> Connected:
+    async with daemon(network, Start(folder)) as subject:
+        listening_s = time.perf_counter() - subject.started_at
+        rss_bytes, cpu_s = subject.process.rss_bytes(), subject.process.cpu_s()
+        enough_s = await subject.connected(ENOUGH_PERCENT)
+        all_s = await subject.connected()
+        await asyncio.sleep(SETTLE_S)
+        rss_bytes, cpu_s = subject.process.rss_bytes() - rss_bytes, subject.process.cpu_s() - cpu_s
+    return Connected(listening_s, enough_s, all_s, rss_bytes, cpu_s)
+
+
+def _times(start: str, found: Connected) -> tuple[Figure, ...]:
+    return (
+        Figure(f"{start} start: listening after", found.listening_s, "s"),
+        Figure(f"{start} start: {ENOUGH_PERCENT} % of the weight after", found.enough_s, "s"),
+        Figure(f"{start} start: 100 % of the weight after", found.all_s, "s"),
+    )

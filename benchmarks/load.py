@@ -1,0 +1,95 @@
+"""A client that keeps several connections busy with one prepared request: as little work per request as can be."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+RECEIVE_BYTES = 64 * 1024
+STALLED_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct answers."""
+
+    requests: int
+    took_s: float
+    latencies_s: Sequence[float]
+    bodies: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class _Client:
+    stream: socket.socket
+    sent_at: float = 0.0
+    received: bytearray = field(default_factory=bytearray)
+
+
+class LoadFailed(Exception):
+    """An answer was no 200, or none came."""
+
+
+def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seconds: float) -> Load:
+    """Post `body` on `clients` keep-alive connections, one request at a time on each, for `seconds`.
+
+    url: "http://host:port". Raises LoadFailed.
+    """
+    host, _, port = url.removeprefix("http://").partition(":")
+    head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    crowd = [_Client(socket.create_connection((host, int(port)), timeout=STALLED_S)) for _ in range(clients)]
+    try:
+        return _drive(crowd, request, seconds)
+    finally:
+        for client in crowd:
+            client.stream.close()
+
+
+def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
+    latencies_s: list[float] = []
+    bodies: set[bytes] = set()
+    started = time.perf_counter()
+    with selectors.DefaultSelector() as selector:
+        for client in crowd:
+            selector.register(client.stream, selectors.EVENT_READ, client)
+            _send(client, request)
+        waiting = len(crowd)
+        while waiting:
+            events = selector.select(STALLED_S)
+            if not events:
+                raise LoadFailed(f"no answer within {STALLED_S:g} s")
+            for key, _ in events:
+                answer = _receive(key.data)
+                if answer is None:
+                    continue
+                now = time.perf_counter()
+                latencies_s.append(now - key.data.sent_at)
+                bodies.add(answer)
+                if now - started < seconds:
+                    _send(key.data, request)
+                else:
+                    waiting -= 1
+    return Load(len(latencies_s), time.perf_counter() - started, latencies_s, frozenset(bodies))
+
+
+def _send(client: _Client, request: bytes) -> None:
+    client.received.clear()
+    client.sent_at = time.perf_counter()
+    client.stream.sendall(request)
+
+
+def _receive(client: _Client) -> bytes | None:
+    """Return the body of an answer once it is whole. Raises LoadFailed."""
+    data = client.stream.recv(RECEIVE_BYTES)
+    client.received += data
+    head, separator, body = client.received.partition(b"\r\n\r\n")
+    if not data or (separator and not head.startswith(b"HTTP/1.1 200")):
+        raise LoadFailed(f"instead of a 200: {bytes(client.received[:500])!r}")
+    if not separator:
+        return None
+    length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+    return bytes(body) if len(body) >= length else None

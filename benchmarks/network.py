@@ -1,0 +1,60 @@
+"""The simulated network of a benchmark: started as a process of its own, described by the file that it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.process import Process, running
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A running simulated network. facts: what its file says (the issue of the project names the keys)."""
+
+    process: Process
+    facts: dict[str, Any]
+
+    def subnet_of_size(self, validators: int) -> str:
+        """Return the last subnet with so many validators: an L1 where there is one."""
+        fitting = [item for item in self.facts["subnets"] if len(item["validators"]) == validators]
+        return str(fitting[-1]["subnetId"])
+
+    def messages(self, subnet_id: str) -> list[str]:
+        """Return the messages (hex) that need no justification and that a subnet is to sign."""
+        return [
+            item["message"]
+            for item in self.facts["messages"]
+            if item["signingSubnetId"] == subnet_id and not item["justification"]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPlan:
+    """What to simulate. l1s: how many of the `validators` validate each L1. messages: per chain, all pre-signed.
+
+    extra: more flags of `warpseal simnet`.
+    """
+
+    validators: int
+    l1s: tuple[int, ...]
+    messages: int
+    extra: tuple[str, ...] = ()
+
+    def arguments(self, file: Path) -> Sequence[str]:
+        """Return the command line, without the program."""
+        size = ("--validators", str(self.validators), "--messages", str(self.messages))
+        l1s = [word for count in self.l1s for word in ("--l1", f"validators={count},shared")]
+        return ("simnet", *size, "--presign", str(self.messages), "--write", str(file), *l1s, *self.extra)
+
+
+@contextmanager
+def simulated_network(plan: NetworkPlan, folder: Path) -> Iterator[Network]:
+    """Run a simulated network until the block ends. folder: for its file and its log."""
+    file = folder / "network.json"
+    with running(plan.arguments(file), folder / "simnet.log") as process:
+        yield Network(process, json.loads(file.read_text()))

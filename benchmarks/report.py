@@ -1,0 +1,112 @@
+"""Figures, their aims, and how both are shown and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS_DIR = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The bound of a figure. at_least: the figure may not be below it; else it may not be above it."""
+
+    bound: float
+    at_least: bool = False
+
+    def met_by(self, value: float) -> bool:
+        """Tell whether a measured value keeps the bound."""
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value in `unit`, with its aim where there is one."""
+
+    name: str
+    value: float
+    unit: str
+    aim: Aim | None = None
+
+    @property
+    def verdict(self) -> str:
+        """ "met", "missed", or nothing without an aim."""
+        if self.aim is None:
+            return ""
+        return "met" if self.aim.met_by(self.value) else "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one benchmark found. quick: sizes too small for the aims to mean anything."""
+
+    benchmark: str
+    quick: bool
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...] = ()
+    samples: dict[str, Sequence[float]] = field(default_factory=dict)
+
+    def write(self, folder: Path = RESULTS_DIR) -> Path:
+        """Write the report as JSON, with the machine and the time it is from; return the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.benchmark}{'-quick' if self.quick else ''}.json"
+        file.write_text(json.dumps({**asdict(self), **_circumstances()}, indent=2, default=str) + "\n")
+        return file
+
+
+def print_report(report: Report) -> None:
+    """Print the figures of one benchmark, then its notes."""
+    print(f"\n{report.benchmark}{' (quick)' if report.quick else ''}")
+    _print_rows(report.figures)
+    for note in report.notes:
+        print(f"  · {note}")
+
+
+def print_summary(reports: Iterable[Report]) -> None:
+    """Print every figure that has an aim: the aim, what was measured, and whether it was met."""
+    print("\nSummary: figures with an aim")
+    for report in reports:
+        judged = tuple(figure for figure in report.figures if figure.aim is not None)
+        _print_rows(judged, report.benchmark)
+
+
+def _print_rows(figures: Iterable[Figure], benchmark: str = "") -> None:
+    for figure in figures:
+        aim = f"aim {figure.aim}" if figure.aim else ""
+        print(f"  {benchmark:11}{figure.name:62} {_shown(figure.value):>9} {figure.unit:7} {aim:13} {figure.verdict}")
+
+
+def _shown(value: float) -> str:
+    if float(value).is_integer():
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _circumstances() -> dict[str, Any]:
+    return {
+        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """Return the sample below which `share` (0 to 1) of the samples lie: the nearest rank."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def mean(samples: Sequence[float]) -> float:
+    """Return the arithmetic mean of at least one sample."""
+    return sum(samples) / len(samples)

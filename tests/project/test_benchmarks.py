@@ -1,0 +1,49 @@
+"""The benchmarks run: a small one end to end, and what they say about aims is true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES, benchmark
+from benchmarks.floors import CryptoFloor, transport_floor
+from benchmarks.report import Aim, Figure, Report, quantile
+
+
+def test_every_benchmark_has_one_function_to_run() -> None:
+    assert all(callable(benchmark(name)) for name in NAMES)
+
+
+def test_a_figure_says_whether_its_aim_was_met() -> None:
+    assert Figure("ratio", 1.6, "x", Aim(1.6)).verdict == "met"
+    assert Figure("ratio", 1.61, "x", Aim(1.6)).verdict == "missed"
+    assert Figure("rate", 1499, "/s", Aim(1500, at_least=True)).verdict == "missed"
+    assert Figure("rate", 3, "/s").verdict == ""
+
+
+def test_a_report_is_kept_as_json(tmp_path: Path) -> None:
+    file = Report("cold", True, (Figure("ratio", 1.5, "x", Aim(1.6)),), samples={"wall_s": [0.1]}).write(tmp_path)
+    kept = json.loads(file.read_text())
+    assert kept["benchmark"] == "cold"
+    assert kept["figures"][0]["value"] == 1.5
+    assert kept["samples"] == {"wall_s": [0.1]}
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0, 1), (0.5, 3), (0.95, 4), (1, 4)])
+def test_a_quantile_is_one_of_the_samples(share: float, expected: int) -> None:
+    assert quantile([4, 1, 3, 2], share) == expected
+
+
+def test_the_floors_are_measured_by_doing_the_work(tmp_path: Path) -> None:
+    assert CryptoFloor(3, b"message").cpu_s(rounds=2) > 0
+    with transport_floor(tmp_path, request_bytes=300, response_bytes=20_000) as floor:
+        assert floor.connect(3) > 0
+        assert floor.cpu_s(connections=3, rounds=2) > 0
+
+
+def test_equal_requests_make_one_fan_out_against_a_real_daemon() -> None:
+    report = benchmark("coalescing")(True)
+    assert report.figures[0].value == 1.0
+    assert all(figure.verdict != "missed" for figure in report.figures)
