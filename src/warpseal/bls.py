@@ -105,7 +105,7 @@ def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes
 
 def add_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
     """Return the sum of two keys, or of sums of keys; it may be the point at infinity."""
-    return PublicKey(left + right)  # type: ignore[operator]
+    return PublicKey(left + right)
 
 
 def subtract_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
@@ -115,7 +115,7 @@ def subtract_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
 
 def add_shares(left: Share, right: Share) -> Share:
     """Return the sum of two shares, or of sums of shares; it may be the point at infinity."""
-    return Share(left + right)  # type: ignore[operator]
+    return Share(left + right)
 
 
 def subtract_shares(left: Share, right: Share) -> Share:
