@@ -105,22 +105,22 @@ def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes
 
 def add_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
     """Return the sum of two keys, or of sums of keys; it may be the point at infinity."""
-    return PublicKey(left + right)
+    return PublicKey(left + right)  # type: ignore[operator]
 
 
 def subtract_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
     """Return the difference of two keys, or of sums of keys; it may be the point at infinity."""
-    return PublicKey(left + right.negate())  # type: ignore[operator,attr-defined]
+    return PublicKey(left + right.negate())  # type: ignore[attr-defined]
 
 
 def add_shares(left: Share, right: Share) -> Share:
     """Return the sum of two shares, or of sums of shares; it may be the point at infinity."""
-    return Share(left + right)
+    return Share(left + right)  # type: ignore[operator]
 
 
 def subtract_shares(left: Share, right: Share) -> Share:
     """Return the difference of two shares, or of sums of shares; it may be the point at infinity."""
-    return Share(left + right.negate())  # type: ignore[operator,attr-defined]
+    return Share(left + right.negate())  # type: ignore[attr-defined]
 
 
 def in_subgroup(share: Share) -> bool:
