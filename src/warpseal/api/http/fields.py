@@ -84,7 +84,7 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=Decimal
 
 def _unknown(key: str) -> UnknownField:
     shown = key[:_SHOWN_CHARACTERS]
-    near = difflib.get_close_matches(shown.casefold(), _FIELDS, n=1)
+    near = difflib.get_close_matches(shown.casefold(), _FIELDS, n=1, cutoff=0.5)
     hint = f"; did you mean {_SPELLINGS[near[0]]}?" if near else ""
     return UnknownField(ascii(shown)[1:-1], f"no such field{hint}")
 

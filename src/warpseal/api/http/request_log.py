@@ -65,9 +65,13 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            self._observer.observe_http(self._paths.get(scope.get("endpoint"), "unknown"), status)
+            self._observer.observe_http(self._route(scope), status)
             _write_line(scope, status, perf_counter() - started)
             request_id.reset(token)
+
+    def _route(self, scope: Scope) -> str:
+        endpoint = scope.get("endpoint")
+        return self._paths.get(endpoint, "unknown") if endpoint else "unknown"
 
 
 def _given_id(scope: Scope) -> str | None:

@@ -1,0 +1,124 @@
+"""A small world for the front doors: a scripted aggregation, real servers on loopback, raw connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import aiohttp
+from starlette.types import ASGIApp
+
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.http.aggregator import AggregatorDoors
+from warpseal.api.http.health import HealthPages
+from warpseal.api.http.routes import api_app
+from warpseal.api.server import HttpServer
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import MissingValidator, QuorumShortfall, Verdict
+from warpseal.metrics import Metrics
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
+from warpseal.warp.message import UnsignedMessage
+
+NETWORK_ID = 88888
+MESSAGE = UnsignedMessage.build(NETWORK_ID, ChainID(bytes(range(32))), b"\x00\x00\x00\x00\x00\x00" + bytes(32))
+SUBNET = SubnetID(bytes(range(32, 64)))
+SIGNED = MESSAGE.raw + bytes(4) + b"\x00\x00\x00\x01\x01" + b"\xc0" + bytes(95)
+V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
+KEBAB = "/aggregate-signatures"
+SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1", metrics_port=0, grace_period_s=5.0)
+
+
+def aggregation(signed: bytes = SIGNED) -> Aggregation:
+    """An answer of the service."""
+    return Aggregation(signed, 19, SUBNET, 67, {"total": 0.01}, False, 3, 70, 100)
+
+
+def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumShortfall:
+    """What the service says when weight is missing."""
+    missing = MissingValidator(("NodeID-111111111111111111116DBWJs",), b"\x80" * 48, 40, "refused", 6, "no")
+    return QuorumShortfall(verdict, 60, 67, 100, 19, "subnet", {"refused": 1}, (missing,), retry_after_s)
+
+
+@dataclass
+class ScriptedAggregator:
+    """Answers as told, and keeps what it was asked."""
+
+    act: Callable[[AggregationRequest], Awaitable[Aggregation]] | None = None
+    asked: list[AggregationRequest] = field(default_factory=list)
+
+    async def aggregate(self, request: AggregationRequest) -> Aggregation:
+        self.asked.append(request)
+        return aggregation() if self.act is None else await self.act(request)
+
+
+@dataclass
+class SubnetState:
+    """One subnet of a scripted readiness."""
+
+    subnet_id: SubnetID = PRIMARY_NETWORK
+    connected_weight: int = 67
+    required_weight: int = 67
+    total_weight: int = 100
+    missing: Sequence[MissingValidator] = ()
+
+
+@dataclass
+class ScriptedReadiness:
+    """A readiness as told."""
+
+    subnets: Sequence[SubnetState] = (SubnetState(),)
+    fault: str | None = None
+
+
+@dataclass
+class World:
+    """An API server with everything behind it."""
+
+    settings: ApiSettings = SETTINGS
+    network_id: int = NETWORK_ID
+    aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
+    readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def app(self) -> ASGIApp:
+        doors = AggregatorDoors(self.aggregator, self.settings, self.network_id, self.metrics)
+        return api_app(doors, HealthPages(lambda: self.readiness), self.settings, self.metrics)
+
+    def with_settings(self, **changes: object) -> World:
+        return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, settings: ApiSettings = SETTINGS) -> AsyncIterator[HttpServer]:
+    """Serve an app on a free loopback port."""
+    server = HttpServer(app, "127.0.0.1", 0, settings)
+    server.bind()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(server.run())
+        try:
+            yield server
+        finally:
+            running.cancel()
+
+
+@asynccontextmanager
+async def client_of(world: World) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve a world and talk to it."""
+    async with (
+        serving(world.app(), world.settings) as server,
+        aiohttp.ClientSession(server.url) as client,
+    ):
+        yield client
+
+
+async def exchange(port: int, request: bytes, *, until_closed: bool = True, within_s: float = 10.0) -> bytes:
+    """Send raw bytes on a connection of its own; return what comes until the server closes it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        async with asyncio.timeout(within_s):
+            return await reader.read() if until_closed else await reader.read(65536)
+    finally:
+        writer.close()
