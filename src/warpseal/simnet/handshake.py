@@ -6,7 +6,7 @@ Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetP
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -45,6 +45,10 @@ class Greeting:
     known_peers: bloom.Filter
     salt: bytes
     endpoint: tuple[IPAddress, int]
+
+    def asking(self, *, all_subnets: bool) -> Greeting:
+        """Return this greeting with another wish for addresses."""
+        return replace(self, all_subnets=all_subnets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,13 @@ _EXTENSIONS: Final = bytes.fromhex("a320301e300e0603551d0f0101ff040403020780300c
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A node's keys. bls_public_key: 48 bytes, compressed."""
+    """A node's keys. bls_public_key: 48 bytes, compressed; bls_proof: 96 bytes, its proof of possession."""
 
     leaf: Leaf
     tls_key: PrivateKey
     bls_secret: bls.SecretKey
     bls_public_key: bytes
+    bls_proof: bytes
 
     @property
     def node_id(self) -> NodeID:
@@ -54,7 +55,8 @@ def make_identity(seed: bytes, *, rsa_key: bool = False) -> Identity:
     tls_key: PrivateKey = rsa.generate_private_key(65537, 2048) if rsa_key else _p256_key(seed)
     secret = bls.generate_secret(sha256(b"bls" + seed).digest())
     public_key = bls.public_key_bytes(bls.public_key_of(secret))
-    return Identity(parse_leaf(make_certificate(tls_key)), tls_key, secret, public_key)
+    leaf = parse_leaf(make_certificate(tls_key))
+    return Identity(leaf, tls_key, secret, public_key, bls.prove_possession(secret))
 
 
 def make_certificate(key: PrivateKey) -> bytes:

@@ -85,6 +85,8 @@ class World:
         self.heights = heights
         self.clock = clock
         self.validators: list[SimValidator] = []
+        self._by_node: dict[NodeID, SimValidator] = {}
+        self._validations: dict[ValidationID, Seat] = {}
         self.subnets: dict[SubnetID, SimSubnet] = {}
         self.chains: dict[ChainID, SimChain] = {}
         self.seats: dict[SubnetID, list[Seat]] = {}
@@ -95,9 +97,20 @@ class World:
         self.accepted_blocks: set[bytes] = set()
         self.on_block: list[Callable[[int], None]] = []
 
+    def add_validator(self, validator: SimValidator) -> None:
+        """Add a node; its index is its place."""
+        self.validators.append(validator)
+        self._by_node[validator.node_id] = validator
+
+    def add_seat(self, seat: Seat) -> None:
+        """Give a validator its place in a subnet; it counts from the next block on."""
+        self.seats.setdefault(seat.subnet_id, []).append(seat)
+        if seat.is_l1:
+            self._validations[seat.id] = seat
+
     def by_node(self, node_id: NodeID) -> SimValidator | None:
         """Return the validator of a NodeID."""
-        return next((one for one in self.validators if one.node_id == node_id), None)
+        return self._by_node.get(node_id)
 
     def chains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates."""
@@ -113,6 +126,8 @@ class World:
 
     def primary_key(self, node_id: NodeID) -> bls.PublicKey | None:
         """Return the key of a current Primary Network validator that registered one."""
+        if node_id not in self._by_node:
+            return None
         for member in self.current_set(PRIMARY_NETWORK):
             if member.node_id == node_id and member.public_key is not None:
                 return bls.parse_public_key(member.public_key)
@@ -120,11 +135,12 @@ class World:
 
     def validation(self, validation_id: ValidationID) -> Seat | None:
         """Return the L1 validator that exists under an id now, active or not."""
-        for seats in self.seats.values():
-            for seat in seats:
-                if seat.id == validation_id and seat.is_l1 and seat.present:
-                    return seat
-        return None
+        seat = self._validations.get(validation_id)
+        return seat if seat and seat.present else None
+
+    def was_registered(self, validation_id: ValidationID) -> bool:
+        """Tell whether an L1 validator once existed under an id; it can never be registered again."""
+        return validation_id in self._validations
 
     def seat(self, subnet_id: SubnetID, node_id: NodeID) -> Seat:
         """Return a validator's seat in a subnet, present or not. KeyError where there is none."""

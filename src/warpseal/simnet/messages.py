@@ -1,0 +1,137 @@
+"""The messages that a simulated network signs: distinct, of every kind that its chains know.
+
+Source of truth: ICM `TeleporterMessenger` (layout of the call), ACP-77 (P-Chain messages and justifications).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import islice
+from typing import Final
+
+from warpseal.simnet.sets import Seat
+from warpseal.simnet.world import ChainKind, SimChain, SimMessage, SimSubnet, World
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.justification import L1ValidatorRegistrationJustification
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    PChainOwner,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+    ValidatorUptime,
+    p_chain_message,
+)
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall, Hash
+
+_TELEPORTER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
+_SENDER: Final = bytes.fromhex("8db97c7cece249c2b98bdc0226cc4c2a57bf52fc")
+_NOBODY: Final = PChainOwner(1, (bytes(20),))
+# Of ten messages of an EVM chain, one is a block hash, and on an L1 one an uptime.
+_HASH_PLACE: Final = 8
+_UPTIME_PLACE: Final = 9
+
+
+def messages_of(world: World, chain: SimChain, count: int) -> list[SimMessage]:
+    """Return `count` distinct messages of a chain that its validators sign; an X-Chain has none.
+
+    Blocks that hash messages name become accepted blocks of the world.
+    """
+    if chain.kind is ChainKind.X:
+        return []
+    made = _p_chain_messages(world) if chain.kind is ChainKind.P else _evm_messages(world, chain)
+    return list(islice(made, count))
+
+
+def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCall:
+    """Return a call that carries a Teleporter message: ABI words, nonce first. destination: 32 bytes."""
+    words = [
+        _word(0x20),
+        _word(nonce),
+        _SENDER.rjust(32, b"\x00"),
+        destination,
+        _SENDER.rjust(32, b"\x00"),
+        _word(1),
+        _word(0x100),
+        _word(0x120),
+        _word(0x140),
+        _word(0),
+        _word(0),
+        _word(len(body)),
+        body.ljust(-(-len(body) // 32) * 32, b"\x00"),
+    ]
+    return AddressedCall(_TELEPORTER, b"".join(words))
+
+
+def _evm_messages(world: World, chain: SimChain) -> Iterator[SimMessage]:
+    seats = [seat for seat in world.seats[chain.subnet_id] if seat.is_l1]
+    destination = sha256(b"destination of " + chain.chain_id).digest()
+    number = 0
+    while True:
+        number += 1
+        place = number % 10
+        if place == _HASH_PLACE:
+            block = sha256(chain.chain_id + _word(number)).digest()
+            world.accepted_blocks.add(block)
+            payload = Hash(block).encode()
+        elif place == _UPTIME_PLACE and seats:
+            payload = _uptime(seats[number // 10 % len(seats)], number).encode()
+        else:
+            payload = teleporter_call(number, destination, b"\x01\x02\x03\x04").encode()
+        unsigned = UnsignedMessage.build(world.network_id, chain.chain_id, payload)
+        yield SimMessage(unsigned, b"", chain.subnet_id)
+
+
+def _uptime(seat: Seat, number: int) -> AddressedCall:
+    # Distinct by the second; seats start long enough ago that all of them were up for so long.
+    return AddressedCall(b"", ValidatorUptime(seat.id, number).encode())
+
+
+def _p_chain_messages(world: World) -> Iterator[SimMessage]:
+    l1s = [subnet for subnet in world.subnets.values() if subnet.conversion_id]
+    for subnet in l1s:
+        yield from _facts(world, subnet)
+    signing = [subnet.subnet_id for subnet in l1s] or [PRIMARY_NETWORK]
+    number = 0
+    while True:
+        for subnet_id in signing:
+            number += 1
+            yield _gone(world, subnet_id, number)
+
+
+def _facts(world: World, subnet: SimSubnet) -> Iterator[SimMessage]:
+    """Yield what is true of an L1: its conversion, who validates it, and with which weight."""
+    assert subnet.conversion_id is not None
+    yield _fact(world, SubnetToL1Conversion(subnet.conversion_id).encode(), subnet.subnet_id, subnet.subnet_id)
+    for seat in world.seats[subnet.subnet_id]:
+        if seat.present:
+            yield _fact(world, L1ValidatorRegistration(seat.id, True).encode(), b"", subnet.subnet_id)
+        if seat.present and seat.min_nonce:
+            weight = L1ValidatorWeight(seat.id, seat.min_nonce - 1, seat.weight)
+            yield _fact(world, weight.encode(), b"", subnet.subnet_id)
+
+
+def _gone(world: World, subnet_id: SubnetID, number: int) -> SimMessage:
+    """Return a truthful "is not and will never be registered", by one of the two kinds of proof."""
+    if number % 2 and subnet_id != PRIMARY_NETWORK:
+        proof = L1ValidatorRegistrationJustification.bootstrap(subnet_id, 1_000_000 + number)
+    else:
+        digest = sha256(subnet_id + _word(number)).digest()
+        expired = RegisterL1Validator(subnet_id, digest[:20], _key(digest), number, _NOBODY, _NOBODY, 1)
+        proof = L1ValidatorRegistrationJustification.registered(expired)
+    payload = L1ValidatorRegistration(proof.validation_id, False).encode()
+    return _fact(world, payload, proof.raw, subnet_id)
+
+
+def _fact(world: World, payload: bytes, justification: bytes, signing_subnet_id: SubnetID) -> SimMessage:
+    return SimMessage(p_chain_message(world.network_id, payload), justification, signing_subnet_id)
+
+
+def _key(digest: bytes) -> bytes:
+    return bytes([0x80]) + digest + digest[:15]
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(32, "big")

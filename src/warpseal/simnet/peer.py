@@ -1,0 +1,247 @@
+"""A node's side of one peer connection: bytes of plaintext in, frames out, faults counted. No sockets.
+
+Source of truth: avalanchego `network/peer/peer.go`, `snow/networking/router`, `network/p2p/router.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol
+
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.simnet.certificates import Leaf
+from warpseal.simnet.frames import FrameReader, OversizedFrame, UndecodableMessage, decode, encode, framed
+from warpseal.simnet.gossip import Gossip
+from warpseal.simnet.handshake import (
+    Expectations,
+    Greeting,
+    Refused,
+    check_version,
+    judge_get_peer_list,
+    judge_handshake,
+    judge_peer_list,
+)
+from warpseal.simnet.requests import PeerRequests, RequestDesk
+from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
+from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.violations import Fault, Violations
+from warpseal.simnet.world import World
+
+_MAX_UPTIME: Final = 100
+_FLOOD_TICK_S: Final = 0.05
+_PONG: Final = encode(p2p.Message(pong=p2p.Pong()))
+_PING: Final = encode(p2p.Message(ping=p2p.Ping(uptime=_MAX_UPTIME)))
+
+
+class Outlet(Protocol):
+    """The way out of a session."""
+
+    def write(self, frame: bytes, *, reliable: bool = False) -> bool:
+        """Send a frame; dropped (False) where the peer reads too slowly, unless it is reliable."""
+
+    def close(self) -> None:
+        """Send what is waiting, then end the connection."""
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run `action` after a delay, unless the connection ends before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Street:
+    """What all sessions of a network share."""
+
+    world: World
+    settings: PeerSettings
+    violations: Violations
+    gossip: Gossip
+    desk: RequestDesk
+    rng: Random
+
+
+class PeerSession:
+    """One connection from the moment that TLS is done."""
+
+    def __init__(self, validator: SimValidator, leaf: Leaf, street: Street, outlet: Outlet) -> None:
+        self._validator = validator
+        self._leaf = leaf
+        self._street = street
+        self._outlet = outlet
+        self._frames = FrameReader()
+        self._greeting: Greeting | None = None
+        self._requests = PeerRequests(street.desk, validator, self)
+        self._ping_is_out = False
+        self._unanswered_pings = 0
+        self.finished = False
+        self.closed = False
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return bool(self._frames.unfinished)
+
+    def start(self) -> None:
+        """Say hello at once, as both sides do."""
+        self._outlet.write(self._hello(), reliable=True)
+        self._outlet.later(self._street.settings.ping_interval_s, self._tick)
+        if self._validator.behaviour.flood_per_s:
+            self._outlet.later(_FLOOD_TICK_S, self._flood)
+
+    def feed(self, data: bytes) -> bool:
+        """Take plaintext; return whether a length or a body was completed (it re-arms the read deadline)."""
+        was_in_body = self._frames.in_body
+        try:
+            bodies = self._frames.feed(data)
+        except OversizedFrame as error:
+            self.fault(Fault.OVERSIZED_FRAME, str(error), close=True)
+            return False
+        for body in bodies:
+            if self.closed:
+                break
+            self._requests.received(len(body))
+            self._take(body)
+        return bool(bodies) or self._frames.in_body != was_in_body
+
+    def fault(self, fault: Fault, detail: str = "", *, close: bool = False) -> None:
+        """Count a fault of the peer, and end the connection where a node would."""
+        now = self._street.settings.clock()
+        self._street.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
+        if close:
+            self.close()
+
+    def write(self, frame: bytes) -> bool:
+        """Send a frame, unless the peer reads too slowly."""
+        return self._outlet.write(frame)
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run `action` after a delay, unless the connection ends before."""
+        self._outlet.later(delay_s, action)
+
+    def close(self) -> None:
+        """End the connection; what still arrives is not looked at."""
+        self.closed = True
+        self._outlet.close()
+
+    def _take(self, body: bytes) -> None:
+        try:
+            message = decode(body)
+        except UndecodableMessage as error:
+            self.fault(Fault.UNPARSABLE_MESSAGE, str(error))
+            return
+        try:
+            self._handle(message)
+        except Refused as refused:
+            self.fault(refused.fault, refused.detail, close=True)
+
+    def _handle(self, message: p2p.Message) -> None:
+        match message.WhichOneof("message"):
+            case "ping":
+                self._ping(message.ping)
+            case "pong":
+                self._pong()
+            case "handshake":
+                self._handshake(message.handshake)
+            case "peer_list":
+                self._peer_list(message.peer_list)
+            case "get_peer_list":
+                self._get_peer_list(message.get_peer_list)
+            case None:
+                self.fault(Fault.UNKNOWN_MESSAGE)
+            case kind if not self.finished:
+                self.fault(Fault.EARLY_MESSAGE, kind)
+            case "app_request":
+                self._requests.handle(message.app_request)
+            case "app_response" | "app_error" as kind:
+                self.fault(Fault.UNSOLICITED_ANSWER, kind)
+            case kind:
+                self.fault(Fault.UNWANTED_MESSAGE, kind)
+
+    def _ping(self, ping: p2p.Ping) -> None:
+        if ping.uptime > _MAX_UPTIME:
+            raise Refused(Fault.PING_UPTIME, f"uptime {ping.uptime}")
+        lost = self._validator.behaviour.lost_pongs
+        if not lost or self._street.rng.random() >= lost:
+            self._outlet.write(_PONG)
+
+    def _pong(self) -> None:
+        if not self._ping_is_out:
+            raise Refused(Fault.UNEXPECTED_PONG, "a pong without a ping")
+        self._ping_is_out = False
+        self._unanswered_pings = 0
+
+    def _handshake(self, message: p2p.Handshake) -> None:
+        if self._greeting is not None:
+            raise Refused(Fault.SECOND_HANDSHAKE, "a second handshake")
+        world = self._street.world
+        expected = Expectations(world.network_id, self._street.settings, world.primary_key(self._leaf.node_id))
+        self._greeting = greeting = judge_handshake(message, self._leaf, expected)
+        claims = self._street.gossip.claims_for(
+            self._validator, self._leaf.node_id, greeting, (greeting.known_peers, greeting.salt)
+        )
+        self._outlet.write(_peer_list_frame(claims), reliable=True)
+
+    def _peer_list(self, message: p2p.PeerList) -> None:
+        if self._greeting is None:
+            self.fault(Fault.EARLY_PEER_LIST)
+            return
+        if not self.finished:
+            self.finished = True
+            self._validator.counts.finished_handshakes += 1
+        judge_peer_list(message.claimed_ip_ports, self._street.settings)
+
+    def _get_peer_list(self, message: p2p.GetPeerList) -> None:
+        if not self.finished or self._greeting is None:
+            self.fault(Fault.EARLY_MESSAGE, "get_peer_list")
+            return
+        known = judge_get_peer_list(message)
+        asked = self._greeting.asking(all_subnets=message.all_subnets)
+        claims = self._street.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
+        if claims:
+            self._outlet.write(_peer_list_frame(claims))
+
+    def _tick(self) -> None:
+        if self.finished and self._greeting is not None:
+            try:
+                check_version(self._greeting.version, self._street.settings)
+            except Refused as refused:
+                self.fault(refused.fault, refused.detail, close=True)
+                return
+        if self._unanswered_pings >= self._street.settings.unanswered_pings:
+            self.fault(Fault.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
+            self._unanswered_pings = 0
+        if self._outlet.write(_PING):
+            self._ping_is_out = True
+            self._unanswered_pings += 1
+        self._outlet.later(self._street.settings.ping_interval_s, self._tick)
+
+    def _flood(self) -> None:
+        per_s = self._validator.behaviour.flood_per_s
+        for _ in range(int(per_s * _FLOOD_TICK_S)):
+            self._outlet.write(framed(self._street.rng.randbytes(self._street.rng.randint(0, 400))))
+        if per_s:
+            self._outlet.later(_FLOOD_TICK_S, self._flood)
+
+    def _hello(self) -> bytes:
+        address = self._validator.address
+        assert address is not None, "a validator listens before it is connected to"
+        major, minor, patch = self._street.settings.version
+        hello = p2p.Handshake(
+            network_id=self._street.world.network_id,
+            my_time=int(self._street.settings.clock()),
+            ip_addr=address.wire_ip,
+            ip_port=address.port,
+            upgrade_time=UPGRADE_TIME,
+            ip_signing_time=address.signed_at,
+            ip_node_id_sig=address.signature,
+            tracked_subnets=sorted(self._validator.subnets),
+            client=p2p.Client(name=CLIENT_NAME, major=major, minor=minor, patch=patch),
+            known_peers=self._street.gossip.known_peers(),
+            ip_bls_sig=address.bls_signature,
+            all_subnets=self._validator.validates_primary,
+        )
+        return encode(p2p.Message(handshake=hello))
+
+
+def _peer_list_frame(claims: list[p2p.ClaimedIpPort]) -> bytes:
+    return encode(p2p.Message(peer_list=p2p.PeerList(claimed_ip_ports=claims)))

@@ -1,0 +1,298 @@
+"""The `platform.*` calls of a simulated node: heights, sets, subnets, chains, L1 validators.
+
+Source of truth: avalanchego `vms/platformvm/service.go`; shapes and texts as recorded from real nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
+from warpseal.simnet.sets import Member, Seat
+from warpseal.simnet.world import ChainKind, SimSubnet, World
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    MalformedID,
+    SubnetID,
+    ValidationID,
+    id_text,
+    node_id_text,
+    parse_id,
+    parse_node_id,
+)
+from warpseal.warp.validator_set import canonical_set
+
+_NO_ID: Final = id_text(bytes(32))
+_NO_OWNER: Final = {"locktime": "0", "threshold": "0", "addresses": list[str]()}
+_YEAR_S: Final = 365 * 24 * 3600
+_MAX_HEIGHT: Final = 2**64 - 1
+_VM_IDS: Final = {
+    ChainKind.EVM: "srEXiWaHuhNyGwPUi444Tu47ZEDwxTWrbQiuD7FmgSAQ6X7Dy",
+    ChainKind.X: "jvYyfQTxGMJLuGWa55kdP2p2zSUYsQ5Raupu4TW34ZAUBAbtq",
+}
+_C_CHAIN_VM: Final = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"
+
+
+class Platform:
+    """Answers from the state of the simulated P-Chain."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._set_json = lru_cache(maxsize=64)(self._make_set_json)
+        self._warp_set_json = lru_cache(maxsize=64)(self._make_warp_set_json)
+
+    def methods(self) -> dict[str, Method]:
+        """Return the calls by name."""
+        answers: dict[str, Callable[[Params], Any]] = {
+            "getHeight": self._height,
+            "getProposedHeight": self._proposed_height,
+            "getTimestamp": self._timestamp,
+            "getValidatorsAt": self._validators_at,
+            "getAllValidatorsAt": self._all_validators_at,
+            "getCurrentValidators": self._current_validators,
+            "getL1Validator": self._l1_validator,
+            "getSubnet": self._subnet,
+            "getSubnets": self._subnets,
+            "getBlockchains": self._blockchains,
+            "validatedBy": self._validated_by,
+            "validates": self._validates,
+        }
+        return {f"platform.{name}": answer for name, answer in answers.items()}
+
+    def _height(self, _: Params) -> Any:
+        return {"height": str(self._world.heights.current)}
+
+    def _proposed_height(self, _: Params) -> Any:
+        return {"height": str(self._world.heights.proposed)}
+
+    def _timestamp(self, _: Params) -> Any:
+        return {"timestamp": rfc3339(self._world.heights.made_at[-1])}
+
+    def _validators_at(self, params: Params) -> Any:
+        height = self._asked_height(params)
+        subnet_id = _subnet_argument(params)
+        current = self._world.heights.current
+        if height > current:
+            raise RpcFault(
+                f"failed to get validator set at {height}: failed to fetch validator set at unfinalized height "
+                f"with SubnetID = {id_text(subnet_id)}: {_beyond(current, height)}"
+            )
+        return self._set_json(self._world.set_at(subnet_id, height))
+
+    def _all_validators_at(self, params: Params) -> Any:
+        height = self._asked_height(params)
+        current = self._world.heights.current
+        if height > current:
+            raise RpcFault(
+                f"failed to get validator sets at {height}: failed to fetch validator set at unfinalized "
+                f"height: {_beyond(current, height)}"
+            )
+        sets = (
+            f'"{id_text(subnet_id)}":'.encode() + self._warp_set_json(members)
+            for subnet_id in self._world.history.subnets
+            if (members := self._world.set_at(subnet_id, height))
+        )
+        return b'{"validatorSets":{' + b",".join(sets) + b"}}"
+
+    def _asked_height(self, params: Params) -> int:
+        height = params.get("height", 0)
+        if height == "proposed":
+            return self._world.heights.proposed
+        if isinstance(height, str) and height.isascii() and height.isdecimal():
+            height = int(height)
+        # The largest number is reserved for "proposed" and refused.
+        if not isinstance(height, int) or isinstance(height, bool) or not 0 <= height < _MAX_HEIGHT:
+            raise BadArgument
+        return height
+
+    def _make_set_json(self, members: tuple[Member, ...]) -> bytes:
+        shown = {
+            node_id_text(member.node_id): {
+                "publicKey": _hex(member.public_key) if member.public_key else None,
+                "weight": str(member.weight),
+            }
+            for member in members
+        }
+        return json.dumps(shown, separators=(",", ":")).encode()
+
+    def _make_warp_set_json(self, members: tuple[Member, ...]) -> bytes:
+        merged = canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+        validators = [
+            {
+                "publicKey": _hex(validator.public_key),
+                "weight": str(validator.weight),
+                "nodeIDs": [node_id_text(node_id) for node_id in validator.node_ids],
+            }
+            for validator in merged.validators
+        ]
+        shown = {"validators": validators, "totalWeight": str(merged.total_weight)}
+        return json.dumps(shown, separators=(",", ":")).encode()
+
+    def _current_validators(self, params: Params) -> Any:
+        wanted = params.get("nodeIDs") or []
+        if not isinstance(wanted, list):
+            raise BadArgument
+        try:
+            wanted_ids = {parse_node_id(text) for text in wanted}
+        except (MalformedID, AttributeError, TypeError):
+            raise BadArgument from None
+        seats = self._world.seats.get(_subnet_argument(params), [])
+        shown = (seat for seat in seats if seat.present and (not wanted_ids or seat.node_id in wanted_ids))
+        return {"validators": [self._seat_json(seat) for seat in shown]}
+
+    def _l1_validator(self, params: Params) -> Any:
+        validation_id = ValidationID(_id_argument(params, "validationID"))
+        seat = self._world.validation(validation_id)
+        if seat is None:
+            raise RpcFault(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
+        shown = self._seat_json(seat)
+        return {
+            **shown,
+            "subnetID": id_text(seat.subnet_id),
+            "height": str(self._world.heights.current),
+        }
+
+    def _seat_json(self, seat: Seat) -> dict[str, Any]:
+        if seat.is_l1:
+            return _l1_seat_json(seat)
+        shown: dict[str, Any] = {
+            "txID": id_text(seat.id),
+            "startTime": str(seat.start_time),
+            "endTime": str(seat.start_time + _YEAR_S),
+            "weight": str(seat.weight),
+            "nodeID": node_id_text(seat.node_id),
+        }
+        return shown | self._stake_json(seat) if seat.subnet_id == PRIMARY_NETWORK else shown
+
+    def _stake_json(self, seat: Seat) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "validationRewardOwner": _NO_OWNER,
+            "delegationRewardOwner": _NO_OWNER,
+            "potentialReward": str(seat.weight // 10),
+            "accruedDelegateeReward": "0",
+            "delegationFee": "2.0000",
+            "uptime": "100.0000",
+            "connected": True,
+        }
+        if seat.public_key is not None:
+            proof = self._proof(seat)
+            shown["signer"] = {"publicKey": _hex(seat.public_key), "proofOfPossession": _hex(proof)}
+        return shown | {"delegatorCount": "0", "delegatorWeight": "0"}
+
+    def _proof(self, seat: Seat) -> bytes:
+        validator = self._world.by_node(seat.node_id)
+        if validator is not None and validator.identity.bls_public_key == seat.public_key:
+            return validator.identity.bls_proof
+        # A recorded key, whose secret nobody here has.
+        return bytes([0xC0]) + bytes(95)
+
+    def _subnet(self, params: Params) -> Any:
+        subnet_id = _subnet_argument(params)
+        if subnet_id == PRIMARY_NETWORK:
+            raise RpcFault("the primary network isn't a subnet")
+        subnet = self._world.subnets.get(subnet_id)
+        if subnet is None:
+            raise RpcFault("not found")
+        return _subnet_json(subnet)
+
+    def _subnets(self, params: Params) -> Any:
+        wanted = params.get("ids") or []
+        subnets = [
+            {"id": id_text(subnet_id), "controlKeys": [], "threshold": "0"}
+            for subnet_id in self._world.subnets
+            if not wanted or id_text(subnet_id) in wanted
+        ]
+        return {"subnets": subnets}
+
+    def _blockchains(self, _: Params) -> Any:
+        chains = [
+            {
+                "id": id_text(chain.chain_id),
+                "name": chain.name,
+                "subnetID": id_text(chain.subnet_id),
+                "vmID": _C_CHAIN_VM if chain.alias == "C" else _VM_IDS[chain.kind],
+            }
+            for chain in self._world.chains.values()
+            if chain.chain_id != P_CHAIN
+        ]
+        return {"blockchains": chains}
+
+    def _validated_by(self, params: Params) -> Any:
+        chain_id = ChainID(_id_argument(params, "blockchainID"))
+        chain = self._world.chains.get(chain_id)
+        if chain is None:
+            raise RpcFault(f'problem retrieving blockchain "{id_text(chain_id)}": not found')
+        return {"subnetID": id_text(chain.subnet_id)}
+
+    def _validates(self, params: Params) -> Any:
+        subnet_id = _subnet_argument(params)
+        if subnet_id not in self._world.subnets:
+            raise RpcFault(f'problem retrieving subnet "{id_text(subnet_id)}": not found')
+        chains = self._world.chains_of(subnet_id)
+        return {"blockchainIDs": [id_text(chain_id) for chain_id in chains if chain_id != P_CHAIN]}
+
+
+def rfc3339(at: float) -> str:
+    """Return unix seconds as nodes print times."""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _l1_seat_json(seat: Seat) -> dict[str, Any]:
+    return {
+        "nodeID": node_id_text(seat.node_id),
+        "weight": str(seat.weight),
+        "startTime": str(seat.start_time),
+        "validationID": id_text(seat.id),
+        "publicKey": _hex(seat.public_key or b""),
+        "remainingBalanceOwner": _NO_OWNER,
+        "deactivationOwner": _NO_OWNER,
+        "minNonce": str(seat.min_nonce),
+        "balance": str(seat.balance_navax),
+    }
+
+
+def _subnet_json(subnet: SimSubnet) -> dict[str, Any]:
+    converted = subnet.conversion_id is not None
+    return {
+        "isPermissioned": not converted,
+        "controlKeys": [],
+        "threshold": "0",
+        "locktime": "0",
+        "subnetTransformationTxID": _NO_ID,
+        "conversionID": id_text(subnet.conversion_id) if subnet.conversion_id else _NO_ID,
+        "managerChainID": id_text(subnet.manager_chain_id) if subnet.manager_chain_id else _NO_ID,
+        "managerAddress": _hex(subnet.manager_address) if converted else None,
+    }
+
+
+def _subnet_argument(params: Params) -> SubnetID:
+    return SubnetID(_id_argument(params, "subnetID"))
+
+
+def _id_argument(params: Params, name: str) -> bytes:
+    """Return a 32-byte id, zeros where it is missing. Raises BadArgument."""
+    text = text_argument(params, name)
+    if not text:
+        return bytes(32)
+    try:
+        return parse_id(text) if not text.startswith("0x") else _refuse()
+    except MalformedID:
+        raise BadArgument from None
+
+
+def _refuse() -> bytes:
+    raise BadArgument
+
+
+def _beyond(current: int, asked: int) -> str:
+    return f"current P-chain height ({current}) < requested P-Chain height ({asked})"
+
+
+def _hex(raw: bytes) -> str:
+    return "0x" + raw.hex()

@@ -1,0 +1,175 @@
+"""JSON-RPC over HTTP in the dialect of a node: which bodies it takes, and how it says no.
+
+Source of truth: avalanchego `utils/json/codec.go` (gorilla json2), `api/server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from aiohttp import web
+
+Params = Mapping[str, Any]
+# Returns the result as JSON-ready values, or as bytes that are JSON already.
+Method = Callable[[Params], Any]
+
+_PARSE_ERROR: Final = -32700
+_INVALID_REQUEST: Final = -32600
+_SERVER_ERROR: Final = -32000
+_BAD_ARGUMENT: Final = (
+    "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. "
+    "See documentation for example calls"
+)
+_MAX_BODY_BYTES: Final = 10 * 1024 * 1024
+
+
+class RpcFault(Exception):
+    """What a method returns instead of a result; the text is what a node would say."""
+
+
+class BadArgument(RpcFault):
+    """Parameters of the wrong type."""
+
+    def __init__(self) -> None:
+        super().__init__(_BAD_ARGUMENT)
+
+
+class OutageKind(StrEnum):
+    """How a node can be out of order."""
+
+    HTTP_500 = "http-500"
+    GARBAGE = "garbage"
+    HANG = "hang"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What is wrong with the answers to some calls, and after which delay (seconds) they come."""
+
+    kind: OutageKind | None = None
+    delay_s: float = 0.0
+
+
+class RpcServer:
+    """The methods of one node, by path; counts the calls and can be put out of order."""
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+        self._methods: dict[str, dict[str, Method]] = {}
+        self.calls: Counter[str] = Counter()
+        # By method name; "*" stands for every other method.
+        self.outages: dict[str, Outage] = {}
+
+    def serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
+        """Offer methods under every one of `paths`."""
+        for path in paths:
+            self._methods[path] = dict(methods)
+
+    def application(self) -> web.Application:
+        """Return the HTTP application; other routes may be added to it before it runs."""
+        application = web.Application(client_max_size=_MAX_BODY_BYTES)
+        for path in self._methods:
+            application.router.add_route("*", path, self._handle)
+        application.router.add_route("*", "/{rest:.*}", _not_found)
+        return application
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        headers = {"node-id": self._node_id}
+        if request.method != "POST":
+            text = f"rpc: POST method required, received {request.method}"
+            return web.Response(status=405, text=text, headers=headers)
+        content_type = request.headers.get("content-type", "")
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            return web.Response(status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers)
+        method, answer = self._answer(request.path, await request.read())
+        broken = await self._outage(method, request)
+        if broken is not None:
+            return broken
+        return web.Response(body=answer, content_type="application/json", charset="utf-8", headers=headers)
+
+    def _answer(self, path: str, body: bytes) -> tuple[str, bytes]:
+        try:
+            request = json.loads(body)
+        except ValueError as error:
+            return "", _error(_PARSE_ERROR, str(error), None)
+        if not isinstance(request, dict):
+            return "", _error(_PARSE_ERROR, "the request is no JSON object", None)
+        call_id = request.get("id")
+        if request.get("jsonrpc") != "2.0":
+            return "", _error(_INVALID_REQUEST, "jsonrpc must be 2.0", call_id)
+        name = request.get("method")
+        if not isinstance(name, str):
+            return "", _error(_PARSE_ERROR, "the method is no string", call_id)
+        self.calls[name] += 1
+        try:
+            result = self._method(path, name)(_params(request.get("params")))
+        except RpcFault as fault:
+            return name, _error(_SERVER_ERROR, str(fault), call_id)
+        raw = result if isinstance(result, bytes) else json.dumps(result, separators=(",", ":")).encode()
+        return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n"
+
+    def _method(self, path: str, name: str) -> Method:
+        service, dot, function = name.partition(".")
+        if not dot:
+            raise RpcFault(f'rpc: service/method request ill-formed: "{name}"')
+        if function[:1].isupper():
+            raise RpcFault("method must start with a non-uppercase letter")
+        methods = self._methods[path]
+        if name in methods:
+            return methods[name]
+        shown = service + "." + function[:1].upper() + function[1:]
+        known = any(other.startswith(service + ".") for other in methods)
+        raise RpcFault(f'rpc: can\'t find {"method" if known else "service"} "{shown}"')
+
+    async def _outage(self, method: str, request: web.Request) -> web.StreamResponse | None:
+        outage = self.outages.get(method) or self.outages.get("*")
+        if outage is None:
+            return None
+        await asyncio.sleep(outage.delay_s)
+        match outage.kind:
+            case OutageKind.HTTP_500:
+                return web.Response(status=500, text="internal server error")
+            case OutageKind.GARBAGE:
+                return web.Response(body=b"\x00not json", content_type="application/json")
+            case OutageKind.HANG:
+                await asyncio.sleep(3600)
+            case OutageKind.DROP if request.transport is not None:
+                request.transport.abort()
+        return None
+
+
+def text_argument(params: Params, name: str) -> str:
+    """Return a string parameter, empty where it is missing. Raises BadArgument."""
+    value = params.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadArgument
+    return value or ""
+
+
+def _params(params: Any) -> Params:
+    """Return the parameters of an object, of a list that holds one, or none. Raises BadArgument."""
+    if params is None:
+        return {}
+    if isinstance(params, list):
+        if len(params) != 1:
+            raise BadArgument
+        params = params[0]
+    if not isinstance(params, dict):
+        raise BadArgument
+    return params
+
+
+def _error(code: int, text: str, call_id: Any) -> bytes:
+    fault = {"code": code, "message": text, "data": None}
+    return json.dumps({"jsonrpc": "2.0", "error": fault, "id": call_id}, separators=(",", ":")).encode() + b"\n"
+
+
+async def _not_found(_request: web.Request) -> web.Response:
+    return web.Response(status=404, text="404 page not found\n")
