@@ -36,6 +36,8 @@ def encode_member(number: int, value: bytes) -> bytes:
 
 def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
     """Return the varint at `offset` and the offset behind it. Raises Undecodable."""
+    if offset < len(raw) and raw[offset] < 0x80:
+        return raw[offset], offset + 1
     value = shift = 0
     for position in range(offset, min(len(raw), offset + _MAX_VARINT_BYTES)):
         byte = raw[position]

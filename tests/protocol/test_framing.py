@@ -1,0 +1,76 @@
+"""Frames out of a byte stream."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protocol.peers import random_chunks
+from warpseal.protocol.framing import FRAME_LIMIT_BYTES, FrameDecoder, encode_frame
+
+RANDOMS = st.builds(random.Random, st.integers(0, 2**32 - 1))
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8), RANDOMS)
+def test_frames_survive_any_chunking(frames: list[bytes], rnd: random.Random) -> None:
+    wire = b"".join(map(encode_frame, frames))
+    decoder = FrameDecoder(limit=64)
+    assert [f for chunk in random_chunks(wire, rnd) for f in decoder.feed(chunk)] == frames
+    assert decoder.buffered_bytes == 0
+
+
+@given(st.lists(st.binary(max_size=90), max_size=8), RANDOMS)
+def test_long_frames_are_passed_over_and_their_neighbours_are_not(frames: list[bytes], rnd: random.Random) -> None:
+    wire = b"".join(map(encode_frame, frames))
+    decoder = FrameDecoder(limit=90, keep=40)
+    seen = []
+    for chunk in random_chunks(wire, rnd):
+        seen += decoder.feed(memoryview(chunk))
+        assert decoder.buffered_bytes < 4 + 40
+    assert seen == [frame for frame in frames if len(frame) <= 40]
+    assert decoder.swallowed_bytes == sum(len(frame) for frame in frames if len(frame) > 40)
+
+
+@given(st.lists(st.binary(max_size=64), max_size=4), st.integers(65, 2**32 - 1), RANDOMS)
+def test_a_frame_above_the_limit_ends_decoding_before_it_is_buffered(
+    frames: list[bytes], length: int, rnd: random.Random
+) -> None:
+    wire = b"".join(map(encode_frame, frames)) + length.to_bytes(4, "big") + bytes(200) + encode_frame(b"more")
+    decoder = FrameDecoder(limit=64)
+    assert [f for chunk in random_chunks(wire, rnd) for f in decoder.feed(chunk)] == frames
+    assert decoder.overflow == length
+    assert decoder.buffered_bytes == 0
+
+
+@given(st.binary(max_size=300), RANDOMS)
+def test_random_bytes_decode_alike_whatever_the_chunks(data: bytes, rnd: random.Random) -> None:
+    whole, pieces = FrameDecoder(limit=1000), FrameDecoder(limit=1000)
+    expected = whole.feed(data)
+    assert [f for chunk in random_chunks(data, rnd) for f in pieces.feed(chunk)] == expected
+    assert pieces.overflow == whole.overflow
+
+
+def test_the_limit_itself_is_legal() -> None:
+    message = bytes(FRAME_LIMIT_BYTES)
+    assert FrameDecoder().feed(encode_frame(message)) == [message]
+    with pytest.raises(ValueError, match="do not fit"):
+        encode_frame(message + b"\x00")
+
+
+def test_a_big_frame_in_small_chunks_takes_linear_time() -> None:
+    # Quadratic copying would move half a terabyte here.
+    message = random.Random(1).randbytes(FRAME_LIMIT_BYTES)
+    wire = encode_frame(message)
+    decoder = FrameDecoder()
+    seen = [f for at in range(0, len(wire), 4) for f in decoder.feed(wire[at : at + 4])]
+    assert seen == [message]
+
+
+def test_frames_do_not_share_memory_with_the_receive_buffer() -> None:
+    buffer = bytearray(encode_frame(b"first"))
+    frames = FrameDecoder().feed(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert frames == [b"first"]

@@ -1,0 +1,192 @@
+"""Handshakes: recorded ones pass, and each changed field of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from tests.protocol.peers import NO_PEERS, UNIX_S, ZSTD, node, own_handshake
+from tests.protocol.recorded import BLS_KEYS, CLIENT, NETWORK_ID, SESSIONS, Session
+from warpseal import bls
+from warpseal.pb import p2p_pb2
+from warpseal.protocol.faults import CloseReason, ConnectionFault
+from warpseal.protocol.handshake import OwnHandshake, check_handshake, sign_claim
+from warpseal.protocol.messages import decode_handshake, open_envelope
+
+Mutation = Callable[[p2p_pb2.Handshake], object]
+
+# On the signature curve, but not in its subgroup.
+NOT_IN_SUBGROUP = bytes.fromhex("80" + "00" * 94 + "02")
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
+def test_recorded_nodes_pass(session: Session) -> None:
+    theirs = check_handshake(session.handshake, session.certificate, NETWORK_ID, session.handshake.my_time + 2)
+    assert theirs.version == (1, 14, 1)
+    assert theirs.client_name == "avalanchego"
+    assert theirs.claim.ip == IPv4Address("127.0.0.1")
+    assert theirs.claim.node_id == session.node_id
+    assert theirs.clock_offset_s == -2
+    assert theirs.all_subnets is session.handshake.all_subnets
+    assert [bytes(subnet) for subnet in theirs.tracked_subnets] == list(session.handshake.tracked_subnets)
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
+def test_recorded_nodes_prove_that_they_hold_their_bls_keys(session: Session) -> None:
+    theirs = check_handshake(session.handshake, session.certificate, NETWORK_ID, session.handshake.my_time)
+    others = [key for node_id, key in BLS_KEYS.items() if node_id != session.node_id]
+    assert theirs.proves_possession(BLS_KEYS[session.node_id])
+    assert not theirs.proves_possession(others[0])
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
+def test_the_recorded_client_passes(session: Session) -> None:
+    handshake = session.client_handshake
+    theirs = check_handshake(handshake, CLIENT, NETWORK_ID, handshake.my_time)
+    assert (theirs.claim.ip, theirs.claim.port) == (IPv4Address("0.0.0.0"), 1)
+    assert theirs.version == (1, 15, 0)
+
+
+def known_peers(raw: bytes, salt: bytes = b"") -> Mutation:
+    return lambda h: h.known_peers.CopyFrom(p2p_pb2.BloomFilter(filter=raw, salt=salt))
+
+
+def set_to(name: str, value: object) -> Mutation:
+    return lambda h: setattr(h, name, value)
+
+
+def shifted(name: str, by: int) -> Mutation:
+    return lambda h: setattr(h, name, getattr(h, name) + by)
+
+
+FIRST = SESSIONS[0].handshake
+MUTATIONS = [
+    pytest.param(set_to("network_id", 1), CloseReason.WRONG_NETWORK, id="network"),
+    pytest.param(shifted("my_time", 61), CloseReason.CLOCK_SKEW, id="clock ahead"),
+    pytest.param(shifted("my_time", -61), CloseReason.CLOCK_SKEW, id="clock behind"),
+    pytest.param(set_to("my_time", 2**64 - 1), CloseReason.CLOCK_SKEW, id="clock at the end of time"),
+    pytest.param(lambda h: h.tracked_subnets.extend([bytes(32)] * 16), CloseReason.TOO_MANY_SUBNETS, id="17 subnets"),
+    pytest.param(lambda h: h.tracked_subnets.append(bytes(31)), CloseReason.MALFORMED_SUBNET_ID, id="subnet id"),
+    pytest.param(known_peers(b""), CloseReason.MALFORMED_FILTER, id="no filter"),
+    pytest.param(known_peers(b"\x11" + bytes(200)), CloseReason.MALFORMED_FILTER, id="17 hashes"),
+    pytest.param(known_peers(b"\x01" + bytes(9), bytes(33)), CloseReason.MALFORMED_FILTER, id="long salt"),
+    pytest.param(set_to("ip_addr", bytes(5)), CloseReason.MALFORMED_ADDRESS, id="address length"),
+    pytest.param(set_to("ip_port", 0), CloseReason.MALFORMED_ADDRESS, id="port 0"),
+    pytest.param(set_to("ip_port", 65536), CloseReason.MALFORMED_ADDRESS, id="port 65536"),
+    pytest.param(set_to("ip_signing_time", FIRST.my_time + 61), CloseReason.ADDRESS_FROM_THE_FUTURE, id="future"),
+    pytest.param(set_to("ip_addr", b"\x7f\x00\x00\x02"), CloseReason.WRONG_ADDRESS_SIGNATURE, id="address"),
+    pytest.param(shifted("ip_port", 1), CloseReason.WRONG_ADDRESS_SIGNATURE, id="port"),
+    pytest.param(shifted("ip_signing_time", -1), CloseReason.WRONG_ADDRESS_SIGNATURE, id="signing time"),
+    pytest.param(set_to("ip_node_id_sig", b""), CloseReason.WRONG_ADDRESS_SIGNATURE, id="no signature"),
+    pytest.param(
+        set_to("ip_node_id_sig", SESSIONS[1].handshake.ip_node_id_sig),
+        CloseReason.WRONG_ADDRESS_SIGNATURE,
+        id="signature of another",
+    ),
+    pytest.param(set_to("ip_bls_sig", b""), CloseReason.MALFORMED_BLS_PROOF, id="no proof"),
+    pytest.param(set_to("ip_bls_sig", FIRST.ip_bls_sig[:95]), CloseReason.MALFORMED_BLS_PROOF, id="short proof"),
+    pytest.param(set_to("ip_bls_sig", b"\xff" * 96), CloseReason.MALFORMED_BLS_PROOF, id="no point"),
+    pytest.param(set_to("ip_bls_sig", NOT_IN_SUBGROUP), CloseReason.MALFORMED_BLS_PROOF, id="not in the subgroup"),
+]
+
+
+@pytest.mark.parametrize(("mutate", "reason"), MUTATIONS)
+def test_each_changed_field_fails(mutate: Mutation, reason: CloseReason) -> None:
+    changed = p2p_pb2.Handshake()
+    changed.CopyFrom(FIRST)
+    mutate(changed)
+    assert changed != FIRST
+    with pytest.raises(ConnectionFault) as caught:
+        check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
+    assert caught.value.reason is reason
+
+
+def test_the_point_outside_the_subgroup_is_on_the_curve() -> None:
+    assert bls.decode_share(NOT_IN_SUBGROUP)
+
+
+def test_another_bls_signature_passes_and_proves_nothing() -> None:
+    changed = p2p_pb2.Handshake()
+    changed.CopyFrom(FIRST)
+    changed.ip_bls_sig = SESSIONS[1].handshake.ip_bls_sig
+    theirs = check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
+    assert not theirs.proves_possession(BLS_KEYS[SESSIONS[0].node_id])
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        pytest.param(lambda h: h.ClearField("known_peers"), id="no filter field"),
+        pytest.param(lambda h: h.ClearField("client"), id="no client"),
+        pytest.param(lambda h: h.client.CopyFrom(p2p_pb2.Client(name="x", major=9)), id="version of the future"),
+        pytest.param(lambda h: h.client.CopyFrom(p2p_pb2.Client(major=1, minor=7)), id="version of the past"),
+        pytest.param(set_to("ip_addr", bytes.fromhex("00000000000000000000ffff7f000001")), id="mapped address"),
+        pytest.param(shifted("ip_port", 65536), id="port with high bits"),
+        pytest.param(shifted("my_time", 60), id="clock 60 s ahead"),
+        pytest.param(shifted("my_time", -60), id="clock 60 s behind"),
+        pytest.param(lambda h: h.tracked_subnets.extend([bytes(32)] * 15), id="16 subnets"),
+        pytest.param(lambda h: h.supported_acps.extend([1, 2]), id="proposals"),
+        pytest.param(set_to("upgrade_time", 0), id="upgrade time"),
+    ],
+)
+def test_what_nodes_tolerate_passes(mutate: Mutation) -> None:
+    changed = p2p_pb2.Handshake()
+    changed.CopyFrom(FIRST)
+    mutate(changed)
+    assert check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
+
+
+def test_a_client_name_is_cut_and_printable() -> None:
+    changed = p2p_pb2.Handshake()
+    changed.CopyFrom(FIRST)
+    changed.client.name = "\x1b[2J" + "é" * 200
+    theirs = check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
+    assert theirs.client_name == "\\x1b[2J" + "é" * 60
+
+
+def test_our_handshake_passes_the_same_checks() -> None:
+    number, body = open_envelope(own_handshake().encode(UNIX_S + 30.9, NO_PEERS)[4:], ZSTD)
+    handshake = decode_handshake(body)
+    ours = check_handshake(handshake, node(1000).certificate, 12345, UNIX_S + 30)
+    assert number == 13
+    assert handshake.my_time == UNIX_S + 30
+    assert ours.version == (1, 15, 0)
+    assert (ours.claim.ip, ours.claim.port, ours.claim.timestamp) == (IPv4Address("0.0.0.0"), 1, UNIX_S)
+    assert ours.tracked_subnets == frozenset()
+    assert ours.all_subnets
+    assert handshake.known_peers.filter == NO_PEERS.encode()
+    assert ours.proves_possession(bls.public_key_bytes(bls.public_key_of(node(1000).bls_secret)))
+
+
+def test_the_advertised_version_is_a_setting() -> None:
+    ours = OwnHandshake(12345, own_handshake().claim, (1, 16, 3))
+    handshake = decode_handshake(open_envelope(ours.encode(UNIX_S, NO_PEERS)[4:], ZSTD)[1])
+    assert (handshake.client.name, handshake.client.major, handshake.client.minor, handshake.client.patch) == (
+        *("avalanchego", 1, 16),
+        3,
+    )
+
+
+def test_a_claim_is_signed_like_the_vector() -> None:
+    secret = bls.secret_from_bytes(b"AvalancheLocalNetworkValidator01")
+    signed: list[bytes] = []
+
+    def tls_sign(message: bytes) -> bytes:
+        signed.append(message)
+        return b"signature"
+
+    claim = sign_claim(tls_sign, secret, 1_700_000_000, IPv4Address("127.0.0.1"), 9651)
+    assert signed == [bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")]
+    assert claim.tls_signature == b"signature"
+    assert claim.bls_signature.hex() == (
+        "b7dd4a2c8bf88a7851cfdaf7cfcc297ec2711d3ad4b331cd63cb7c0e0a79aa4da700d274a5f610b15e2a87cd4b61de3b"
+        "02d51c5f4d48051a3392dd76ec73b20ac7307414d2ccb031868f8b313ce3fc7f65788e3d794228044c953f1f18612f99"
+    )
+
+
+def test_an_ipv6_claim_travels_in_sixteen_bytes() -> None:
+    claim = sign_claim(node(1000).sign, node(1000).bls_secret, UNIX_S, IPv6Address("2001:db8::7"), 9651)
+    handshake = decode_handshake(open_envelope(OwnHandshake(12345, claim).encode(UNIX_S, NO_PEERS)[4:], ZSTD)[1])
+    assert check_handshake(handshake, node(1000).certificate, 12345, UNIX_S).claim.ip == claim.ip

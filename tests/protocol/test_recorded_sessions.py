@@ -1,0 +1,86 @@
+"""The recorded sessions, replayed into the core in any chunks, give what was recorded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.protocol.peers import NO_PEERS, ZSTD, random_chunks
+from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
+from warpseal.pb import p2p_pb2, sdk_pb2
+from warpseal.protocol.acp118 import decode_signature_response
+from warpseal.protocol.addresses import parse_ip
+from warpseal.protocol.events import AddressesClaimed, Answered, Connected, Event
+from warpseal.protocol.handshake import OwnClaim, OwnHandshake
+from warpseal.protocol.peer import CoreSettings, PeerCore
+from warpseal.protocol.requests import PeerRequest
+
+OWN = OwnHandshake(NETWORK_ID, OwnClaim(parse_ip(bytes(4)), 1, 1, b"", b""))
+
+
+def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerCore, list[Event]]:
+    """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
+    core = PeerCore(OWN, session.certificate, CoreSettings(), ZSTD)
+    core.start(0.0, session.handshake.my_time, NO_PEERS)
+    events = feed(core, b"".join(session.received[:2]), rnd)
+    assert core.is_connected
+    for asked, frame in session.requests:
+        request = PeerRequest(asked.chain_id, asked.request_id, frame, 10.0, again=False, sink=asked)
+        assert core.ask(request, 0.1) == frame
+    return core, events + feed(core, b"".join(session.received[2:]), rnd)
+
+
+def feed(core: PeerCore, data: bytes, rnd: random.Random | None) -> list[Event]:
+    chunks = [data] if rnd is None else random_chunks(data, rnd)
+    return [event for chunk in chunks for event in core.receive(chunk, 0.2)]
+
+
+def outcome(event: Event) -> Any:
+    """Return an event as something that compares."""
+    if isinstance(event, Answered):
+        return event.request.request_id, event.body, event.error_code, event.error_message
+    return event
+
+
+def recorded_answer(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
+    """Return (request id, share or error code) of a recorded answer."""
+    if message.HasField("app_error"):
+        return message.app_error.request_id, message.app_error.error_code
+    response = message.app_response
+    return response.request_id, sdk_pb2.SignatureResponse.FromString(response.app_bytes).signature
+
+
+def seen_answer(event: Answered) -> tuple[int, object]:
+    if event.body is None:
+        return event.request.request_id, event.error_code
+    return event.request.request_id, decode_signature_response(event.body)
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
+def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Session) -> None:
+    core, events = replay(session)
+    assert isinstance(events[0], Connected)
+    assert isinstance(events[1], AddressesClaimed)
+    assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
+    answers = [seen_answer(event) for event in events[2:] if isinstance(event, Answered)]
+    assert answers == [recorded_answer(message) for message in session.inner[2:]]
+    assert (core.undecodable, core.unwanted) == (0, 0)
+    assert not core.pong_owed
+
+
+def test_the_sessions_hold_shares_and_refusals() -> None:
+    answers = [recorded_answer(message)[1] for session in SESSIONS for message in session.inner[2:]]
+    assert sum(isinstance(answer, bytes) and len(answer) == 96 for answer in answers) == 22
+    assert sorted({answer for answer in answers if isinstance(answer, int)}) == [-1, 1, 2, 5, 11, 12]
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(SESSIONS), st.integers(0, 2**32 - 1))
+def test_a_session_means_the_same_in_any_chunks(session: Session, seed: int) -> None:
+    _, whole = replay(session)
+    _, pieces = replay(session, random.Random(seed))
+    assert [outcome(event) for event in pieces] == [outcome(event) for event in whole]

@@ -1,0 +1,198 @@
+"""The requests of one connection."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.protocol.peers import CHAIN, request
+from warpseal.protocol.requests import PeerRequest, RequestLimits, RequestTable
+
+SMALL = RequestLimits(outstanding=2, sent_per_s=5, queued=4, slot_timeout_s=3.0)
+
+
+def written(frames: bytes | None) -> list[int]:
+    """Return the ids of the requests behind written bytes."""
+    return [int(number) for number in re.findall(rb"<(\d+)>", frames or b"")]
+
+
+def submit_all(table: RequestTable, requests: list[PeerRequest], now: float = 0.0) -> list[int]:
+    return [number for one in requests for number in written(table.submit(one, now))]
+
+
+def test_a_request_is_known_before_its_bytes_are_out() -> None:
+    table = RequestTable(RequestLimits())
+    asked = request(1)
+    assert table.submit(asked, 0.0) == asked.frame
+    assert table.known == table.outstanding == 1
+    assert table.answered(CHAIN, 1, 0.0) is asked
+
+
+def test_more_than_the_outstanding_wait_for_answers() -> None:
+    table = RequestTable(SMALL)
+    assert submit_all(table, [request(n) for n in (1, 2, 3, 4)]) == [1, 2]
+    assert table.release(0.0) == b""
+    assert table.answered(CHAIN, 2, 0.1)
+    assert written(table.release(0.1)) == [3]
+    assert table.waiting == 1
+
+
+def test_sixteen_are_outstanding_by_default() -> None:
+    table = RequestTable(RequestLimits())
+    assert submit_all(table, [request(n) for n in range(40)]) == list(range(16))
+
+
+def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(n) for n in (1, 2, 3)])
+    assert table.release_at(1.0) == 3.0
+    assert table.release(2.9) == b""
+    assert written(table.release(3.0)) == [3]
+    late = table.answered(CHAIN, 1, 9.9)
+    assert late is not None
+    assert late.request_id == 1
+
+
+def test_an_answer_behind_the_deadline_is_noise() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(1, deadline=5.0)])
+    assert table.answered(CHAIN, 1, 5.0) is None
+
+
+def test_a_late_answer_does_not_free_the_slot_of_another() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(n) for n in (1, 2, 3, 4, 5)])
+    assert written(table.release(3.0)) == [3, 4]
+    assert table.answered(CHAIN, 1, 3.1)
+    assert table.outstanding == 2
+    assert table.release(3.1) == b""
+
+
+def test_the_rate_holds_in_every_second() -> None:
+    table = RequestTable(RequestLimits(outstanding=100, sent_per_s=5, queued=100))
+    assert submit_all(table, [request(n, deadline=20.0) for n in range(8)], 10.0) == [0, 1, 2, 3, 4]
+    assert table.release_at(10.2) == 11.0
+    assert table.release(10.99) == b""
+    assert written(table.release(11.0)) == [5, 6, 7]
+
+
+def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(1), request(2)])
+    submit_all(table, [request(3, again=True), request(4), request(5, again=True), request(6)])
+    order = []
+    for answered in (1, 2, 4, 6):
+        table.answered(CHAIN, answered, 2.0)
+        order += written(table.release(2.0))
+    assert order == [4, 6, 3, 5]
+
+
+def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(1), request(2), request(3), request(4, again=True), request(5, again=True)])
+    assert table.submit(request(6), 0.0) == b""
+    assert table.submit(request(7, again=True), 0.0) is None
+    assert table.submit(request(8), 0.0) == b""
+    assert table.submit(request(9), 0.0) == b""
+    assert table.submit(request(10), 0.0) is None
+    assert table.waiting == 4
+    order = []
+    for answered in (1, 2, 3, 6):
+        table.answered(CHAIN, answered, 5.0)
+        order += written(table.release(5.0))
+    assert order == [3, 6, 8, 9]
+
+
+def test_expired_requests_are_never_written() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(1), request(2), request(3, deadline=1.0), request(4)])
+    table.answered(CHAIN, 1, 2.0)
+    assert written(table.release(2.0)) == [4]
+    assert table.waiting == 0
+
+
+def test_expired_requests_make_room_in_a_full_queue() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(n, deadline=1.0) for n in range(6)])
+    assert table.submit(request(7), 0.5) is None
+    assert table.submit(request(8), 1.5) == b""
+    assert table.waiting == 1
+
+
+def test_what_an_asker_who_left_had_not_sent_is_never_sent() -> None:
+    table = RequestTable(SMALL)
+    gone, stays = request(3), request(4)
+    submit_all(table, [request(1), request(2), gone, stays])
+    gone.leave()
+    table.answered(CHAIN, 1, 0.5)
+    assert written(table.release(0.5)) == [4]
+
+
+def test_an_asker_who_left_keeps_the_slot_taken() -> None:
+    table = RequestTable(SMALL)
+    gone = request(1)
+    submit_all(table, [gone, request(2), request(3)])
+    gone.leave()
+    assert table.release(1.0) == b""
+    assert table.answered(CHAIN, 1, 1.0) is gone
+    assert gone.was_left
+    assert written(table.release(1.0)) == [3]
+
+
+def test_other_chains_unknown_ids_and_second_answers_are_noise() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(1)])
+    assert table.answered(bytes(32), 1, 0.1) is None
+    assert table.answered(CHAIN, 2, 0.1) is None
+    assert table.answered(CHAIN, 1, 0.1) is not None
+    assert table.answered(CHAIN, 1, 0.1) is None
+
+
+def test_unanswered_requests_are_forgotten_at_their_deadline() -> None:
+    table = RequestTable(RequestLimits())
+    submit_all(table, [request(n, deadline=10.0 + n) for n in range(10)])
+    table.forget_expired(14.5)
+    assert table.known == 5
+    assert table.outstanding == 0
+    table.forget_expired(30.0)
+    assert table.known == 0
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
+    rnd = random.Random(seed)
+    limits = RequestLimits(outstanding=3, sent_per_s=6, queued=5, slot_timeout_s=1.0)
+    table = RequestTable(limits)
+    now, asked, answered = 0.0, 0, set[int]()
+    written_at: dict[int, float] = {}
+    for _ in range(200):
+        now += rnd.choice((0.0, 0.01, 0.3))
+        if rnd.random() < 0.6:
+            asked += 1
+            out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), again=rnd.random() < 0.5), now)
+        else:
+            if written_at and (number := rnd.choice(list(written_at))) not in answered:
+                table.answered(CHAIN, number, now)
+                answered.add(number)
+            out = table.release(now)
+        for number in written(out):
+            assert number not in written_at
+            written_at[number] = now
+        assert table.waiting <= limits.queued
+        unanswered = [n for n, at in written_at.items() if n not in answered and at > now - 1.0]
+        assert len(unanswered) <= limits.outstanding
+        assert sum(at > now - 1.0 for at in written_at.values()) <= limits.sent_per_s
+        wake = table.release_at(now)
+        assert (wake is None) == (table.waiting == 0)
+
+
+@given(st.permutations(range(12)))
+def test_answers_find_their_requests_in_any_order(order: list[int]) -> None:
+    table = RequestTable(RequestLimits())
+    requests = [request(n) for n in range(12)]
+    submit_all(table, requests)
+    assert [table.answered(CHAIN, n, 1.0) for n in order] == [requests[n] for n in order]
+    assert table.known == table.outstanding == 0
