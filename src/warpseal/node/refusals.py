@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 _METHOD_NOT_FOUND_CODE = -32601
+# No known text is longer; searching an endless one would take time that grows with its square.
+_MAX_TEXT = 1_000
 _HEIGHT_AHEAD = re.compile(
     r"unfinalized height.*current P-chain height \((\d{1,20})\) < requested P-Chain height \((\d{1,20})\)",
     re.IGNORECASE | re.DOTALL,
@@ -44,13 +46,14 @@ class HeightAhead(RpcRefusal):
         self.tip = tip
 
 
-def refusal_of(code: int, text: str) -> RpcRefusal:
-    """Return the typed refusal behind a JSON-RPC error object."""
+def refusal_of(code: int, message: str, shown: str) -> RpcRefusal:
+    """Return the typed refusal behind a JSON-RPC error object. shown: the message, fit for a log."""
+    text = message[:_MAX_TEXT]
     ahead = _HEIGHT_AHEAD.search(text)
     if ahead:
-        return HeightAhead(code, text, height=int(ahead[2]), tip=int(ahead[1]))
+        return HeightAhead(code, shown, height=int(ahead[2]), tip=int(ahead[1]))
     if code == _METHOD_NOT_FOUND_CODE or _METHOD_MISSING.search(text):
-        return MethodMissing(code, text)
+        return MethodMissing(code, shown)
     if _NOTHING_FOUND.search(text):
-        return NothingFound(code, text)
-    return RpcRefusal(code, text)
+        return NothingFound(code, shown)
+    return RpcRefusal(code, shown)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import aiohttp
@@ -101,7 +101,7 @@ class _RpcError(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    result: msgspec.Raw = field(default_factory=msgspec.Raw)
+    result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     error: _RpcError | None = None
 
 
@@ -239,7 +239,7 @@ class UpstreamNode:
         else:
             detail = "neither a result nor an error"
         if error is not None:
-            raise refusal_of(error.code, self.endpoint.scrub(error.message))
+            raise refusal_of(error.code, error.message, self.endpoint.scrub(error.message))
         raise _failure_of_status(status) if status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
 
 

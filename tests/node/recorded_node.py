@@ -1,0 +1,175 @@
+"""A loopback HTTP node that answers JSON-RPC from the recordings of a local network, or as a test tells it to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.rpc import CallObserver, open_session, silent
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
+
+RECORDINGS = Path(__file__).parents[1] / "vectors" / "localnet"
+NETWORK_ID = 88_888
+L1 = SubnetID(parse_id("2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"))
+L1_CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))
+PERMISSIONED = SubnetID(parse_id("aYNnvyVdUEhfDP5T3c8WKNfxHAkzk5yweAoTYk5YnW6J4wREb"))
+PERMISSIONED_CHAIN = ChainID(parse_id("2BE97L3n6gJdGkoMVywr939LzNQkayRD8im3w9MZDq7DJpKQBN"))
+C_CHAIN = ChainID(parse_id("Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"))
+NO_CHAIN = ChainID(b"\x77" * 32)
+
+Params = Mapping[str, Any]
+Answer = Callable[[Params], Awaitable[Any] | Any]
+
+
+class RpcFault(Exception):
+    """A JSON-RPC error that a test wants."""
+
+    def __init__(self, message: str, code: int = -32_000) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class RecordedNode:
+    """answers: by method, what a test wants instead; a value, or a function of the params, which may be async.
+
+    An answer that is a web.Response is sent as it is. paths: what is served; others are 404.
+    """
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    paths: tuple[str, ...] = ("/ext/P", "/ext/bc/P", "/ext/info", "/ext/bc/")
+    calls: Counter[str] = field(default_factory=Counter)
+    seen: list[tuple[str, str, Params]] = field(default_factory=list)
+    requests: list[Mapping[str, str]] = field(default_factory=list)
+    prefix: str = ""
+    uri: str = ""
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        path = request.path.removeprefix(self.prefix)
+        if not path.startswith(self.paths) or not request.path.startswith(self.prefix):
+            return web.Response(status=404, text="404 page not found\n")
+        method, params = body["method"], body["params"]
+        self.calls[method] += 1
+        self.seen.append((path, method, params))
+        self.requests.append({**request.headers, **request.query, "path": request.path})
+        return await self._answer(path, method, params)
+
+    async def _answer(self, path: str, method: str, params: Params) -> web.StreamResponse:
+        try:
+            wanted = self.answers.get(method, lambda params: _recorded(path, method, params))
+            result = wanted(params) if callable(wanted) else wanted
+            if isinstance(result, Awaitable):
+                result = await result
+        except RpcFault as fault:
+            error = {"code": fault.code, "message": str(fault), "data": None}
+            return web.json_response({"jsonrpc": "2.0", "error": error, "id": 1})
+        except LookupError:
+            return web.Response(status=404, text="404 page not found\n")
+        if isinstance(result, web.StreamResponse):
+            return result
+        return web.json_response({"jsonrpc": "2.0", "result": result, "id": 1})
+
+
+def _recorded(path: str, method: str, params: Params) -> Any:
+    if method == "platform.validatedBy":
+        return _validated_by(params["blockchainID"])
+    if method == "platform.validates":
+        chains = [one["id"] for one in _blockchains() if one["subnetID"] == params["subnetID"]]
+        return {"blockchainIDs": chains}
+    for entry in RECORDED:
+        if entry["method"] == method and _same(entry, path, params):
+            if "error" in entry:
+                raise RpcFault(entry["error"]["message"], entry["error"]["code"])
+            return entry["result"]
+    raise LookupError(method)
+
+
+def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
+    if "/proposervm" in path and entry["path"] != path:
+        return False
+    return {str(k): str(v) for k, v in entry["params"].items()} == {str(k): str(v) for k, v in params.items()}
+
+
+def _validated_by(blockchain_id: str) -> Any:
+    """No recording has this call; the answer is in the recorded getBlockchains, the error in the node's source."""
+    for chain in _blockchains():
+        if chain["id"] == blockchain_id:
+            return {"subnetID": chain["subnetID"]}
+    raise RpcFault(f'problem retrieving blockchain "{blockchain_id}": not found')
+
+
+def _blockchains() -> list[dict[str, str]]:
+    return next(e["result"]["blockchains"] for e in RECORDED if e["method"] == "platform.getBlockchains")
+
+
+def _load() -> list[dict[str, Any]]:
+    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl")
+    return [json.loads(line) for name in names for line in (RECORDINGS / name).read_text().splitlines()]
+
+
+RECORDED = _load()
+
+
+def recorded_result(method: str, **params: Any) -> Any:
+    """Return the recorded result of a call."""
+    return _recorded("", method, params)
+
+
+def node_id(text: str) -> NodeID:
+    """Return a node id given without its prefix."""
+    return parse_node_id("NodeID-" + text)
+
+
+@asynccontextmanager
+async def serving(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
+    """Serve each node on a loopback port of its own; yields their base URLs, in `uri` of each too."""
+    async with AsyncExitStack() as stack:
+        for node in nodes:
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", node.serve)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            node.uri = f"http://127.0.0.1:{runner.addresses[0][1]}{node.prefix}"
+        yield [node.uri for node in nodes]
+
+
+def settings_for(*uris: str, **changes: Any) -> NodeSettings:
+    """Return settings whose P-Chain and info nodes are the same."""
+    endpoints = tuple(NodeEndpoint(uri) for uri in uris)
+    return NodeSettings(**{"p_chain_api": endpoints, "info_api": endpoints, **changes})
+
+
+@asynccontextmanager
+async def upstream_of(*nodes: RecordedNode, observer: CallObserver = silent, **changes: Any) -> AsyncIterator[Upstream]:
+    """Serve the nodes and yield clients of them."""
+    async with serving(*nodes) as uris, open_session() as session:
+        yield connected(session, settings_for(*uris, **changes), observer)
+
+
+def connected(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver = silent) -> Upstream:
+    """Return clients with the given settings."""
+    return connect_upstream(settings, session, observer=observer)
+
+
+def refusing_uri() -> str:
+    """Return the base URL of a port at which nobody listens."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"

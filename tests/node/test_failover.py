@@ -1,0 +1,331 @@
+"""A list of nodes answers as long as one of them does, and only nodes of our network count."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import (
+    L1,
+    NO_CHAIN,
+    RecordedNode,
+    RpcFault,
+    connected,
+    refusing_uri,
+    serving,
+    settings_for,
+    upstream_of,
+)
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.node.limits import Origin
+from warpseal.node.refusals import HeightAhead
+from warpseal.node.rpc import open_session
+
+
+def status(code: int) -> Any:
+    return lambda _: web.Response(status=code, text="no")
+
+
+async def hang(_: object) -> None:
+    await asyncio.sleep(60)
+
+
+async def test_a_dead_node_is_passed_over_and_then_left_alone() -> None:
+    dead, alive = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
+    async with upstream_of(dead, alive) as upstream:
+        for _ in range(5):
+            assert await upstream.platform.height() == 19
+    assert dead.calls["platform.getHeight"] == 1
+    assert alive.calls["platform.getHeight"] == 5
+
+
+async def test_a_node_that_nobody_listens_at_is_refused_and_others_serve() -> None:
+    node = RecordedNode()
+    async with serving(node) as uris, open_session() as session:
+        upstream = connected(session, settings_for(refusing_uri(), *uris))
+        assert await upstream.info.network_id() == 88_888
+        assert await upstream.platform.height() == 19
+
+
+async def test_when_none_answers_the_caller_learns_positions_and_classes_only() -> None:
+    nodes = RecordedNode({"platform.getHeight": status(503)}), RecordedNode({"platform.getHeight": hang})
+    async with serving(*nodes) as uris, open_session() as session:
+        upstream = connected(session, settings_for(*uris, refusing_uri(), call_timeout_s=0.1))
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts == (
+        NodeAttempt(0, NodeFailure.HTTP_STATUS),
+        NodeAttempt(1, NodeFailure.TIMEOUT),
+        NodeAttempt(2, NodeFailure.REFUSED),
+    )
+    assert "127.0.0.1" not in str(caught.value) + str(caught.value.detail())
+    assert caught.value.__context__ is None
+
+
+async def test_while_all_have_failed_each_call_still_tries_all() -> None:
+    node = RecordedNode({"platform.getHeight": status(500)})
+    async with upstream_of(node) as upstream:
+        for _ in range(3):
+            with pytest.raises(NodeUnavailable):
+                await upstream.platform.height()
+        del node.answers["platform.getHeight"]
+        assert await upstream.platform.height() == 19
+    assert node.calls["platform.getHeight"] == 4
+
+
+async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() -> None:
+    first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
+    async with upstream_of(first, second, retry_failed_after_s=0.2) as upstream:
+        await upstream.platform.height()
+        del first.answers["platform.getHeight"]
+        await asyncio.sleep(0.25)
+        await upstream.platform.height(origin=Origin.CALLER)
+        assert first.calls["platform.getHeight"] == 1
+        await upstream.platform.height(origin=Origin.DAEMON)
+        assert first.calls["platform.getHeight"] == 2
+        await upstream.platform.height(origin=Origin.CALLER)
+        assert first.calls["platform.getHeight"] == 3
+    assert second.calls["platform.getHeight"] == 2
+
+
+async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> None:
+    first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
+    async with upstream_of(first, second, retry_failed_after_s=0.1) as upstream:
+        await upstream.platform.height()
+        del first.answers["platform.getHeight"]
+        await asyncio.sleep(0.35)
+        await upstream.platform.height(origin=Origin.CALLER)
+    assert first.calls["platform.getHeight"] == 2
+
+
+async def test_only_one_of_many_callers_waits_for_a_node_that_hangs_again() -> None:
+    first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
+    async with upstream_of(first, second, retry_failed_after_s=0.1, call_timeout_s=1.0) as upstream:
+        await upstream.platform.height()
+        first.answers["platform.getHeight"] = hang
+        await asyncio.sleep(0.35)
+        assert await asyncio.gather(*(upstream.platform.height() for _ in range(8))) == [19] * 8
+    assert first.calls["platform.getHeight"] == 2
+
+
+async def test_a_node_of_another_network_is_never_used() -> None:
+    foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
+    ours = RecordedNode()
+    async with serving(ours, foreign) as uris, open_session() as session:
+        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1], uris[0]).p_chain_api)
+        upstream = connected(session, settings)
+        assert await upstream.info.network_id() == 88_888
+        assert await upstream.platform.height() == 19
+    assert foreign.calls["platform.getHeight"] == 0
+
+
+async def test_a_caller_learns_that_a_node_is_of_another_network_but_not_which() -> None:
+    ours, foreign = RecordedNode(), RecordedNode({"info.getNetworkID": {"networkID": "5"}})
+    async with serving(ours, foreign) as uris, open_session() as session:
+        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
+        upstream = connected(session, settings)
+        await upstream.info.network_id()
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+
+
+async def test_the_network_is_checked_again_after_a_failure() -> None:
+    ours, other = RecordedNode(), RecordedNode()
+    async with serving(ours, other) as uris, open_session() as session:
+        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
+        upstream = connected(session, settings)
+        await upstream.info.network_id()
+        assert await upstream.platform.height() == 19
+        other.answers["platform.getHeight"] = status(502)
+        with pytest.raises(NodeUnavailable):
+            await upstream.platform.height()
+        other.answers = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+
+
+async def test_a_gateway_without_an_info_api_is_used_and_seldom_asked_for_it() -> None:
+    ours, gateway = RecordedNode(), RecordedNode(paths=("/ext/bc/P",))
+    async with serving(ours, gateway) as uris, open_session() as session:
+        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
+        upstream = connected(session, settings)
+        await upstream.info.network_id()
+        for _ in range(3):
+            assert await upstream.platform.height() == 19
+    assert [path for path, _, _ in gateway.seen] == ["/ext/bc/P"] * 3
+
+
+async def test_the_path_of_the_reference_is_asked_first() -> None:
+    node = RecordedNode()
+    async with upstream_of(node) as upstream:
+        await upstream.platform.height()
+    assert [path for path, _, _ in node.seen] == ["/ext/P"]
+
+
+async def test_a_base_url_with_a_path_and_a_query_keeps_both() -> None:
+    node = RecordedNode(prefix="/rpc/key-1234")
+    async with serving(node) as uris, open_session() as session:
+        upstream = connected(session, settings_for(uris[0] + "/?token=abcd1234"))
+        assert await upstream.platform.height() == 19
+    assert node.requests[0]["path"] == "/rpc/key-1234/ext/P"
+    assert node.requests[0]["token"] == "abcd1234"
+
+
+async def test_redirects_are_not_followed() -> None:
+    target = RecordedNode()
+    async with serving(target) as uris:
+
+        def elsewhere(_: object) -> web.Response:
+            return web.Response(status=307, headers={"Location": uris[0] + "/ext/P"})
+
+        async with upstream_of(RecordedNode({"platform.getHeight": elsewhere})) as upstream:
+            with pytest.raises(NodeUnavailable) as caught:
+                await upstream.platform.height()
+    assert caught.value.attempts[0].failure is NodeFailure.HTTP_STATUS
+    assert not target.seen
+
+
+async def test_a_node_that_asks_for_less_is_busy() -> None:
+    async with upstream_of(RecordedNode({"platform.getHeight": status(429)})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
+
+
+async def test_a_lagging_node_does_not_overrule_one_that_knows_the_height() -> None:
+    def lagging(params: Any) -> None:
+        raise RpcFault(
+            f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
+            f"height: current P-chain height (3) < requested P-Chain height ({params['height']})"
+        )
+
+    behind, ahead = RecordedNode({"platform.getValidatorsAt": lagging}), RecordedNode()
+    async with upstream_of(behind, ahead) as upstream:
+        assert len(await upstream.platform.validators_at(L1, 19)) == 4
+        with pytest.raises(HeightAhead) as caught:
+            await upstream.platform.validators_at(L1, 1_019)
+    assert caught.value.tip == 19
+
+
+async def test_not_found_counts_only_when_no_node_finds_it() -> None:
+    def unknown(_: object) -> None:
+        raise RpcFault("problem retrieving blockchain: not found")
+
+    behind = RecordedNode({"platform.validatedBy": unknown})
+    ahead = RecordedNode({"platform.validatedBy": {"subnetID": "11111111111111111111111111111111LpoYY"}})
+    async with upstream_of(behind, ahead) as upstream:
+        assert await upstream.platform.validated_by(NO_CHAIN) == bytes(32)
+        ahead.answers["platform.validatedBy"] = unknown
+        assert await upstream.platform.validated_by(NO_CHAIN) is None
+
+
+async def test_a_refusal_does_not_put_a_node_out_of_service() -> None:
+    def odd(_: object) -> None:
+        raise RpcFault("something is odd")
+
+    first, second = RecordedNode({"platform.validatedBy": odd}), RecordedNode()
+    async with upstream_of(first, second) as upstream:
+        await upstream.platform.validated_by(NO_CHAIN)
+        await upstream.platform.height()
+    assert first.calls["platform.getHeight"] == 1
+
+
+async def test_the_log_names_the_node_once_and_tells_when_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "warpseal.node")
+    node = RecordedNode({"platform.getHeight": status(500)})
+    async with upstream_of(node) as upstream:
+        for _ in range(3):
+            with pytest.raises(NodeUnavailable):
+                await upstream.platform.height()
+        node.answers.clear()
+        await upstream.platform.height()
+    told = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
+    assert told == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
+    assert vars(caplog.records[0])["answer"] == "http_status: HTTP status 500"
+
+
+async def test_calls_are_counted_with_their_outcome() -> None:
+    class Counting:
+        seen: list[tuple[str, str]] = []  # noqa: RUF012
+
+        def observe_call(self, method: str, outcome: str, seconds: float) -> None:
+            assert 0 <= seconds < 30
+            self.seen.append((method, outcome))
+
+    observer = Counting()
+    first = RecordedNode({"platform.getHeight": status(500)})
+    async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
+        await upstream.platform.height()
+        await upstream.platform.validated_by(NO_CHAIN)
+    assert observer.seen == [
+        ("platform.getHeight", "http_status"),
+        ("platform.getHeight", "ok"),
+        ("platform.validatedBy", "refused"),
+        ("platform.validatedBy", "refused"),
+    ]
+
+
+async def test_a_lost_idle_connection_costs_no_failure() -> None:
+    """A node that closes the connection instead of answering once: the call is repeated, for it only reads."""
+    served = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        await reader.readuntil(b"\r\n\r\n")
+        served += 1
+        if served > 1:
+            body = b'{"jsonrpc":"2.0","result":{"height":"5"},"id":1}'
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, open_session() as session:
+        uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await connected(session, settings_for(uri)).platform.height() == 5
+    assert served == 2
+
+
+async def test_one_node_in_both_lists_has_one_limit() -> None:
+    node = RecordedNode()
+    async with upstream_of(node, upstream_at_once=1, upstream_per_s=3) as upstream:
+        started_at = asyncio.get_running_loop().time()
+        await asyncio.gather(
+            *(upstream.platform.height() for _ in range(3)),
+            upstream.proposervm.current_epoch_height(NO_CHAIN),
+        )
+        assert asyncio.get_running_loop().time() - started_at >= 0.99
+
+
+async def test_at_most_eight_calls_of_callers_run_at_once_while_the_daemons_own_pass() -> None:
+    running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
+
+    async def slow(_: object) -> dict[str, str]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 8:
+            full.set()
+        await release.wait()
+        running -= 1
+        return {"height": "1"}
+
+    node = RecordedNode({"platform.getHeight": slow})
+    async with upstream_of(node) as upstream, asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(upstream.platform.height())
+        await full.wait()
+        assert await upstream.platform.proposed_height(origin=Origin.DAEMON) == 19
+        assert most == 8
+        release.set()
+    assert node.calls["platform.getHeight"] == 20
+    assert most == 8

@@ -1,0 +1,92 @@
+"""What info nodes tell: the network, and hints of where peers are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node.recorded_node import (
+    NETWORK_ID,
+    RecordedNode,
+    RpcFault,
+    connected,
+    node_id,
+    recorded_result,
+    refusing_uri,
+    serving,
+    settings_for,
+    upstream_of,
+)
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.node.info import PeerHint
+from warpseal.node.rpc import open_session
+
+
+async def test_the_first_node_that_answers_decides_the_network_once() -> None:
+    node = RecordedNode()
+    async with upstream_of(node) as upstream:
+        assert await upstream.info.network_id() == NETWORK_ID
+        assert await upstream.info.network_id() == NETWORK_ID
+    assert node.calls["info.getNetworkID"] == 1
+
+
+async def test_without_an_info_node_the_network_is_unknown() -> None:
+    async with open_session() as session:
+        with pytest.raises(NodeUnavailable) as caught:
+            await connected(session, settings_for(refusing_uri())).info.network_id()
+    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
+
+
+async def test_peers_are_told_with_the_address_they_claim_and_the_node_itself_is_among_them() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        hints = await upstream.info.peers()
+    recorded = recorded_result("info.peers")["peers"]
+    assert len(hints) == len(recorded) + 1
+    assert hints[0] == PeerHint(node_id("7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"), "127.0.0.1", 45_683)
+    assert PeerHint(node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS"), "127.0.0.1", 38_211, "avalanchego/1.14.1") in hints
+
+
+async def test_unusable_entries_are_left_out_and_ipv6_is_read() -> None:
+    peers = [
+        {"nodeID": "NodeID-4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS", "publicIP": address, "version": "v" * 1_000}
+        for address in ("", "host:1", "1.2.3.4", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1", "[2001:db8::1]:9651")
+    ]
+    peers += [{"nodeID": "NodeID-x", "publicIP": "1.2.3.4:9651"}, {"nodeID": "NodeID-x"}]
+    node = RecordedNode({"info.peers": {"numPeers": "1", "peers": peers}, "info.getNodeIP": {"ip": ""}})
+    async with upstream_of(node) as upstream:
+        hints = await upstream.info.peers()
+    assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
+
+
+async def test_every_info_node_is_asked_and_one_suffices() -> None:
+    def refuse(_: object) -> None:
+        raise RpcFault("no")
+
+    other = {"nodeID": "NodeID-F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF", "publicIP": "203.0.113.7:9651"}
+    nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
+    async with serving(*nodes) as uris, open_session() as session:
+        info = connected(session, settings_for(refusing_uri(), *uris)).info
+        told = await info.peers_of_each()
+        assert not told.complete
+        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in told.hints
+        assert len(told.hints) == len(set(told.hints))
+    assert [node.calls["info.peers"] for node in nodes] == [1, 1, 1]
+
+
+async def test_no_peers_are_told_when_no_node_answers() -> None:
+    node = RecordedNode({"info.peers": {"peers": "all of them"}})
+    async with upstream_of(node) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.info.peers()
+    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BAD_ANSWER),)
+
+
+async def test_each_node_can_be_probed_for_the_operator() -> None:
+    async with serving(RecordedNode()) as uris, open_session() as session:
+        dead = refusing_uri()
+        upstream = connected(session, settings_for(uris[0], dead))
+        networks, heights = await upstream.info.probe(), await upstream.platform.probe()
+    assert [(one.position, one.shown, one.value, one.failure) for one in networks] == [
+        (0, uris[0], NETWORK_ID, None),
+        (1, dead, None, NodeFailure.REFUSED),
+    ]
+    assert [one.value for one in heights] == [19, None]

@@ -1,0 +1,312 @@
+"""The P-Chain client against the recorded answers of real nodes, and against hostile ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NO_CHAIN,
+    PERMISSIONED,
+    RecordedNode,
+    RpcFault,
+    node_id,
+    recorded_result,
+    upstream_of,
+)
+from warpseal.bls import parse_public_key
+from warpseal.errors import NodeFailure, NodeUnavailable
+from warpseal.node.p_chain import decode_validators_at
+from warpseal.node.platform import CurrentValidator, Subnet, ValidatorEntry
+from warpseal.node.refusals import HeightAhead, MethodMissing
+from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
+from warpseal.warp.validator_set import canonical_set
+
+KEYLESS = ValidatorEntry(EMPTY_NODE_ID, None, 49_463)
+SIGNER = "907d9e769747b152d119c24b3143c97196ca553d40d91e658bc59905f4b7b959cc63b76f2eff25ebeb32f7f1bfc165e4"
+L1_TEXT = id_text(L1)
+
+
+async def test_heights_are_read_from_decimal_strings() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.platform.proposed_height() == 19
+        assert await upstream.platform.height() == 19
+
+
+async def test_a_set_holds_keys_weights_and_the_keyless_weight_of_inactive_validators() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        entries = await upstream.platform.validators_at(L1, 19)
+    assert len(entries) == 4
+    assert KEYLESS in entries
+    assert ValidatorEntry(node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"), bytes.fromhex(SIGNER), 49_463) in entries
+
+
+async def test_an_unknown_subnet_has_an_empty_set() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.platform.validators_at(L1, 0) == ()
+
+
+async def test_the_same_answer_again_gives_the_same_tuple() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        before = await upstream.platform.validators_at(PRIMARY_NETWORK, 3)
+        assert await upstream.platform.validators_at(PRIMARY_NETWORK, 4) is before
+        assert await upstream.platform.validators_at(L1, 9) is not before
+
+
+async def test_a_height_beyond_the_tip_tells_the_tip() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        with pytest.raises(HeightAhead) as caught:
+            await upstream.platform.validators_at(L1, 1_019)
+    assert (caught.value.height, caught.value.tip) == (1_019, 19)
+
+
+async def test_the_sets_of_all_subnets_are_the_sets_of_each() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        everything = await upstream.platform.all_validators_at(19)
+        assert set(everything) == {PRIMARY_NETWORK, L1, PERMISSIONED}
+        for subnet_id, entries in everything.items():
+            single = await upstream.platform.validators_at(subnet_id, 19)
+            assert canonical_set(entries) == canonical_set(single)
+
+
+async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
+    merged = {
+        "validatorSets": {
+            L1_TEXT: {
+                "totalWeight": "12",
+                "validators": [
+                    {
+                        "publicKey": "0x" + SIGNER,
+                        "weight": 10,
+                        "nodeIDs": [
+                            "NodeID-3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK",
+                            "NodeID-F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF",
+                        ],
+                    }
+                ],
+            }
+        }
+    }
+    async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
+        entries = (await upstream.platform.all_validators_at(19))[L1]
+    members = canonical_set(entries)
+    assert [len(one.node_ids) for one in members.validators] == [2]
+    assert (members.total_weight, members.keyless_weight) == (12, 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RpcFault('rpc: can\'t find method "platform.GetAllValidatorsAt"'),
+        RpcFault("the method platform.getAllValidatorsAt does not exist/is not available", -32_601),
+        web.Response,
+    ],
+)
+async def test_an_older_or_restricted_node_lacks_the_method(answer: Any) -> None:
+    def refuse(_: object) -> web.Response:
+        if isinstance(answer, RpcFault):
+            raise answer
+        return web.Response(status=403, text="forbidden")
+
+    async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": refuse})) as upstream:
+        with pytest.raises(MethodMissing):
+            await upstream.platform.all_validators_at(19)
+        assert await upstream.platform.height() == 19
+
+
+async def test_a_chain_is_validated_by_its_subnet() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.platform.validated_by(L1_CHAIN) == L1
+        assert await upstream.platform.validated_by(C_CHAIN) == PRIMARY_NETWORK
+        assert await upstream.platform.validated_by(NO_CHAIN) is None
+
+
+async def test_an_id_that_is_no_blockchain_is_an_unknown_chain() -> None:
+    def refuse(params: Any) -> None:
+        raise RpcFault(f'"{params["blockchainID"]}" is not a blockchain')
+
+    async with upstream_of(RecordedNode({"platform.validatedBy": refuse})) as upstream:
+        assert await upstream.platform.validated_by(NO_CHAIN) is None
+
+
+async def test_the_chains_of_a_subnet_are_listed() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.platform.blockchains_of(L1) == (L1_CHAIN,)
+        assert C_CHAIN in await upstream.platform.blockchains_of(PRIMARY_NETWORK)
+
+
+async def test_a_converted_subnet_tells_conversion_and_manager() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        subnet = await upstream.platform.subnet(L1)
+    assert subnet == Subnet(
+        L1,
+        parse_id("rTwQxWbiFYxW3rZHJNbQz2WxeTckSprm9kyL8YUku4hmTDHNT"),
+        L1_CHAIN,
+        bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"),
+    )
+    assert subnet.is_l1
+
+
+async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_one_is_none() -> None:
+    def missing(_: object) -> None:
+        raise RpcFault("not found")
+
+    node = RecordedNode()
+    async with upstream_of(node) as upstream:
+        assert await upstream.platform.subnet(PERMISSIONED) == Subnet(PERMISSIONED)
+        node.answers["platform.getSubnet"] = missing
+        assert await upstream.platform.subnet(L1) is None
+
+
+@pytest.mark.parametrize("address", [None, "0x"])
+async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str | None) -> None:
+    told = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
+    async with upstream_of(RecordedNode({"platform.getSubnet": told})) as upstream:
+        subnet = await upstream.platform.subnet(L1)
+    assert subnet is not None
+    assert subnet.manager_address == b""
+    assert subnet.is_l1
+
+
+async def test_current_validators_of_an_l1_have_balances() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        current = await upstream.platform.current_validators(L1)
+    assert [one.balance for one in current] == [99_999_999_949, 101_999_999_779, 99_999_999_779, 0]
+    assert current[0].weight == 49_463
+    assert current[0].public_key == bytes.fromhex(SIGNER)
+
+
+async def test_current_validators_of_other_subnets_have_none() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
+            current = await upstream.platform.current_validators(subnet_id)
+            assert current
+            assert {one.balance for one in current} == {None}
+
+
+async def test_the_key_of_a_primary_network_validator_is_its_signers() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        current = await upstream.platform.current_validators(PRIMARY_NETWORK)
+    keys = {one.public_key for one in current}
+    assert None not in keys
+    assert len(keys) == 3
+
+
+async def test_legacy_validators_beside_those_of_an_l1_pay_no_fee() -> None:
+    legacy = {"txID": "x", "startTime": "1", "endTime": "2", "weight": 7, "nodeID": "NodeID-111111111111111111116DBWJs"}
+    listed = recorded_result("platform.getCurrentValidators", subnetID=L1_TEXT)["validators"]
+    answer = {"validators": [legacy, listed[3]]}
+    async with upstream_of(RecordedNode({"platform.getCurrentValidators": answer})) as upstream:
+        current = await upstream.platform.current_validators(L1)
+    assert current[0] == CurrentValidator(EMPTY_NODE_ID, None, 7, None)
+    assert current[1].balance == 0
+
+
+async def test_a_subnet_without_validators_may_be_told_as_null() -> None:
+    async with upstream_of(RecordedNode({"platform.getCurrentValidators": {"validators": None}})) as upstream:
+        assert await upstream.platform.current_validators(L1) == ()
+
+
+def test_the_obsolete_wrapped_shape_with_bare_numbers_is_read() -> None:
+    weight = 2**64 - 1
+    wrapped = {"validators": {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}}
+    assert decode_validators_at(json.dumps(wrapped).encode()) == (ValidatorEntry(EMPTY_NODE_ID, None, weight),)
+
+
+def test_weights_beyond_53_bits_stay_exact_in_both_spellings() -> None:
+    for weight in (2**53 + 1, str(2**53 + 1)):
+        answer = {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}
+        assert decode_validators_at(json.dumps(answer).encode())[0].weight == 2**53 + 1
+
+
+HOSTILE: dict[str, Any] = {
+    "a list": [],
+    "null": None,
+    "text": "x",
+    "a deep nest": None,
+    "a fractional weight": {"NodeID-111111111111111111116DBWJs": {"weight": 1.5}},
+    "a negative weight": {"NodeID-111111111111111111116DBWJs": {"weight": -1}},
+    "a weight of 65 bits": {"NodeID-111111111111111111116DBWJs": {"weight": 2**64}},
+    "a weight of many digits": {"NodeID-111111111111111111116DBWJs": {"weight": "1" * 5_000}},
+    "a weight with a sign": {"NodeID-111111111111111111116DBWJs": {"weight": "+1"}},
+    "a weight that is true": {"NodeID-111111111111111111116DBWJs": {"weight": True}},
+    "a node id with a wrong checksum": {"NodeID-111111111111111111116DBWJt": {"weight": 1}},
+    "a short key": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": "0x00"}},
+    "a key with white space": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": "0x 0" + "0" * 95}},
+    "a key that is a number": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": 7}},
+}
+
+
+@pytest.mark.parametrize("shape", HOSTILE)
+async def test_hostile_sets_are_bad_answers(shape: str) -> None:
+    def answer(_: object) -> web.Response:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": HOSTILE[shape]})
+        if shape == "a deep nest":
+            body = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 100_000 + "]" * 100_000 + "}"
+        return web.Response(text=body, content_type="application/json")
+
+    async with upstream_of(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.validators_at(L1, 19)
+    assert [one.failure for one in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
+
+
+@pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
+async def test_answers_that_are_no_json_rpc_are_bad_answers(body: str) -> None:
+    answer = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
+    async with upstream_of(RecordedNode({"platform.getHeight": answer})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+
+
+async def test_an_error_of_another_kind_is_a_bad_answer_and_its_text_stays_here() -> None:
+    def refuse(_: object) -> None:
+        raise RpcFault("database closed at /secret/place")
+
+    async with upstream_of(RecordedNode({"platform.getHeight": refuse})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert "secret" not in str(caught.value) + str(caught.value.detail())
+
+
+async def test_an_answer_beyond_the_bound_is_a_bad_answer_though_its_length_is_not_declared() -> None:
+    async def endless(_: object) -> web.StreamResponse:
+        return web.Response(body=_drip(), content_type="application/json")
+
+    async with upstream_of(RecordedNode({"platform.getHeight": endless})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+
+
+async def _drip() -> Any:
+    for _ in range(64):
+        yield b" " * 65_536
+
+
+async def test_a_compressed_answer_which_nobody_asked_for_is_a_bad_answer() -> None:
+    def bomb(_: object) -> web.Response:
+        body = gzip.compress(b" " * 10_000_000)
+        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+    async with upstream_of(RecordedNode({"platform.getHeight": bomb})) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+
+
+async def test_a_set_with_a_key_that_is_none_is_a_bad_answer_where_keys_are_checked() -> None:
+    broken = {"NodeID-111111111111111111116DBWJs": {"publicKey": "0x" + "80" + "11" * 47, "weight": "1"}}
+    async with upstream_of(RecordedNode({"platform.getValidatorsAt": broken})) as upstream:
+        upstream.platform._check_key = parse_public_key
+        with pytest.raises(NodeUnavailable):
+            await upstream.platform.validators_at(L1, 19)

@@ -1,0 +1,69 @@
+"""The epoch height of a chain, from whichever configured node runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1_CHAIN,
+    NO_CHAIN,
+    RecordedNode,
+    connected,
+    refusing_uri,
+    serving,
+    settings_for,
+    upstream_of,
+)
+from warpseal.errors import NodeUnavailable
+from warpseal.node.rpc import open_session
+
+METHOD = "proposervm.getCurrentEpoch"
+
+
+async def test_recorded_epochs_are_read_per_chain() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 13
+        assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
+
+
+async def test_a_chain_that_no_node_runs_has_none_and_no_node_is_the_worse_for_it() -> None:
+    node = RecordedNode()
+    async with upstream_of(node, RecordedNode()) as upstream:
+        assert await upstream.proposervm.current_epoch_height(NO_CHAIN) is None
+        await upstream.platform.height()
+    assert node.calls["platform.getHeight"] == 1
+
+
+async def test_the_second_node_is_asked_where_the_first_does_not_run_the_chain() -> None:
+    bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
+    async with upstream_of(bare, full) as upstream:
+        assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
+
+
+async def test_info_nodes_are_asked_too() -> None:
+    bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
+    async with serving(bare, full) as uris, open_session() as session:
+        settings = settings_for(uris[0], info_api=settings_for(uris[1]).info_api)
+        assert await connected(session, settings).proposervm.current_epoch_height(L1_CHAIN) == 18
+
+
+@pytest.mark.parametrize("zero", ["0", 0])
+async def test_an_epoch_of_zeros_is_none(zero: Any) -> None:
+    answer = {"number": zero, "startTime": zero, "pChainHeight": zero}
+    async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
+        assert await upstream.proposervm.current_epoch_height(C_CHAIN) is None
+
+
+async def test_an_epoch_at_height_zero_is_one() -> None:
+    answer = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
+    async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
+        assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 0
+
+
+async def test_unreachable_nodes_are_no_answer() -> None:
+    async with open_session() as session:
+        with pytest.raises(NodeUnavailable):
+            await connected(session, settings_for(refusing_uri())).proposervm.current_epoch_height(C_CHAIN)

@@ -1,0 +1,90 @@
+"""Keys that an operator puts into base URLs, query parameters and headers appear nowhere but on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connected, refusing_uri, serving
+from warpseal.errors import NodeUnavailable
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.limits import Origin
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
+
+CANARY = "canary-5ecret"
+
+
+def canary_endpoint(uri: str) -> NodeEndpoint:
+    host = urlsplit(uri).netloc
+    return NodeEndpoint(
+        f"http://user-{CANARY}:pass-{CANARY}@{host}/path-{CANARY}?inline=query-{CANARY}",
+        {"apikey": f"parameter-{CANARY}"},
+        {"X-Api-Key": f"header-{CANARY}", "X-Token": f"Bearer token-{CANARY}"},
+    )
+
+
+def echoing(text: str) -> Any:
+    def refuse(_: object) -> None:
+        raise RpcFault(text)
+
+    return refuse
+
+
+ECHO = (
+    f"cannot serve http://user-{CANARY}:pass-{CANARY}@host/path-{CANARY}/ext/P?inline=query-{CANARY}"
+    f"&apikey=parameter-{CANARY} with header-{CANARY} and Bearer token-{CANARY}"
+)
+BEHAVIOURS: dict[str, Any] = {
+    "answers": None,
+    "refuses, quoting everything": echoing(ECHO),
+    "knows nothing, quoting everything": echoing(ECHO + ": not found"),
+    "fails": lambda _: web.Response(status=500, text=ECHO),
+    "redirects": lambda _: web.Response(status=302, headers={"Location": "http://x/" + CANARY}),
+    "talks nonsense": lambda _: web.Response(text=ECHO),
+    "hangs": lambda _: asyncio.sleep(60),
+}
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = {"platform.validatedBy": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
+    node = RecordedNode(answers, prefix=f"/path-{CANARY}")
+    texts: list[str] = []
+    async with serving(node) as uris, open_session() as session:
+        endpoints = (canary_endpoint(uris[0]), canary_endpoint(refusing_uri()))
+        settings = NodeSettings(endpoints, endpoints, call_timeout_s=0.2)
+        upstream = connected(session, settings)
+        texts += [repr(settings), str(settings), str(await upstream.info.probe())]
+        for origin in Origin:
+            try:
+                texts.append(str(await upstream.platform.validated_by(L1_CHAIN, origin=origin)))
+            except NodeUnavailable as error:
+                texts += [str(error), repr(error), str(error.detail())]
+    texts += [str(vars(record)) + record.getMessage() for record in caplog.records]
+    assert [text for text in texts if CANARY in text] == []
+    sent = node.requests[-1]
+    assert sent["apikey"] == f"parameter-{CANARY}"
+    assert sent["inline"] == f"query-{CANARY}"
+    assert sent["X-Api-Key"] == f"header-{CANARY}"
+    assert sent["Authorization"].startswith("Basic ")
+
+
+def test_of_an_endpoint_scheme_host_and_port_are_shown() -> None:
+    assert canary_endpoint("https://api.example:8443").shown == "http://api.example:8443"
+    assert NodeEndpoint("https://api.example/x").shown == "https://api.example:443"
+    assert NodeEndpoint("http://[::1]:9650").shown == "http://[::1]:9650"
+
+
+def test_what_a_node_says_is_masked_before_it_is_cut() -> None:
+    endpoint = NodeEndpoint("http://host/abcdefgh")
+    said = "x" * 195 + "abcdefgh"
+    assert endpoint.scrub(said) == ("x" * 195 + "***")
+    assert endpoint.scrub("/ext/bc/P is gone") == "/ext/bc/P is gone"
+    assert len(endpoint.scrub("y" * 5_000)) == 200
