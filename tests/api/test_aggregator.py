@@ -333,7 +333,7 @@ async def test_requests_and_answers_are_counted() -> None:
         await _post(client, KEBAB)
         await (await client.get("/nope")).read()
         await (await client.post(V1, json={})).read()
-    page = world.metrics.snapshot()().decode()
+    page = (await world.metrics.snapshot())().decode()
     assert 'warpseal_http_requests_total{route="/aggregate-signatures",status="200"} 1.0' in page
     assert 'warpseal_http_requests_total{route="unknown",status="404"} 1.0' in page
     assert "\nsignature_aggregator_agg_sigs_req_count 2\n" in page

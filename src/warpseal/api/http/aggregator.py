@@ -23,7 +23,7 @@ from warpseal.api.http.in_flight import InFlight, client_address
 from warpseal.api.http.request_log import log_fields
 from warpseal.api.refusals import ClientGone
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import NetworkNotServed, UndecodableBody
+from warpseal.errors import NetworkNotServed, UndecodableBody, WarpsealError
 from warpseal.warp.ids import id_text
 
 T = TypeVar("T")
@@ -49,6 +49,9 @@ class RequestMetrics(Protocol):
 
     def aggregation_answered(self, duration_s: float) -> None:
         """Note how long a request took that was answered with a signed message."""
+
+    def aggregation_failed(self, error: WarpsealError) -> None:
+        """Note why a request was not."""
 
 
 class AggregatorDoors:
@@ -78,17 +81,24 @@ class AggregatorDoors:
     async def _aggregate(self, request: Request) -> Aggregation:
         self._metrics.aggregation_requested()
         started = perf_counter()
-        with self._in_flight.slot(client_address(request.scope)):
-            body = await read_body(request.scope, request.receive, self._settings)
-            wanted = parse_aggregation_request(body, self._settings)
-            if wanted.message is not None:
-                log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-            aggregation = await unless_gone(self._aggregator.aggregate(wanted), request.receive)
+        try:
+            aggregation = await self._answer(request)
+        except WarpsealError as error:
+            self._metrics.aggregation_failed(error)
+            raise
         self._metrics.aggregation_answered(perf_counter() - started)
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
         )
         return aggregation
+
+    async def _answer(self, request: Request) -> Aggregation:
+        with self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            wanted = parse_aggregation_request(body, self._settings)
+            if wanted.message is not None:
+                log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
+            return await unless_gone(self._aggregator.aggregate(wanted), request.receive)
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:

@@ -15,8 +15,8 @@ from warpseal.metrics import CONTENT_TYPE
 class MetricsSource(Protocol):
     """Where the page comes from."""
 
-    def snapshot(self) -> Callable[[], bytes]:
-        """Return the page as it is now, yet to be written."""
+    async def snapshot(self) -> Callable[[], bytes]:
+        """Return how to write the page as it is now."""
         ...
 
 
@@ -30,5 +30,5 @@ class MetricsPage:
     async def show(self, request: Request) -> Response:
         """GET /metrics."""
         async with self._one_at_a_time:
-            page = await asyncio.to_thread(self._source.snapshot())
+            page = await asyncio.to_thread(await self._source.snapshot())
         return Response(page, headers={"content-type": CONTENT_TYPE})

@@ -1,0 +1,188 @@
+"""Our own series that are written from a snapshot: of validators, subnets, peers and caches.
+
+No library keeps them, so that a thousand validators cost nothing between scrapes, and what is gone is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.metrics.samples import Snapshot
+
+Rows = Iterable[tuple[str, float | None]]
+"""Label part (as written, with its braces, or empty) and value; None leaves the row out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: its name, type, help text and, given a snapshot, its rows."""
+
+    name: str
+    kind: str
+    text: str
+    rows: Callable[[Snapshot], Rows]
+
+    def lines(self, snapshot: Snapshot) -> Iterator[str]:
+        """Yield the text of the metric."""
+        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} {self.kind}\n"
+        for labels, value in self.rows(snapshot):
+            if value is not None:
+                yield f"{self.name}{labels} {value}\n"
+
+
+def family_lines(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the text of all families; gives way to other threads between them."""
+    for family in FAMILIES:
+        time.sleep(0)
+        yield from family.lines(snapshot)
+
+
+def label(name: str, value: str) -> str:
+    """Return one label with its braces."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{{name}="{escaped}"}}'
+
+
+def _single(value: float | None) -> Rows:
+    return (("", value),)
+
+
+def _by_reason(counts: Mapping[str, int]) -> Rows:
+    return ((label("reason", reason), count) for reason, count in sorted(counts.items()))
+
+
+def _lookups(snapshot: Snapshot) -> Rows:
+    for cache in snapshot.caches:
+        yield f'{{cache="{cache.name}",result="hit"}}', cache.hits
+        yield f'{{cache="{cache.name}",result="miss"}}', cache.misses
+
+
+def _of_validators(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: ((f'{{node_id="{one.node_id}"}}', value(one)) for one in snapshot.validators)
+
+
+def _of_subnets(value: Callable[..., int]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: ((f'{{subnet_id="{one.subnet_id}"}}', value(one)) for one in snapshot.subnets)
+
+
+def _of_network(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: _single(value(snapshot.network))
+
+
+FAMILIES: Final = (
+    Family(
+        "warpseal_connected_weight",
+        "gauge",
+        "Weight of the connected validators of a followed subnet",
+        _of_subnets(lambda one: one.connected_weight),
+    ),
+    Family(
+        "warpseal_total_weight",
+        "gauge",
+        "Weight of all validators of a followed subnet",
+        _of_subnets(lambda one: one.total_weight),
+    ),
+    Family(
+        "warpseal_proposed_height",
+        "gauge",
+        "Latest proposed P-Chain height; absent while none is known",
+        lambda snapshot: _single(snapshot.proposed_height),
+    ),
+    Family("warpseal_cache_lookups_total", "counter", "Lookups in a cache", _lookups),
+    Family(
+        "warpseal_cache_bytes",
+        "gauge",
+        "Bytes that a cache holds",
+        lambda snapshot: ((label("cache", one.name), one.size_bytes) for one in snapshot.caches),
+    ),
+    Family(
+        "warpseal_peer_connections",
+        "gauge",
+        "Peers whose handshake is complete",
+        _of_network(lambda one: one.connections),
+    ),
+    Family("warpseal_peer_dials_total", "counter", "Dials of peers", _of_network(lambda one: one.dials)),
+    Family(
+        "warpseal_peer_dial_failures_total",
+        "counter",
+        "Dials that made no connection, by reason",
+        lambda snapshot: _by_reason(snapshot.network.dial_failures),
+    ),
+    Family(
+        "warpseal_peer_disconnects_total",
+        "counter",
+        "Connections that ended, by reason",
+        lambda snapshot: _by_reason(snapshot.network.endings),
+    ),
+    Family(
+        "warpseal_peer_requests_total",
+        "counter",
+        "Requests sent to peers",
+        _of_network(lambda one: one.requests),
+    ),
+    Family(
+        "warpseal_peer_requests_pending",
+        "gauge",
+        "Requests to peers that wait for an answer",
+        _of_network(lambda one: one.pending),
+    ),
+    Family(
+        "warpseal_newer_peers",
+        "gauge",
+        "Connected peers that run a newer version than the advertised one",
+        _of_network(lambda one: one.newer_peers),
+    ),
+    Family(
+        "warpseal_newest_peer_version_info",
+        "gauge",
+        "Always 1; its label is the newest version of any peer",
+        lambda snapshot: (
+            [(label("version", snapshot.network.newest_version), 1)] if snapshot.network.newest_version else []
+        ),
+    ),
+    Family(
+        "warpseal_clock_offset_seconds",
+        "gauge",
+        "Median of the peers' clocks minus our own; absent while too few are known",
+        _of_network(lambda one: one.clock_offset_s),
+    ),
+    Family(
+        "warpseal_validator_requests_total",
+        "counter",
+        "Requests sent to a validator",
+        _of_validators(lambda one: one.requests),
+    ),
+    Family(
+        "warpseal_validator_answers_total",
+        "counter",
+        "Answers of a validator that were no refusal",
+        _of_validators(lambda one: one.answers),
+    ),
+    Family(
+        "warpseal_validator_refusals_total",
+        "counter",
+        "Refusals of a validator",
+        _of_validators(lambda one: one.refusals),
+    ),
+    Family(
+        "warpseal_validator_not_taken_total",
+        "counter",
+        "Requests that were dropped because too many waited for the validator",
+        _of_validators(lambda one: one.not_taken),
+    ),
+    Family(
+        "warpseal_validator_latency_seconds",
+        "gauge",
+        "Time that a validator takes to answer, recent answers counting most",
+        _of_validators(lambda one: one.latency_s),
+    ),
+    Family(
+        "warpseal_validator_bad_shares_total",
+        "counter",
+        "Shares of a validator that were found bad; absent where there was none",
+        lambda snapshot: ((label("node_id", node_id), count) for node_id, count in sorted(snapshot.bad_shares.items())),
+    ),
+)

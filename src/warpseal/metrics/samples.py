@@ -1,0 +1,85 @@
+"""What the rooms tell at each scrape: their own counters, taken as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatorSample:
+    """One wanted validator. requests: sent to it; not_taken: requests that its full queue refused.
+
+    answers, refusals: what came back. latency_s: how long it takes to answer, None before any answer.
+    """
+
+    node_id: str
+    requests: int = 0
+    answers: int = 0
+    refusals: int = 0
+    not_taken: int = 0
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetSample:
+    """One followed subnet: the weight of its validators, and of those of them that are connected."""
+
+    subnet_id: str
+    connected_weight: int
+    total_weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSample:
+    """All peers together; counters since the start.
+
+    dial_failures, endings: dials and connections that came to an end, by reason. newer_peers: connected peers that
+    run a newer version than we advertise; newest_version: the newest of any peer. clock_offset_s: the median of
+    the peers' clocks minus ours. pending, unanswered: requests that wait for an answer, or got none in time.
+    """
+
+    connections: int = 0
+    dials: int = 0
+    dial_failures: Mapping[str, int] = field(default_factory=dict)
+    endings: Mapping[str, int] = field(default_factory=dict)
+    newer_peers: int = 0
+    newest_version: str = ""
+    clock_offset_s: float | None = None
+    requests: int = 0
+    pending: int = 0
+    unanswered: int = 0
+    request_timeout_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSample:
+    """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds."""
+
+    name: str
+    hits: int = 0
+    misses: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Whom to ask at each scrape, on the event loop. What a source leaves out has no series any more."""
+
+    validators: Callable[[], Iterable[ValidatorSample]] = tuple
+    subnets: Callable[[], Iterable[SubnetSample]] = tuple
+    network: Callable[[], NetworkSample] = NetworkSample
+    caches: Callable[[], Iterable[CacheSample]] = tuple
+    proposed_height: Callable[[], int | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What all sources told. bad_shares: by node id."""
+
+    validators: tuple[ValidatorSample, ...] = ()
+    subnets: tuple[SubnetSample, ...] = ()
+    network: NetworkSample = NetworkSample()
+    caches: tuple[CacheSample, ...] = ()
+    proposed_height: int | None = None
+    bad_shares: Mapping[str, int] = field(default_factory=dict)
