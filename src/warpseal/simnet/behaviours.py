@@ -77,10 +77,10 @@ class Behaviour:
     @property
     def is_settled_at_start(self) -> bool:
         """Whether it says who the validator is, which nothing changes while the network runs."""
-        return any(getattr(self, name) != getattr(_HONEST, name) for name in _SETTLED)
+        return any(getattr(self, name) != getattr(_HONEST, name) for name in SETTLED)
 
 
-_SETTLED: Final = ("reach", "keyless", "balance_navax", "weight", "leaves_at", "joins_at")
+SETTLED: Final = ("reach", "keyless", "balance_navax", "weight", "leaves_at", "joins_at")
 _HONEST: Final = Behaviour()
 
 

@@ -57,7 +57,8 @@ class Plan:
     messages: how many each chain's validators sign. presign: how many of those are signed at start.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
     of a chain begins every epoch_blocks. churn_every: after so many blocks one weight of each subnet changes.
-    info_peers: how many validators info.peers names (None: all).
+    info_peers: how many validators info.peers names (None: all). nodes: how many RPC nodes there are, each
+    beside the network, or (node_is_validator) the first validators themselves, which they then do not name.
     """
 
     validators: int = 20
@@ -75,6 +76,7 @@ class Plan:
     churn_every: int | None = None
     info_peers: int | None = None
     nodes: int = 1
+    node_is_validator: bool = False
     rules: tuple[Rule, ...] = ()
     settings: PeerSettings = field(default_factory=PeerSettings)
 

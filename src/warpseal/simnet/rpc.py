@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -18,6 +18,7 @@ from aiohttp import web
 Params = Mapping[str, Any]
 # Returns the result as JSON-ready values, or as bytes that are JSON already.
 Method = Callable[[Params], Any]
+Report = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -72,9 +73,11 @@ class RpcServer:
         for path in paths:
             self._methods[path] = dict(methods)
 
-    def application(self) -> web.Application:
-        """Return the HTTP application; other routes may be added to it before it runs."""
+    def application(self, reports: Mapping[str, Report]) -> web.Application:
+        """Return the HTTP application. reports: what GET answers beside the calls, by path."""
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
+        for path, report in reports.items():
+            application.router.add_get(path, report)
         for path in self._methods:
             application.router.add_route("*", path, self._handle)
         application.router.add_route("*", "/{rest:.*}", _not_found)

@@ -1,0 +1,180 @@
+"""The `info.*` and `proposervm.*` calls of a simulated node.
+
+Source of truth: avalanchego `api/info/service.go`, `vms/proposervm/service.go`; shapes as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from warpseal.simnet.identity import Identity
+from warpseal.simnet.platform import rfc3339
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
+from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
+from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.world import SimChain, World
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+
+_ACTIVE: Final = "2020-12-05T05:00:00Z"
+_NEVER: Final = "9999-12-01T00:00:00Z"
+_EPOCH_NS: Final = 30_000_000_000
+_UPGRADES: Final = (
+    "apricotPhase1",
+    "apricotPhase2",
+    "apricotPhase3",
+    "apricotPhase4",
+    "apricotPhase5",
+    "apricotPhasePre6",
+    "apricotPhase6",
+    "apricotPhasePost6",
+    "banff",
+    "cortina",
+    "durango",
+    "etna",
+    "fortuna",
+    "granite",
+)
+_NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelf:
+    """Who the node is: a validator of the network, or (validator None) a node beside it."""
+
+    identity: Identity
+    validator: SimValidator | None = None
+
+
+class Info:
+    """Answers about the node and its peers."""
+
+    def __init__(self, world: World, settings: PeerSettings, node: NodeSelf, named: list[NodeID]) -> None:
+        """named: the validators that info.peers tells of."""
+        self._world = world
+        self._node = node
+        self._named = frozenset(named)
+        self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
+
+    def methods(self) -> dict[str, Method]:
+        """Return the calls by name."""
+        answers: dict[str, Callable[[Params], Any]] = {
+            "getNetworkID": lambda _: {"networkID": str(self._world.network_id)},
+            "getNetworkName": self._network_name,
+            "getNodeID": self._node_id,
+            "getNodeIP": self._node_ip,
+            "getNodeVersion": self._node_version,
+            "getBlockchainID": self._blockchain_id,
+            "isBootstrapped": self._is_bootstrapped,
+            "peers": self._peers,
+            "upgrades": _upgrades,
+            "uptime": lambda _: {
+                "rewardingStakePercentage": "100.0000",
+                "weightedAveragePercentage": "100.0000",
+            },
+            "acps": lambda _: {"acps": {}},
+        }
+        return {f"info.{name}": answer for name, answer in answers.items()}
+
+    def _network_name(self, _: Params) -> Any:
+        network_id = self._world.network_id
+        return {"networkName": _NAMES.get(network_id, f"network-{network_id}")}
+
+    def _node_id(self, _: Params) -> Any:
+        identity = self._node.identity
+        proof = {
+            "publicKey": "0x" + identity.bls_public_key.hex(),
+            "proofOfPossession": "0x" + identity.bls_proof.hex(),
+        }
+        return {"nodeID": node_id_text(identity.node_id), "nodePOP": proof}
+
+    def _node_ip(self, _: Params) -> Any:
+        validator = self._node.validator
+        # A node beside the network listens nowhere.
+        return {"ip": validator.address.endpoint if validator and validator.address else "127.0.0.1:9651"}
+
+    def _node_version(self, _: Params) -> Any:
+        return {
+            "version": self._version,
+            "databaseVersion": "v1.4.5",
+            "rpcProtocolVersion": "45",
+            "gitCommit": "",
+            "vmVersions": {"avm": self._version, "evm": "v0.15.4", "platform": self._version},
+        }
+
+    def _blockchain_id(self, params: Params) -> Any:
+        chain = self._chain(text_argument(params, "alias"))
+        return {"blockchainID": id_text(chain.chain_id)}
+
+    def _is_bootstrapped(self, params: Params) -> Any:
+        self._chain(text_argument(params, "chain"))
+        return {"isBootstrapped": True}
+
+    def _chain(self, name: str) -> SimChain:
+        for chain in self._world.chains.values():
+            if name and name in (chain.alias, id_text(chain.chain_id)):
+                return chain
+        raise RpcFault(f"there is no chain with alias/ID '{name}'")
+
+    def _peers(self, params: Params) -> Any:
+        wanted = params.get("nodeIDs") or []
+        if not isinstance(wanted, list):
+            raise BadArgument
+        seen = rfc3339(self._world.clock())
+        peers = [
+            self._peer(validator, seen)
+            for validator in self._world.validators
+            if self._is_told(validator) and (not wanted or validator.name in wanted)
+        ]
+        return {"numPeers": str(len(peers)), "peers": peers}
+
+    def _is_told(self, validator: SimValidator) -> bool:
+        return validator.node_id in self._named and validator is not self._node.validator
+
+    def _peer(self, validator: SimValidator, seen: str) -> dict[str, Any]:
+        assert validator.address is not None
+        return {
+            "ip": validator.address.endpoint,
+            "publicIP": validator.address.endpoint,
+            "nodeID": validator.name,
+            "version": self._version,
+            "upgradeTime": UPGRADE_TIME,
+            "lastSent": seen,
+            "lastReceived": seen,
+            "observedUptime": "100",
+            "trackedSubnets": sorted(id_text(one) for one in {PRIMARY_NETWORK, *validator.subnets}),
+            "supportedACPs": [],
+            "objectedACPs": [],
+            "benched": [],
+        }
+
+
+def proposervm_methods(world: World) -> dict[str, Method]:
+    """Return the calls of one chain's proposervm: the epoch is the same on all chains."""
+
+    def current_epoch(_: Params) -> Any:
+        number, start, height = world.heights.epoch
+        return {"number": str(number), "startTime": str(start), "pChainHeight": str(height)}
+
+    return {
+        "proposervm.getProposedHeight": lambda _: {"height": str(world.heights.proposed)},
+        "proposervm.getCurrentEpoch": current_epoch,
+    }
+
+
+def named_peers(validators: list[SimValidator], count: int | None, rng: Random) -> list[NodeID]:
+    """Return which validators info.peers tells of: `count` of them by chance, or all."""
+    everybody = [validator.node_id for validator in validators]
+    return everybody if count is None else rng.sample(everybody, min(count, len(everybody)))
+
+
+def _upgrades(_: Params) -> Any:
+    shown: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
+    return shown | {
+        "apricotPhase4MinPChainHeight": 0,
+        "cortinaXChainStopVertexID": id_text(bytes(32)),
+        "graniteEpochDuration": _EPOCH_NS,
+        "heliconTime": _NEVER,
+    }

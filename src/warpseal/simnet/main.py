@@ -1,0 +1,166 @@
+"""`warpseal simnet`: a simulated Avalanche network on the loopback address, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from warpseal.errors import StartupError
+from warpseal.simnet.behaviours import known_words
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
+from warpseal.simnet.report import free_ports, network_report, write_atomically
+from warpseal.simnet.settings import PeerSettings
+
+_DESCRIPTION: Final = """\
+Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
+Every validator has its own certificate, BLS key and socket, and treats its peers exactly as a node does.
+GET {nodeUri}/simnet/violations tells every fault of the peers, GET {nodeUri}/simnet/stats what was asked.
+"""
+
+_EPILOG: Final = f"""\
+L1s (--l1, repeatable; without it one L1 that all validators validate as well; --l1 none for none):
+  validators=5,weights=5/3/1     five nodes of its own; weights: equal:W zipf:W uniform:LOW-HIGH or 5/3/1
+  validators=5,shared            the first five validators of the primary network
+  validators=1,permissioned      a subnet that was never converted
+  validators=5,chains=2          two blockchains
+
+Behaviours (--behave, repeatable; a later rule about a validator replaces an earlier one):
+  [SCOPE/]WHO:WORD[+WORD...]     SCOPE: primary or l1-K; WHO: all, 10%, or places such as 0,3-5
+  10%:slow=50ms-2s               answers late, each time by chance in between
+  l1-0/0:silent                  never answers            l1-0/1:after=3s   "not yet" for 3 s, then signs
+  3:refuse=6/not yet             an application error     4:wrong  stolen  garbage  notapoint  short  long  empty
+  5:truncated                    half a frame, then gone  6:oversized  bomb  drop
+  7:duplicate=3                  the answer three times   8:twice=wrong   a second, different answer
+  9:lost-pongs=0.3  flood=1000   keep-alive trouble; unparsable messages per second
+  10:closed  mute  private       listens nowhere; accepts and says nothing; claims a private address
+  11:keyless  inactive  balance=2000  weight=1  leaves=30  joins=40 (at a P-Chain height)
+  All words: {" ".join(known_words())}
+
+Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write network.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `warpseal simnet`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("--validators", type=int, default=20, metavar="N", help="validators of the primary network (default 20)")
+    add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
+    add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
+    add("--write", type=Path, metavar="FILE", help="write the network's description as JSON, config included")
+    add("--messages", type=int, default=1000, metavar="N", help="messages that each chain signs (default 1000)")
+    add("--presign", type=int, default=0, metavar="K", help="sign the first K messages of each chain at start")
+    add("--behave", action="append", default=[], metavar="RULE", help="who misbehaves; see below")
+    add("--behaviours", type=Path, metavar="FILE", help="a JSON list of such rules")
+    add("--seed", type=int, default=0, help="equal seeds make equal networks (default 0)")
+    add("--network-id", type=int, default=DEFAULT_NETWORK_ID, help="default %(default)s")
+    add("--rsa", type=int, default=0, metavar="N", help="validators with RSA keys instead of ECDSA (default 0)")
+    add("--height", type=int, default=20, help="P-Chain height at start (default 20)")
+    add("--proposed-lag", type=int, default=0, metavar="N", help="blocks from the proposed height to the tip")
+    add("--epoch-blocks", type=int, default=5, metavar="N", help="blocks of a proposervm epoch (default 5)")
+    add("--block-interval", type=float, metavar="S", help="a P-Chain block every S seconds (default: none)")
+    add("--churn", type=int, metavar="N", help="every N blocks one weight of each subnet changes")
+    add("--info-peers", type=int, metavar="N", help="how many validators info.peers names (default all)")
+    add("--nodes", type=int, default=1, metavar="N", help="simulated RPC nodes (default 1)")
+    add("--node-port", type=int, default=0, metavar="PORT", help="port of the first one (default: any)")
+    add("--api-port", type=int, default=0, help="for the written config (default: one that is free now)")
+    add("--metrics-port", type=int, default=0, help="for the written config (default: one that is free now)")
+    add("--ping-interval", type=float, default=22.5, metavar="S", help="seconds between pings (default 22.5)")
+    add("--max-outstanding", type=int, default=1024, metavar="N", help="open requests a peer may have (1024)")
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Run the network until SIGINT or SIGTERM; return the exit code."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        network = SimulatedNetwork(plan_of(args))
+    except InvalidPlan as error:
+        raise StartupError(str(error)) from None
+    try:
+        await network.start(args.node_port)
+        if args.presign:
+            await asyncio.to_thread(network.presign, args.presign, _show_progress)
+        _announce(network, args)
+        await stopped.wait()
+    except OSError as error:
+        raise StartupError(f"the simulated network cannot start: {error}") from None
+    finally:
+        await network.stop()
+    return 0
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """Return the plan that the flags describe. Raises InvalidPlan."""
+    l1s = (L1Plan(shared=True),) if not args.l1 else tuple(parse_l1(text) for text in args.l1 if text != "none")
+    texts = [*args.behave, *(_rules_of(args.behaviours) if args.behaviours else ())]
+    return Plan(
+        validators=args.validators,
+        weights=args.weights,
+        l1s=l1s,
+        network_id=args.network_id,
+        seed=args.seed,
+        messages=args.messages,
+        rsa=args.rsa,
+        height=args.height,
+        proposed_lag=args.proposed_lag,
+        epoch_blocks=args.epoch_blocks,
+        block_interval_s=args.block_interval,
+        churn_every=args.churn,
+        info_peers=args.info_peers,
+        nodes=args.nodes,
+        rules=tuple(parse_rule(text) for text in texts),
+        settings=_settings_of(args),
+    )
+
+
+def _settings_of(args: argparse.Namespace) -> PeerSettings:
+    # The read deadline stays at 4/3 of the ping interval, as nodes have it.
+    return PeerSettings(
+        ping_interval_s=args.ping_interval,
+        read_timeout_s=args.ping_interval * 4 / 3,
+        max_outstanding=args.max_outstanding,
+    )
+
+
+def _rules_of(file: Path) -> list[str]:
+    try:
+        rules: Any = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidPlan(f"{file}: {error}") from None
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+        raise InvalidPlan(f'{file}: a list of rules is needed, such as ["10%:slow=2s"]')
+    return rules
+
+
+def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> None:
+    """Write the file, then say in one line that the network is ready."""
+    ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
+    if args.write:
+        write_atomically(args.write, network_report(network, *ports))
+    words = [
+        f"simnet ready node={network.node_uri}",
+        f"network={network.network_id}",
+        f"validators={len(network.validators)}",
+        f"messages={len(network.messages)}",
+    ]
+    if args.write:
+        words.append(f"file={args.write}")
+    sys.stdout.write(" ".join(words) + "\n")
+    sys.stdout.flush()
+
+
+def _show_progress(done: int, total: int) -> None:
+    if done % max(1, total // 20) == 0 or done == total:
+        sys.stderr.write(f"pre-signed {done} of {total} messages\n")
+        sys.stderr.flush()

@@ -1,0 +1,258 @@
+"""The simulated network as a whole: started and stopped as a context, changed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from hashlib import sha256
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+
+from warpseal.simnet.addresses import sign_address
+from warpseal.simnet.answers import Answers
+from warpseal.simnet.behaviours import SETTLED, Behaviour, InvalidBehaviour, Reach, parse_behaviour
+from warpseal.simnet.build import build_world
+from warpseal.simnet.gossip import Gossip
+from warpseal.simnet.identity import make_identity
+from warpseal.simnet.info import NodeSelf, named_peers
+from warpseal.simnet.listener import LOOPBACK, Listener
+from warpseal.simnet.node import NodeView, SimNode
+from warpseal.simnet.peer import Street
+from warpseal.simnet.plan import Plan
+from warpseal.simnet.requests import RequestDesk
+from warpseal.simnet.signing import LiveSigner, Signer, presign
+from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.violations import Violations
+from warpseal.simnet.world import SimMessage, SimSubnet, World
+from warpseal.warp.ids import SubnetID
+
+_PRIVATE_HOST: Final = "10.255.255.254"
+_PRIVATE_PORT: Final = 9651
+_FILES_BESIDE: Final = 128
+# So many addresses are signed before the loop gets a turn.
+_SIGNED_AT_ONCE: Final = 20
+
+
+class SimulatedNetwork:
+    """Simulated validators, each with its own socket, and simulated nodes, all on the loopback address.
+
+    Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of their indices.
+    """
+
+    def __init__(self, plan: Plan, *, world: World | None = None, signer: Signer | None = None) -> None:
+        """Build, without starting anything. world and signer: instead of what the plan says (recordings)."""
+        self.plan = plan
+        self.world = build_world(plan) if world is None else world
+        self.violations = Violations()
+        self._signer = signer or LiveSigner(self.world)
+        self._gossip = Gossip(self.world, Random(plan.seed + 2))
+        answers = Answers(self.world, self._signer, Random(plan.seed + 3))
+        desk = RequestDesk(self.world, plan.settings, answers)
+        self._street = Street(self.world, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4))
+        self._listeners = [Listener(validator, self._street) for validator in self.world.validators]
+        named = named_peers(self.world.validators, plan.info_peers, Random(plan.seed + 5))
+        view = NodeView(self.world, plan.settings, self.violations, named, self.stats)
+        self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
+        self._stack = AsyncExitStack()
+
+    @property
+    def node_uri(self) -> str:
+        """Where the first node is served."""
+        return self.nodes[0].uri
+
+    @property
+    def network_id(self) -> int:
+        """The network's id."""
+        return self.world.network_id
+
+    @property
+    def validators(self) -> list[SimValidator]:
+        """All validators, by index."""
+        return self.world.validators
+
+    @property
+    def subnets(self) -> tuple[SimSubnet, ...]:
+        """The Primary Network, then the L1s in the order of the plan."""
+        return tuple(self.world.subnets.values())
+
+    @property
+    def messages(self) -> tuple[SimMessage, ...]:
+        """Every message that was made known, chain by chain."""
+        return tuple(self.world.messages)
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each RPC method was called, over all nodes."""
+        return sum((node.rpc.calls for node in self.nodes), Counter())
+
+    def messages_of(self, subnet_id: SubnetID) -> list[SimMessage]:
+        """Return the messages that a subnet's own chains emitted, P-Chain messages left out."""
+        chains = [chain_id for chain_id in self.world.chains_of(subnet_id) if any(chain_id)]
+        return [message for message in self.messages if message.unsigned.source_chain_id in chains]
+
+    async def start(self, node_port: int = 0) -> None:
+        """Listen everywhere, sign the addresses, serve the nodes. node_port: of the first node, 0 for any."""
+        raise_file_limit(3 * len(self._listeners) + _FILES_BESIDE)
+        for place, listener in enumerate(self._listeners):
+            await self._place(listener, int(self.plan.settings.clock()))
+            if place % _SIGNED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        for node in self.nodes:
+            await node.start(node_port)
+            self._stack.push_async_callback(node.stop)
+            node_port = 0
+        if self.plan.block_interval_s is not None:
+            ticker = asyncio.create_task(self._make_blocks(self.plan.block_interval_s))
+            self._stack.push_async_callback(_cancelled, ticker)
+
+    async def stop(self) -> None:
+        """End everything."""
+        for listener in self._listeners:
+            listener.close()
+        await self._stack.aclose()
+        # Connections end on the loop's next turns.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def presign(self, count: int, report: Callable[[int, int], None]) -> None:
+        """Sign the first `count` messages of each chain for all who run it; blocks. report: (done, all)."""
+        firsts: Counter[bytes] = Counter()
+        work = []
+        for message in self.messages:
+            chain_id = message.unsigned.source_chain_id
+            firsts[chain_id] += 1
+            if firsts[chain_id] <= count:
+                running = [one for one in self.validators if chain_id in one.chains]
+                work.append((message.unsigned, running))
+        with ThreadPoolExecutor() as executor:
+            presign(work, executor, lambda done: report(done, len(work)))
+
+    def set_behaviour(self, who: int | Iterable[int], behaviour: Behaviour | str) -> None:
+        """Let validators behave otherwise from now on; `""` or `Behaviour()` makes them honest again.
+
+        What is settled when the network is built (reach, weight, balance …) stays. Raises InvalidBehaviour.
+        """
+        wanted = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
+        if wanted.is_settled_at_start:
+            raise InvalidBehaviour(f"{', '.join(SETTLED)} cannot change while the network runs")
+        for index in (who,) if isinstance(who, int) else who:
+            before = self.validators[index].behaviour
+            kept = {name: getattr(before, name) for name in SETTLED}
+            self.validators[index].behaviour = replace(wanted, **kept)
+
+    def advance(self, blocks: int = 1) -> int:
+        """Let the P-Chain accept blocks; return its height."""
+        return self.world.advance(blocks)
+
+    def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
+        """Give a validator another weight (0: it leaves) with the next block; return that block's height."""
+        seat = self.world.seat(subnet_id, self.validators[index].node_id)
+        seat.present = weight > 0
+        seat.weight = weight or seat.weight
+        seat.min_nonce += seat.is_l1
+        return self.advance()
+
+    def set_balance(self, subnet_id: SubnetID, index: int, balance_navax: int) -> int:
+        """Set an L1 validator's balance (0: inactive) with the next block; return that block's height."""
+        self.world.seat(subnet_id, self.validators[index].node_id).balance_navax = balance_navax
+        return self.advance()
+
+    def disconnect(self, index: int) -> None:
+        """End all connections of a validator; it goes on listening."""
+        self._listeners[index].disconnect()
+
+    def stop_validator(self, index: int) -> None:
+        """Let a validator go offline."""
+        self._listeners[index].close()
+
+    async def start_validator(self, index: int, *, moved: bool = False) -> None:
+        """Let a validator come back, where it was or (moved) elsewhere, with a newer signed address."""
+        listener = self._listeners[index]
+        address = listener.validator.address
+        if moved or address is None:
+            newer = max(int(self.plan.settings.clock()), address.signed_at + 1 if address else 0)
+            await self._place(listener, newer)
+        else:
+            await listener.listen(address.port)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was counted: RPC calls, and per validator connections, requests and answers."""
+        validators = [
+            {
+                "index": one.index,
+                "nodeId": one.name,
+                "connections": one.counts.connections,
+                "open": one.counts.open_connections,
+                "handshakes": one.counts.finished_handshakes,
+                "appRequests": one.counts.app_requests,
+                "shares": one.counts.shares,
+                "refusals": one.counts.refusals,
+            }
+            for one in self.validators
+        ]
+        return {"height": self.world.heights.current, "calls": dict(self.calls), "validators": validators}
+
+    async def _place(self, listener: Listener, signed_at: int) -> None:
+        """Let a validator listen (or not, by its behaviour), and sign what it claims about that."""
+        validator = listener.validator
+        host, port = LOOPBACK, 0
+        match validator.behaviour.reach:
+            case Reach.PRIVATE:
+                host, port = _PRIVATE_HOST, _PRIVATE_PORT
+            case Reach.CLOSED:
+                port = self._reserved_port()
+            case _:
+                port = await listener.listen()
+        validator.address = sign_address(validator.identity, host, port, signed_at)
+        self._gossip.addresses_changed()
+
+    def _reserved_port(self) -> int:
+        """Return a port that is taken, so that nobody listens on it."""
+        taken = socket.socket()
+        taken.bind((LOOPBACK, 0))
+        self._stack.callback(taken.close)
+        return int(taken.getsockname()[1])
+
+    def _node_self(self, place: int) -> NodeSelf:
+        if self.plan.node_is_validator:
+            validator = self.validators[place]
+            return NodeSelf(validator.identity, validator)
+        return NodeSelf(make_identity(sha256(f"node {self.plan.seed} {place}".encode()).digest()))
+
+    async def _make_blocks(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            self.advance()
+
+
+def raise_file_limit(needed: int) -> None:
+    """Raise the limit of open files to its hard limit. OSError where that is below `needed`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise OSError(f"{needed} open files are needed, and the limit is {hard}; raise it with ulimit -n")
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait((task,))
