@@ -40,6 +40,9 @@ EMPTY_PEER_LIST_FRAME: Final = encode_frame(bytes.fromhex("7200"))
 UNREGISTERED_HANDLER_CODE: Final = -2
 UNREGISTERED_HANDLER_TEXT: Final = "unregistered handler"
 
+# Bodies above these sizes are never built into objects: nothing that we read comes near them.
+_PARSED_BYTES: Final = 64 * 1024
+_HANDSHAKE_BYTES: Final = 256 * 1024
 _ID_BYTES: Final = 32
 _KNOWN: Final = frozenset(Member)
 # An envelope holds one member; a few fields of a later protocol beside it are passed over.
@@ -93,6 +96,7 @@ def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
             length, offset = read_varint(body, offset + 1)
             if offset + length == len(body):
                 return body[2:_AFTER_CHAIN], request_id, body[offset:]
+    _check_size(body, _PARSED_BYTES)
     try:
         response = p2p_pb2.AppResponse.FromString(body)
     except DecodeError as error:
@@ -134,6 +138,7 @@ def readable(raw: bytes) -> str:
 
 def decode_handshake(body: bytes) -> p2p_pb2.Handshake:
     """Return a handshake as it came, unchecked. Raises Undecodable."""
+    _check_size(body, _HANDSHAKE_BYTES)
     try:
         return p2p_pb2.Handshake.FromString(body)
     except DecodeError as error:
@@ -154,11 +159,17 @@ def decode_claimed_addresses(body: bytes, limit: int) -> list[p2p_pb2.ClaimedIpP
 
 def decode_app_request_ids(body: bytes) -> tuple[bytes, int]:
     """Return (chain id, request id) of a question that a peer asks us. Raises Undecodable."""
+    _check_size(body, _PARSED_BYTES)
     try:
         request = p2p_pb2.AppRequest.FromString(body)
     except DecodeError as error:
         raise Undecodable(f"app request: {error}") from None
     return request.chain_id, request.request_id
+
+
+def _check_size(body: bytes, limit: int) -> None:
+    if len(body) > limit:
+        raise Undecodable(f"{len(body)} bytes are more than such a message has")
 
 
 def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:

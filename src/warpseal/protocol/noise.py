@@ -11,8 +11,8 @@ FRAME_POINTS: Final = 1
 REQUEST_POINTS: Final = 10
 ENTRY_POINTS: Final = 1
 MALFORMED_POINTS: Final = 100
-# One point for each whole 4 KiB, useful or not, counted after inflation.
-BULK_SHIFT: Final = 12
+# One point for each whole KiB, useful or not, counted after inflation.
+BULK_SHIFT: Final = 10
 
 WINDOW_S: Final = 10.0
 LIMIT_POINTS: Final = 4_000
