@@ -26,19 +26,19 @@ from warpseal.warp.ids import NodeID
 class PeerListener(Protocol):
     """Where a connection reports to, synchronously."""
 
-    def connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None:
+    def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None:
         """Both sides accepted each other."""
 
-    def answered(self, connection: PeerConnection, answer: Answered) -> None:
+    def on_answer(self, connection: PeerConnection, answered: Answered) -> None:
         """An answer to a request came."""
 
-    def claimed(self, connection: PeerConnection, addresses: tuple[ClaimedAddress, ...]) -> None:
+    def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
         """Addresses came, unverified."""
 
-    def owes_pong(self, connection: PeerConnection) -> None:
+    def on_ping(self, connection: PeerConnection) -> None:
         """A ping was read; `flush_pong` is to be called when the burst is over."""
 
-    def disconnected(self, connection: PeerConnection) -> None:
+    def on_end(self, connection: PeerConnection) -> None:
         """The connection is gone; called once, also when it never became usable."""
 
 
@@ -65,7 +65,7 @@ class PeerConnection:
     """
 
     __slots__ = ("_core", "_loop", "_wiring", "answered_as", "bytes_seen", "detail", "endpoint", "failure",
-                 "meant", "settled", "statistics", "tls")  # fmt: skip
+                 "has_ended", "meant", "settled", "statistics", "tls")  # fmt: skip
 
     def __init__(self, wiring: Wiring, meant: NodeID, endpoint: Endpoint, statistics: PeerStatistics) -> None:
         self._wiring = wiring
@@ -78,6 +78,7 @@ class PeerConnection:
         self.failure = ""
         self.detail = ""
         self.bytes_seen = 0
+        self.has_ended = False
         self.settled: asyncio.Future[bool] = self._loop.create_future()
         self.tls = TlsConnection(self, wiring.context, wiring.shared)
 
@@ -89,12 +90,17 @@ class PeerConnection:
     @property
     def is_connected(self) -> bool:
         """Whether requests may be sent."""
-        return self._core is not None and self._core.is_connected
+        return self._core is not None and not self.has_ended and self._core.is_connected
 
     @property
     def handshake(self) -> PeerHandshake | None:
         """What the peer said of itself, once it has."""
         return self._core.handshake if self._core is not None else None
+
+    @property
+    def clock_offset_s(self) -> int | None:
+        """Their clock less ours as their handshake had it, in seconds; known of refused handshakes too."""
+        return self._core.clock_offset_s if self._core is not None else None
 
     @property
     def is_idle(self) -> bool:
@@ -167,19 +173,20 @@ class PeerConnection:
         self._report(core.receive(data, self._loop.time()))
         self._write_output(core)
         if core.pong_owed:
-            self._wiring.listener.owes_pong(self)
+            self._wiring.listener.on_ping(self)
 
     def writable(self) -> None:
         if self._core is not None and self._core.pong_owed:
-            self._wiring.listener.owes_pong(self)
+            self._wiring.listener.on_ping(self)
 
     def lost(self, failure: str, detail: str) -> None:
         if not self.failure:
             self.failure, self.detail = failure, detail
-        self._core = None
+        self.has_ended = True
         if not self.settled.done():
             self.settled.set_result(False)
-        self._wiring.listener.disconnected(self)
+        self._wiring.listener.on_end(self)
+        self._core = None
 
     def _start(self, certificate: Certificate) -> None:
         wiring = self._wiring
@@ -190,13 +197,13 @@ class PeerConnection:
         listener = self._wiring.listener
         for event in events:
             if type(event) is Answered:
-                listener.answered(self, event)
+                listener.on_answer(self, event)
             elif type(event) is Connected:
-                listener.connected(self, event.handshake)
+                listener.on_connected(self, event.handshake)
                 if not self.settled.done():
                     self.settled.set_result(True)
             elif type(event) is AddressesClaimed:
-                listener.claimed(self, event.addresses)
+                listener.on_addresses(event.addresses)
             elif type(event) is Closed:
                 self.give_up(event.reason, event.detail)
 

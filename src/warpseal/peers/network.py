@@ -1,0 +1,304 @@
+"""The peer network's face: who is wanted, who is connected or may still be, and asking many peers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from random import Random, SystemRandom
+from types import MappingProxyType
+from typing import Final
+
+from warpseal import bls
+from warpseal.backoff import Backoff
+from warpseal.peers.addresses import AddressBook, Endpoint
+from warpseal.peers.asking import Ask, Sink, Waves
+from warpseal.peers.connection import PeerConnection, Wiring
+from warpseal.peers.dialling import Dialler
+from warpseal.peers.dialplan import DialPlan, Pace, Prospect, Stage
+from warpseal.peers.filelimit import FileLimit, raise_file_limit
+from warpseal.peers.gossip import Gossip, how_many_to_ask
+from warpseal.peers.identity import Claim
+from warpseal.peers.reach import COMING, CONNECTED, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
+from warpseal.peers.remembered import AddressKeeper
+from warpseal.peers.settings import PeerSettings
+from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
+from warpseal.peers.sweep import Sweep
+from warpseal.peers.switchboard import Listener, Switchboard
+from warpseal.peers.tls import ReceiveBuffer
+from warpseal.peers.wanted import WantedNodes
+from warpseal.peers.watch import Watch
+from warpseal.protocol.compression import Zstd
+from warpseal.protocol.handshake import OwnHandshake, Version, sign_claim
+from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
+from warpseal.protocol.peer import CoreSettings
+from warpseal.protocol.requests import PeerRequest, RequestLimits
+from warpseal.warp.ids import ChainID, NodeID, SubnetID
+
+_REQUEST_ID_MASK: Final = 0xFFFF_FFFF
+
+
+class PeerNetwork:
+    """The validators that we talk to. All of it belongs to one event loop; moments are of that loop's clock.
+
+    unix_clock: the wall clock, in seconds. random: jitter, choice of peers, the first request id.
+    """
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        claim: Claim,
+        network_id: int,
+        *,
+        random: Random | None = None,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._random = random or SystemRandom()
+        self._unix_clock = unix_clock
+        self._zstd = Zstd()
+        self._wanted = WantedNodes(claim.identity.node_id, (peer.node_id for peer in settings.manual_peers))
+        self._book = AddressBook(
+            self._wanted, allow_private=settings.allow_private_ips, max_nodes=settings.max_remembered_nodes
+        )
+        self._keeper = AddressKeeper(self._book, claim.folder, settings.address_save_interval_s)
+        self._plan = DialPlan(_pace(settings), self._random)
+        totals = NetworkStatistics()
+        self._gossip = Gossip(self._book, totals, os.urandom)
+        self._switchboard = Switchboard(self._plan, self._book, self._gossip, totals, settings.pong_delay_s)
+        self._switchboard.wiring = self._wiring(claim, network_id)
+        self._dialler = Dialler(settings, self._plan, self._book, self._switchboard)
+        self._sweep = Sweep(settings, self._switchboard, self._wanted, self._look_around)
+        self._watch = Watch(self._switchboard.clocks, settings.advertised_version, settings.clock_tolerance_s)
+        self._waves = Waves(self._switchboard.connected, self._switchboard.waits)
+        self._next_request_id = self._random.getrandbits(32) | 1
+        self._started_at: float | None = None
+        self._file_limit = FileLimit(0)
+        for peer in settings.manual_peers:
+            self._book.add_manual(peer.node_id, Endpoint.parse(peer.host, peer.port))
+
+    # Who is wanted.
+
+    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
+        """Want exactly these nodes for a subnet, from now on; new ones are dialled in this order."""
+        now = self._now()
+        added, dropped = self._wanted.follow(subnet_id, node_ids, now)
+        self._want(added, now)
+        self._unwant(dropped, now)
+
+    def unfollow(self, subnet_id: SubnetID) -> None:
+        """Want nobody for a subnet; connections that serve no other are closed once nothing is asked on them."""
+        self._unwant(self._wanted.unfollow(subnet_id), self._now())
+
+    def know(self, node_ids: Iterable[NodeID]) -> None:
+        """Replace the set of nodes (validators of any subnet) whose gossiped addresses are kept."""
+        self._book.know(node_ids)
+
+    def hint(self, node_id: NodeID, host: str, port: int) -> None:
+        """Take an unauthenticated address, of info.peers for instance; one that is none is ignored."""
+        try:
+            endpoint = Endpoint.parse(host, port)
+        except ValueError:
+            return
+        if self._book.hint(node_id, endpoint):
+            self._plan.ready(node_id, self._now())
+            self._switchboard.woken.set()
+
+    # Who is connected, or may still be.
+
+    @property
+    def connected(self) -> Mapping[NodeID, PeerConnection]:
+        """The nodes that may be asked now; a live view."""
+        return MappingProxyType(self._switchboard.connected)
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        """Tell whether a node may be asked now."""
+        return node_id in self._switchboard.connected
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; returns what ends that."""
+        return self._switchboard.subscribe(listener)
+
+    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
+        """Tell whether a node is connected, may be before `deadline`, or is lost until then, and why."""
+        if node_id in self._switchboard.connected:
+            return CONNECTED
+        prospect = self._plan.get(node_id)
+        if prospect is None:
+            return COMING
+        if prospect.stage is not Stage.PARKED:
+            return reach_of_waiting(prospect, deadline)
+        if self._book.only_private(node_id):
+            return PRIVATE_ADDRESS
+        return NO_ADDRESS if self._now() >= self._patient_until(subnet_id) else COMING
+
+    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+        """Pull redials forward, to 10 s after the last attempt; return the earliest one's moment, None for none."""
+        self._switchboard.woken.set()
+        return self._plan.hurry(node_ids, self._now())
+
+    def prospect(self, node_id: NodeID) -> Prospect | None:
+        """Return how the dials of a wanted node went; None for nodes that are not wanted."""
+        return self._plan.get(node_id)
+
+    # Asking.
+
+    def ask(
+        self,
+        node_ids: Iterable[NodeID],
+        chain_id: ChainID,
+        app_bytes: bytes,
+        *,
+        deadline: float,
+        again: bool,
+        sink: Sink,
+    ) -> Ask:
+        """Ask the connected ones of these nodes one question; `sink` is called with each answer, on the loop.
+
+        Silence is not told: not of nodes that are not connected, nor of those that do not answer. again: a re-ask,
+        before which first asks go. Answers count until `deadline` or until the Ask is closed.
+        """
+        now = self._now()
+        request_id = self._next_request_id
+        self._next_request_id = (request_id + 2) & _REQUEST_ID_MASK
+        wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
+        frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
+        request = PeerRequest(chain_id, request_id, frame, deadline, again=again, sink=None)
+        ask = Ask(request, sink, now)
+        request.sink = ask
+        self._switchboard.totals.requests += 1
+        self._waves.send(request, node_ids)
+        return ask
+
+    # What others watch.
+
+    @property
+    def totals(self) -> NetworkStatistics:
+        """Counters since the start, live."""
+        return self._switchboard.totals
+
+    @property
+    def statistics(self) -> Mapping[NodeID, PeerStatistics]:
+        """Counters of each wanted node, live."""
+        return MappingProxyType(self._switchboard.statistics)
+
+    @property
+    def open_connections(self) -> int:
+        """Sockets to peers, those whose handshake is not finished included."""
+        return len(self._switchboard.open)
+
+    @property
+    def file_limit(self) -> FileLimit:
+        """The limit of open files in force since the start."""
+        return self._file_limit
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """The peers' median clock less ours; None while too few are known."""
+        return self._switchboard.clocks.median_offset_s(self._unix_clock(), self._now())
+
+    def versions(self) -> list[Version]:
+        """Return what the connected peers run."""
+        handshakes = (connection.handshake for connection in self._switchboard.connected.values())
+        return [handshake.version for handshake in handshakes if handshake is not None]
+
+    # Running.
+
+    async def run(self) -> None:
+        """Connect and stay connected until cancelled; close every connection then."""
+        self._file_limit = raise_file_limit()
+        connections = self._file_limit.connections
+        self._switchboard.max_connections = min(self._settings.max_connections or connections, connections)
+        await self._keeper.recall()
+        self._started_at = self._now()
+        self._want([peer.node_id for peer in self._settings.manual_peers if peer.node_id in self._wanted], self._now())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in (self._dialler.run(), self._sweep.run(), self._keeper.run(), self._keep_gossiping()):
+                    tasks.create_task(part)
+        finally:
+            self._waves.stop()
+            self._switchboard.stop()
+            self._keeper.save()
+
+    async def _keep_gossiping(self) -> None:
+        """Ask validators of the Primary Network for addresses while a wanted node is not connected."""
+        while True:
+            await asyncio.sleep(self._settings.gossip_interval_s)
+            missing = len(self._plan) - len(self._switchboard.connected)
+            if missing <= 0:
+                continue
+            await self._gossip.renew_filter(self._now())
+            known = self._gossip.known_peers
+            frame = encode_get_peer_list(known.encode(), known.salt, self._zstd)
+            for connection in self._gossips(how_many_to_ask(missing)):
+                connection.send(frame)
+
+    def _gossips(self, count: int) -> list[PeerConnection]:
+        """Return at most `count` connected validators of the Primary Network, picked at random."""
+        connected = self._switchboard.connected
+        validators = [connected[node_id] for node_id in self._wanted.primary if node_id in connected]
+        return self._random.sample(validators, min(count, len(validators)))
+
+    def _look_around(self) -> None:
+        now = self._now()
+        self._announce_unknown(now)
+        self._watch.check_clock(self._unix_clock(), now)
+        self._watch.check_files(self._file_limit, len(self._plan), now)
+        self._watch.check_versions(self.versions(), now)
+
+    def _announce_unknown(self, now: float) -> None:
+        """Tell listeners of the nodes without an address, once the patience with their subnet is at its end."""
+        if self._started_at is None or now < self._started_at + self._settings.address_patience_s:
+            return
+        for node_id in self._wanted.grown_old(now - self._settings.address_patience_s):
+            prospect = self._plan.get(node_id)
+            if prospect is not None and prospect.stage is Stage.PARKED:
+                self._switchboard.notify(node_id, False)
+
+    def _want(self, node_ids: list[NodeID], now: float) -> None:
+        self._plan.want(node_ids, now)
+        for node_id in node_ids:
+            connection = self._switchboard.connected.get(node_id)
+            if connection is not None:
+                self._plan.connected(node_id, now, exempt=connection.endpoint.ip.is_loopback)
+        self._switchboard.woken.set()
+
+    def _unwant(self, node_ids: list[NodeID], now: float) -> None:
+        self._plan.unwant(node_ids, now)
+        self._dialler.cancel(node_ids)
+        for node_id in node_ids:
+            self._switchboard.statistics.pop(node_id, None)
+
+    def _patient_until(self, subnet_id: SubnetID) -> float:
+        since = self._wanted.followed_since(subnet_id)
+        return max(filter(None, (since, self._started_at)), default=self._now()) + self._settings.address_patience_s
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _wiring(self, claim: Claim, network_id: int) -> Wiring:
+        settings, identity = self._settings, claim.identity
+        own_claim = sign_claim(identity.sign, bls.generate_secret(), int(self._unix_clock()))
+        limits = RequestLimits(
+            settings.max_outstanding, settings.max_sent_per_s, settings.max_queued, settings.slot_timeout_s
+        )
+        return Wiring(
+            context=identity.context,
+            own=OwnHandshake(network_id, own_claim, settings.advertised_version),
+            core=CoreSettings(
+                settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s, limits
+            ),
+            zstd=self._zstd,
+            shared=ReceiveBuffer(),
+            known_peers=lambda: self._gossip.known_peers,
+            unix_clock=self._unix_clock,
+            listener=self._switchboard,
+            unread_timeout_s=settings.unread_timeout_s,
+        )
+
+
+def _pace(settings: PeerSettings) -> Pace:
+    burst = max(1, round(settings.dials_per_s / 10))
+    return Pace(settings.dials_per_s, burst, settings.min_redial_s, Backoff(cap_s=settings.redial_cap_s))
