@@ -21,8 +21,8 @@ QUICK_SIZES = (20, 5)
 CLIENTS = 8
 SECONDS = 6.0
 QUICK_SECONDS = 2.0
-HEIGHTS = ("--block-interval", "1s")
-CHURN = ("--churn-every", "1")
+HEIGHTS = ("--block-interval", "1")
+CHURN = ("--churn", "1")
 RATE_AIM = Aim(1500, at_least=True)
 # Independent of the signers: what differs is the length of the bit set in the answer.
 GROWTH_AIM = Aim(1.2)

@@ -6,9 +6,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from benchmarks.daemon import APP_REQUESTS, SETTLE_S, Daemon, Start, daemon
-from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report
+from benchmarks.daemon import SETTLE_S, Daemon, Start, daemon
+from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.report import Aim, Figure, Report, faults_figure
 
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
@@ -28,23 +28,25 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         async with daemon(network, Start(folder / "daemon")) as subject:
             await subject.connected()
             await subject.sign(messages[0])
-            one, one_s, _ = await _send(subject, messages[1], 1)
-            many, many_s, answers = await _send(subject, messages[2], CALLERS)
+            one, one_s, _ = await _send(subject, network, messages[1], 1)
+            many, many_s, answers = await _send(subject, network, messages[2], CALLERS)
+        faults = network.faults()
     figures = (
         Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / one, "x", FAN_OUT_AIM),
         Figure("AppRequests of one request", one, ""),
         Figure(f"AppRequests of {CALLERS} equal requests at once", many, ""),
         Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / one_s, "x"),
         Figure("distinct answers", answers, "", Aim(1.0)),
+        faults_figure(faults),
     )
     return Report("coalescing", quick, figures)
 
 
-async def _send(subject: Daemon, message: str, callers: int) -> tuple[float, float, int]:
+async def _send(subject: Daemon, network: Network, message: str, callers: int) -> tuple[float, float, int]:
     """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many answers differ."""
     await asyncio.sleep(SETTLE_S)
-    before, cpu_s = await subject.value(APP_REQUESTS), subject.process.cpu_s()
+    before, cpu_s = network.counted("appRequests"), subject.process.cpu_s()
     answers = await asyncio.gather(*[subject.sign(message) for _ in range(callers)])
     await asyncio.sleep(SETTLE_S)
     cpu_s = subject.process.cpu_s() - cpu_s
-    return await subject.value(APP_REQUESTS) - before, cpu_s, len(set(answers))
+    return network.counted("appRequests") - before, cpu_s, len(set(answers))

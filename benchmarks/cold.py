@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.daemon import ANSWERS, APP_REQUESTS, SETTLE_S, Daemon, Start, daemon
+from benchmarks.daemon import SETTLE_S, Daemon, Start, daemon
 from benchmarks.floors import CryptoFloor, TransportFloor, transport_floor
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, mean, quantile
+from benchmarks.report import Aim, Figure, Report, faults_figure, mean, quantile
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.protocol.compression import Zstd
@@ -86,6 +86,7 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
                     found, floor = await _one_size(subject, network, transport, count)
                     figures += _figures(count, found, floor)
                     samples[f"wall_s_{count}"] = found.walls_s
+        figures.append(faults_figure(network.faults()))
     notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
     return Report("cold", quick, tuple(figures), notes, samples)
 
@@ -97,7 +98,7 @@ async def _one_size(subject: Daemon, network: Network, transport: TransportFloor
     signers = len(decode_signers(signed.signers))
     crypto = CryptoFloor(signers, signed.unsigned.raw)
     before = await _floor(crypto, transport, count)
-    found = await _aggregate(subject, messages[WARM_UPS:], signers)
+    found = await _aggregate(subject, network, messages[WARM_UPS:], signers)
     after = await _floor(crypto, transport, round(found.asked))
     # The transport's floor before the run is only there to warm the connections up; BLS needs no warming.
     return found, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
@@ -107,9 +108,9 @@ async def _floor(crypto: CryptoFloor, transport: TransportFloor, connections: in
     return Floor(crypto.cpu_s(FLOOR_ROUNDS), transport.cpu_s(connections, FLOOR_ROUNDS))
 
 
-async def _aggregate(subject: Daemon, messages: list[str], signers: int) -> Run:
+async def _aggregate(subject: Daemon, network: Network, messages: list[str], signers: int) -> Run:
     await asyncio.sleep(SETTLE_S)
-    asked, answered = await subject.value(APP_REQUESTS), await subject.value(ANSWERS)
+    asked, answered = network.counted("appRequests"), network.counted("shares")
     spent_s, walls_s = 0.0, []
     for message in messages:
         cpu_s = subject.process.cpu_s()
@@ -118,8 +119,8 @@ async def _aggregate(subject: Daemon, messages: list[str], signers: int) -> Run:
         await asyncio.sleep(SETTLE_S)
         spent_s += subject.process.cpu_s() - cpu_s
     count = len(messages)
-    asked_each = (await subject.value(APP_REQUESTS) - asked) / count
-    answered_each = (await subject.value(ANSWERS) - answered) / count
+    asked_each = (network.counted("appRequests") - asked) / count
+    answered_each = (network.counted("shares") - answered) / count
     return Run(spent_s / count, tuple(walls_s), signers, asked_each, answered_each)
 
 
@@ -149,6 +150,6 @@ def _figures(count: int, found: Run, floor: Floor) -> list[Figure]:
         Figure(at + "wall p50", quantile(found.walls_s, 0.5) * 1e3, "ms"),
         Figure(at + "wall p95", quantile(found.walls_s, 0.95) * 1e3, "ms"),
         Figure(at + "validators asked", found.asked, ""),
-        Figure(at + "answers received", found.answered, ""),
+        Figure(at + "answers sent", found.answered, ""),
         Figure(at + "signers", found.signers, ""),
     ]

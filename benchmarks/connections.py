@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.daemon import Start, daemon
 from benchmarks.floors import transport_floor
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report
+from benchmarks.report import Aim, Figure, Report, faults_figure
 
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
@@ -46,6 +46,7 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
     with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
         cold = await _connect(network, folder / "daemon")
         warm = await _connect(network, folder / "daemon")
+        faults = faults_figure(network.faults())
     rss_kib = cold.rss_bytes / validators / KIBIBYTE
     cpu_ms = cold.cpu_s / validators * 1e3
     figures = [
@@ -55,7 +56,7 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         Figure("CPU per connection, warm", warm.cpu_s / validators * 1e3, "ms"),
         Figure("bare TLS handshake, CPU of the client", handshake_s * 1e3, "ms"),
     ]
-    return Report("connections", quick, (*figures, *_times("cold", cold), *_times("warm", warm)))
+    return Report("connections", quick, (*figures, *_times("cold", cold), *_times("warm", warm), faults))
 
 
 async def _connect(network: Network, folder: Path) -> Connected:

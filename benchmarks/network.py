@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.process import Process, running
+
+READ_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,19 @@ class Network:
             for item in self.facts["messages"]
             if item["signingSubnetId"] == subnet_id and not item["justification"]
         ]
+
+    def counted(self, name: str) -> int:
+        """Return what the validators counted together: "appRequests", "shares", "refusals", "handshakes", …"""
+        return sum(item[name] for item in self._get("stats")["validators"])
+
+    def faults(self) -> int:
+        """Return how often the daemon broke the protocol, tolerated faults included."""
+        return int(self._get("violations")["total"])
+
+    def _get(self, page: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.facts['nodeUri']}/simnet/{page}", timeout=READ_TIMEOUT_S) as response:
+            found: dict[str, Any] = json.load(response)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

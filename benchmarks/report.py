@@ -64,6 +64,11 @@ class Report:
         return file
 
 
+def faults_figure(count: int) -> Figure:
+    """Return how often the daemon broke the peer protocol: never, if all is well."""
+    return Figure("faults of the daemon that the validators counted", count, "", Aim(0))
+
+
 def print_report(report: Report) -> None:
     """Print the figures of one benchmark, then its notes."""
     print(f"\n{report.benchmark}{' (quick)' if report.quick else ''}")
