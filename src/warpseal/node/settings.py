@@ -24,5 +24,5 @@ class NodeSettings:
     upstream_at_once: int = 8
     upstream_per_s: int = 50
     retry_failed_after_s: float = 10.0
-    max_set_bytes: int = 64 * MEBIBYTE
+    max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE

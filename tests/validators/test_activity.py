@@ -1,0 +1,132 @@
+"""Who is inactive or nearly drained is known while a round runs, and nobody is asked otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
+from tests.validators.world import nth_node, world
+from warpseal.node.platform import CurrentValidator
+from warpseal.validators.activity import reluctant_nodes
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text
+
+METHOD = "platform.getCurrentValidators"
+INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
+
+
+def validator(number: int, balance: int | None) -> CurrentValidator:
+    return CurrentValidator(nth_node(number), None, 1, balance)
+
+
+def test_an_l1_validator_below_the_balance_is_reluctant() -> None:
+    current = [validator(0, 0), validator(1, 2_047), validator(2, 2_048), validator(3, None)]
+    assert reluctant_nodes(current, 2_048) == {nth_node(0), nth_node(1)}
+
+
+def test_a_node_with_one_sound_validation_is_not() -> None:
+    current = [validator(0, 0), validator(0, 10**9), validator(1, 0), validator(1, None), validator(2, 0)]
+    assert reluctant_nodes(current, 2_048) == {nth_node(2)}
+
+
+async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -> None:
+    async with world() as here:
+        assert here.activity.reluctant(L1) == frozenset()
+        with here.activity.watch(L1):
+            await here.activity.ready(L1)
+            assert here.activity.reluctant(L1) == {INACTIVE}
+
+
+async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:
+    async with world(activity_refresh_s=60.0) as here:
+        with here.activity.watch(L1), here.activity.watch(L1):
+            await asyncio.gather(*(here.activity.ready(L1) for _ in range(20)))
+            assert here.node.calls[METHOD] == 1
+
+
+async def test_it_is_refreshed_while_watched_and_not_afterwards() -> None:
+    async with world(activity_refresh_s=0.05) as here:
+        with here.activity.watch(L1):
+            await here.activity.ready(L1)
+            here.node.answers[METHOD] = {"validators": []}
+            async with asyncio.timeout(5):
+                while here.activity.reluctant(L1):  # noqa: ASYNC110 - there is no event for this
+                    await asyncio.sleep(0.01)
+            assert here.node.calls[METHOD] >= 2
+        await asyncio.sleep(0.05)
+        calls = here.node.calls[METHOD]
+        await asyncio.sleep(0.3)
+        assert here.node.calls[METHOD] == calls
+
+
+async def test_rounds_in_quick_succession_share_what_was_learnt() -> None:
+    async with world(activity_refresh_s=60.0) as here:
+        for _ in range(20):
+            with here.activity.watch(L1):
+                await here.activity.ready(L1)
+                assert here.activity.reluctant(L1) == {INACTIVE}
+        assert here.node.calls[METHOD] == 1
+
+
+async def test_a_round_that_ends_before_the_answer_still_lets_the_next_one_know() -> None:
+    async def slow(_: object) -> Any:
+        await asyncio.sleep(0.1)
+        return recorded_result(METHOD, subnetID=id_text(L1))
+
+    async with world(RecordedNode({METHOD: slow}), activity_refresh_s=60.0) as here:
+        with here.activity.watch(L1):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+        with here.activity.watch(L1):
+            assert here.activity.reluctant(L1) == {INACTIVE}
+            await here.activity.ready(L1)
+        assert here.node.calls[METHOD] == 1
+
+
+async def test_a_failing_call_keeps_the_last_answer() -> None:
+    async with world(activity_refresh_s=0.05) as here:
+        with here.activity.watch(L1):
+            await here.activity.ready(L1)
+            here.node.answers[METHOD] = lambda _: web.Response(status=500)
+            async with asyncio.timeout(5):
+                while here.node.calls[METHOD] < 4:  # noqa: ASYNC110 - there is no event for this
+                    await asyncio.sleep(0.01)
+            assert here.activity.reluctant(L1) == {INACTIVE}
+
+
+async def test_nobody_waits_for_ever_where_nobody_can_tell() -> None:
+    async with world(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as here:
+        with here.activity.watch(L1):
+            async with asyncio.timeout(5):
+                await here.activity.ready(L1)
+            assert here.activity.reluctant(L1) == frozenset()
+
+
+async def test_the_primary_network_and_permissioned_subnets_have_no_reluctant_validators() -> None:
+    async with world() as here:
+        for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
+            with here.activity.watch(subnet_id):
+                await here.activity.ready(subnet_id)
+                assert here.activity.reluctant(subnet_id) == frozenset()
+        assert here.node.calls[METHOD] == 0
+
+
+async def test_a_subnet_that_nobody_knows_is_not_fatal() -> None:
+    async with world(RecordedNode()) as here:
+        unknown = SubnetID(b"\x66" * 32)
+        with here.activity.watch(unknown):
+            await here.activity.ready(unknown)
+            assert here.activity.reluctant(unknown) == frozenset()
+
+
+async def test_an_l1_of_a_thousand_validators_is_read() -> None:
+    listed = [
+        {"nodeID": node_id_text(nth_node(n)), "weight": "1", "validationID": "x", "balance": str(n), "minNonce": "0"}
+        for n in range(1_000)
+    ]
+    async with world(RecordedNode({METHOD: {"validators": listed}})) as here:
+        with here.activity.watch(L1):
+            await here.activity.ready(L1)
+            assert here.activity.reluctant(L1) == {nth_node(n) for n in range(1_000)}

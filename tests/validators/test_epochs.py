@@ -1,0 +1,47 @@
+"""The epoch height of a chain is asked at most once a second."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import C_CHAIN, L1_CHAIN, NO_CHAIN, RecordedNode
+from tests.validators.world import world
+from warpseal.errors import NodeUnavailable
+
+METHOD = "proposervm.getCurrentEpoch"
+
+
+async def test_many_askers_make_one_call_a_second() -> None:
+    async with world() as here:
+        assert await asyncio.gather(*(here.epochs.height(C_CHAIN) for _ in range(100))) == [13] * 100
+        here.clock.now += 0.99
+        assert await here.epochs.height(C_CHAIN) == 13
+        assert here.node.calls[METHOD] == 1
+        here.clock.now += 0.01
+        assert await here.epochs.height(C_CHAIN) == 13
+        assert here.node.calls[METHOD] == 2
+
+
+async def test_a_chain_without_epochs_is_not_asked_more_often() -> None:
+    zeros = {"number": "0", "startTime": "0", "pChainHeight": "0"}
+    async with world(RecordedNode({METHOD: zeros})) as here:
+        for _ in range(3):
+            assert await here.epochs.height(C_CHAIN) is None
+        assert here.node.calls[METHOD] == 1
+
+
+async def test_an_epoch_height_is_recognised_among_several_chains() -> None:
+    async with world() as here:
+        assert await here.epochs.any_at(18, (NO_CHAIN, C_CHAIN, L1_CHAIN))
+        assert await here.epochs.any_at(13, (C_CHAIN,))
+        assert not await here.epochs.any_at(17, (NO_CHAIN, C_CHAIN, L1_CHAIN))
+
+
+async def test_without_a_node_there_is_no_answer_and_no_height_is_an_epochs() -> None:
+    async with world(RecordedNode({METHOD: lambda _: web.Response(text="?")})) as here:
+        with pytest.raises(NodeUnavailable):
+            await here.epochs.height(C_CHAIN)
+        assert not await here.epochs.any_at(13, (C_CHAIN,))

@@ -1,0 +1,115 @@
+"""The proposed height is polled; what counts is when a poll last succeeded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import RecordedNode
+from tests.validators.world import HEIGHT, Clock, world
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.validators.heights import ProposedHeight
+
+
+def failing(_: object) -> web.Response:
+    return web.Response(status=500)
+
+
+async def test_a_poll_makes_the_height_known() -> None:
+    async with world() as here:
+        with pytest.raises(NodeUnavailable):
+            here.heights.current()
+        await here.heights.poll()
+        assert here.heights.current() == 19
+        assert here.heights.is_fresh
+
+
+async def test_a_height_that_stands_still_never_grows_stale_while_polls_succeed() -> None:
+    async with world() as here:
+        for _ in range(5):
+            await here.heights.poll()
+            here.clock.now += 59.0
+            assert here.heights.current() == 19
+
+
+async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height() -> None:
+    async with world() as here:
+        await here.heights.poll()
+        here.node.answers[HEIGHT] = failing
+        here.clock.now += 60.0
+        await here.heights.poll()
+        assert here.heights.current() == 19
+        here.clock.now += 0.1
+        assert not here.heights.is_fresh
+        with pytest.raises(NodeUnavailable) as caught:
+            here.heights.current()
+        assert caught.value.attempts == (NodeAttempt(0, NodeFailure.HTTP_STATUS),)
+        assert await here.heights.latest() == 19
+        del here.node.answers[HEIGHT]
+        await here.heights.poll()
+        assert here.heights.current() == 19
+
+
+async def test_early_requests_wait_for_the_first_poll() -> None:
+    release = asyncio.Event()
+
+    async def slow(_: object) -> dict[str, str]:
+        await release.wait()
+        return {"height": "21"}
+
+    async with world(RecordedNode({HEIGHT: slow})) as here, asyncio.TaskGroup() as tasks:
+        early = [tasks.create_task(here.heights.first()) for _ in range(3)]
+        poll = tasks.create_task(here.heights.poll())
+        await asyncio.sleep(0.02)
+        assert not any(task.done() for task in early)
+        release.set()
+        assert await asyncio.gather(*early) == [21, 21, 21]
+        await poll
+
+
+async def test_early_requests_learn_that_the_first_poll_failed() -> None:
+    async with world(RecordedNode({HEIGHT: failing})) as here, asyncio.TaskGroup() as tasks:
+        tasks.create_task(here.heights.poll())
+        with pytest.raises(NodeUnavailable):
+            await here.heights.first()
+
+
+async def test_a_lagging_node_does_not_move_the_height_back() -> None:
+    async with world() as here:
+        await here.heights.poll()
+        here.node.answers[HEIGHT] = {"height": "12"}
+        await here.heights.poll()
+        here.clock.now += 59.0
+        await here.heights.poll()
+        assert here.heights.current() == 19
+        here.node.answers[HEIGHT] = {"height": "20"}
+        await here.heights.poll()
+        assert here.heights.current() == 20
+
+
+async def test_a_height_that_nothing_has_confirmed_for_a_minute_is_given_up() -> None:
+    async with world() as here:
+        here.node.answers[HEIGHT] = {"height": str(10**15)}
+        await here.heights.poll()
+        here.node.answers[HEIGHT] = {"height": "19"}
+        await here.heights.poll()
+        here.clock.now += 60.0
+        await here.heights.poll()
+        assert here.heights.current() == 19
+
+
+async def test_it_polls_while_it_runs_and_reports_the_height() -> None:
+    async with world() as here:
+        seen: list[int] = []
+        heights = ProposedHeight(here.upstream.platform, poll_s=0.01, now=Clock(), on_height=seen.append)
+        running = asyncio.create_task(heights.run())
+        async with asyncio.timeout(5):
+            await heights.first()
+            here.node.answers[HEIGHT] = {"height": "33"}
+            while heights.current() != 33:  # noqa: ASYNC110 - there is no event for this
+                await asyncio.sleep(0.01)
+        running.cancel()
+        assert seen[0] == 19
+        assert seen[-1] == 33

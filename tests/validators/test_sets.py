@@ -1,0 +1,267 @@
+"""Validator sets are fetched once, whoever asks, and kept within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
+from tests.validators.world import HEIGHT, SET, made_up_set, nth_key, nth_node, world
+from warpseal.bls import parse_public_key, public_key_bytes
+from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
+from warpseal.validators.keys import PublicKeys
+from warpseal.warp.ids import PRIMARY_NETWORK, node_id_text
+
+
+def beyond_the_tip(tip: int) -> Any:
+    """Answer as a node whose P-Chain is at `tip`, and with a set up to there."""
+
+    def answer(params: Any) -> Any:
+        if params["height"] > tip:
+            raise RpcFault(
+                f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
+                f"height with SubnetID = {params['subnetID']}: current P-chain height ({tip}) < requested "
+                f"P-Chain height ({params['height']})"
+            )
+        return made_up_set(3)
+
+    return answer
+
+
+async def test_the_canonical_set_of_an_l1_is_the_one_that_the_node_gives_for_all_subnets() -> None:
+    async with world() as here:
+        members = await here.sets.at(L1, 19, named=False)
+    told = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
+    expected = told["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
+    assert ["0x" + one.public_key.hex() for one in members.validators] == [
+        one["publicKey"] for one in expected["validators"]
+    ]
+    assert members.total_weight == int(expected["totalWeight"])
+    assert members.keyless_weight == 49_463
+
+
+async def test_a_thousand_callers_at_once_make_one_fetch() -> None:
+    async with world(RecordedNode({SET: made_up_set(100)})) as here:
+        found = await asyncio.gather(*(here.sets.at(L1, 19, named=False) for _ in range(1_000)))
+        assert len({id(one) for one in found}) == 1
+        await here.sets.at(L1, 19, named=False)
+        assert here.set_calls() == 1
+
+
+async def test_equal_sets_at_different_heights_are_one_object() -> None:
+    async with world() as here:
+        await here.heights.poll()
+        first = await here.sets.at(L1, 9, named=True)
+        assert await here.sets.at(L1, 10, named=True) is first
+        assert await here.sets.at(L1, 19, named=True) is not first
+        assert here.set_calls() == 3
+
+
+async def test_one_waiter_that_leaves_takes_nothing_from_the_others_and_the_last_ends_the_fetch() -> None:
+    release = asyncio.Event()
+
+    async def slow(_: object) -> Any:
+        await release.wait()
+        return made_up_set(3)
+
+    async with world(RecordedNode({SET: slow})) as here:
+        waiters = [asyncio.create_task(here.sets.at(L1, 19, named=False)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        waiters[0].cancel()
+        await asyncio.sleep(0.02)
+        release.set()
+        assert len(await waiters[1]) == 3
+        assert await waiters[1] is await waiters[2]
+        assert here.set_calls() == 1
+
+        release.clear()
+        last = asyncio.create_task(here.sets.at(L1, 20, named=False))
+        await asyncio.sleep(0.05)
+        last.cancel()
+        await asyncio.gather(last, return_exceptions=True)
+        release.set()
+        assert len(await here.sets.at(L1, 20, named=False)) == 3
+        assert here.set_calls() == 3
+
+
+async def test_a_failed_fetch_is_not_kept() -> None:
+    async with world(RecordedNode({SET: lambda _: web.Response(status=500)})) as here:
+        with pytest.raises(NodeUnavailable):
+            await here.sets.at(L1, 19, named=False)
+        del here.node.answers[SET]
+        assert len(await here.sets.at(L1, 19, named=False)) == 3
+
+
+async def test_an_empty_set_is_asked_for_again_soon() -> None:
+    async with world(RecordedNode({SET: {}})) as here:
+        assert len(await here.sets.at(L1, 19, named=False)) == 0
+        assert len(await here.sets.at(L1, 19, named=False)) == 0
+        assert here.set_calls() == 1
+        del here.node.answers[SET]
+        await asyncio.sleep(0.6)
+        assert len(await here.sets.at(L1, 19, named=False)) == 3
+
+
+async def test_a_height_a_little_beyond_the_tip_is_awaited() -> None:
+    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
+        await here.heights.poll()
+        waiting = asyncio.create_task(here.sets.at(L1, 29, named=True))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        here.node.answers[SET] = beyond_the_tip(29)
+        assert len(await waiting) == 3
+
+
+async def test_it_is_awaited_no_longer_than_the_caller_wants() -> None:
+    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
+        await here.heights.poll()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await here.sets.at(L1, 20, named=True)
+
+
+async def test_a_height_far_beyond_the_tip_is_refused_at_once() -> None:
+    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
+        await here.heights.poll()
+        with pytest.raises(HeightTooNew) as caught:
+            await here.sets.at(L1, 30, named=True)
+    assert (caught.value.height, caught.value.tip) == (30, 19)
+
+
+async def test_a_proposed_height_that_the_remaining_nodes_have_not_reached_is_their_fault() -> None:
+    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
+        with pytest.raises(NodeUnavailable):
+            await here.sets.at(L1, 100, named=False)
+
+
+async def test_lookback_refuses_only_what_would_have_to_be_fetched() -> None:
+    async with world(max_p_chain_lookback=5) as here:
+        await here.heights.poll()
+        with pytest.raises(HeightTooOld) as caught:
+            await here.sets.at(L1, 13, named=True)
+        assert caught.value.detail()["setting"] == "max-p-chain-lookback"
+        assert (caught.value.height, caught.value.oldest) == (13, 14)
+        assert len(await here.sets.at(L1, 14, named=True)) == 4
+
+        await here.sets.at(L1, 13, named=False)
+        assert len(await here.sets.at(L1, 13, named=True)) == 4
+
+
+async def test_lookback_never_refuses_an_epoch_height() -> None:
+    async with world(max_p_chain_lookback=5) as here:
+        await here.heights.poll()
+        assert len(await here.sets.at(L1, 9, named=True, epoch=True)) == 4
+
+
+async def test_a_negative_lookback_refuses_nothing() -> None:
+    async with world(max_p_chain_lookback=-1) as here:
+        assert len(await here.sets.at(L1, 7, named=True)) == 5
+
+
+async def test_cached_sets_at_named_heights_are_served_though_no_node_answers() -> None:
+    async with world() as here:
+        await here.heights.poll()
+        await here.sets.at(L1, 18, named=True)
+        here.node.answers = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
+        here.clock.now += 100
+        with pytest.raises(NodeUnavailable):
+            here.heights.current()
+        assert len(await here.sets.at(L1, 18, named=True)) == 4
+        with pytest.raises(NodeUnavailable):
+            await here.sets.at(L1, 17, named=True)
+
+
+async def test_named_heights_never_push_out_the_proposed_one() -> None:
+    def varied(params: Any) -> Any:
+        return made_up_set(20, seed=params["height"])
+
+    async with world(RecordedNode({SET: varied}), set_cache_bytes=60_000, max_p_chain_lookback=-1) as here:
+        await here.sets.at(PRIMARY_NETWORK, 19, named=False)
+        for height in range(10):
+            await here.sets.at(PRIMARY_NETWORK, height, named=True)
+        assert here.sets.held_bytes <= 60_000
+        before = here.set_calls()
+        await here.sets.at(PRIMARY_NETWORK, 19, named=True)
+        assert here.set_calls() == before
+        await here.sets.at(PRIMARY_NETWORK, 0, named=True)
+        assert here.set_calls() == before + 1
+
+
+async def test_keys_are_at_hand_in_canonical_order() -> None:
+    async with world(RecordedNode({SET: made_up_set(30)})) as here:
+        members = await here.sets.at(L1, 19, named=False)
+        keys = here.sets.keys_of(members)
+    assert [public_key_bytes(key) for key in keys] == [one.public_key for one in members.validators]
+
+
+async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> None:
+    async with world(RecordedNode({SET: made_up_set(3)}), set_cache_bytes=1) as here:
+        members = await here.sets.at(L1, 19, named=False)
+        assert here.sets.held_bytes == 0
+        assert [public_key_bytes(key) for key in here.sets.keys_of(members)] == [
+            one.public_key for one in members.validators
+        ]
+
+
+async def test_a_set_with_a_key_that_is_none_is_refused_as_a_whole() -> None:
+    broken = {**made_up_set(3), node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"}}
+    async with world(RecordedNode({SET: broken})) as here:
+        with pytest.raises(NodeUnavailable):
+            await here.sets.at(L1, 19, named=False)
+
+
+async def test_a_set_whose_weight_overflows_is_refused() -> None:
+    heavy = {node_id_text(nth_node(number)): {"publicKey": None, "weight": str(2**64 - 1)} for number in range(2)}
+    async with world(RecordedNode({SET: heavy})) as here:
+        with pytest.raises(NodeUnavailable):
+            await here.sets.at(L1, 19, named=False)
+
+
+async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_once() -> None:
+    threads: set[int] = set()
+    parsed: list[bytes] = []
+
+    def parse(raw: bytes) -> Any:
+        threads.add(threading.get_ident())
+        parsed.append(raw)
+        return parse_public_key(raw)
+
+    async with world(RecordedNode({SET: made_up_set(300)}), parse=parse) as here:
+        await here.sets.at(L1, 19, named=False)
+        here.node.answers[SET] = made_up_set(301)
+        await here.sets.at(L1, 20, named=False)
+    assert threading.get_ident() not in threads
+    assert sorted(parsed) == sorted(nth_key(number) for number in range(301))
+
+
+async def test_an_unchanged_answer_is_not_built_again() -> None:
+    parsed: list[bytes] = []
+
+    def parse(raw: bytes) -> Any:
+        parsed.append(raw)
+        return parse_public_key(raw)
+
+    node = RecordedNode({SET: made_up_set(30)})
+    async with world(node, parse=parse, key_cache_keys=1) as here:
+        for height in range(5):
+            await here.sets.at(L1, height, named=False)
+        assert here.set_calls() == 5
+    assert len(parsed) == 30
+
+
+def test_parsed_keys_are_bounded() -> None:
+    keys = PublicKeys(max_keys=2)
+    for number in range(5):
+        assert public_key_bytes(keys.parse(nth_key(number))) == nth_key(number)
+    assert len(keys) == 2
+
+
+async def test_hits_and_misses_are_counted() -> None:
+    async with world() as here:
+        for _ in range(3):
+            await here.sets.at(L1, 19, named=False)
+        assert (here.sets.hits, here.sets.misses) == (2, 1)

@@ -1,0 +1,139 @@
+"""A small world for the tests of this room: loopback nodes, real clients of them, and a clock to turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from tests.node.recorded_node import RecordedNode, recorded_result, upstream_of
+from warpseal.bls import PublicKey, parse_public_key, public_key_bytes, sum_public_keys
+from warpseal.node.upstream import Upstream
+from warpseal.validators.activity import L1Activity
+from warpseal.validators.chains import Chains
+from warpseal.validators.epochs import Epochs
+from warpseal.validators.following import FollowedSubnets, FollowSources
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.keys import PublicKeys
+from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.settings import ValidatorSettings
+from warpseal.warp.ids import NodeID, SubnetID, node_id_text
+
+SET = "platform.getValidatorsAt"
+HEIGHT = "platform.getProposedHeight"
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class World:
+    """Everything of the room over one node."""
+
+    node: RecordedNode
+    upstream: Upstream
+    settings: ValidatorSettings
+    parse: Callable[[bytes], PublicKey] = parse_public_key
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        platform = self.upstream.platform
+        self.heights = ProposedHeight(platform, now=self.clock)
+        self.keys = PublicKeys(self.settings.key_cache_keys, self.parse)
+        self.sets = ValidatorSets(platform, self.heights, self.keys, self.settings)
+        self.chains = Chains(platform, now=self.clock)
+        self.epochs = Epochs(self.upstream.proposervm, now=self.clock)
+        self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
+
+    def followed(self, peers: Peers, forgotten: list[SubnetID] | None = None) -> FollowedSubnets:
+        """Return the followed subnets, which tell `peers`."""
+        return FollowedSubnets(
+            FollowSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
+            peers,
+            self.settings,
+            on_forgotten=(forgotten if forgotten is not None else []).append,
+            now=self.clock,
+        )
+
+    def set_calls(self) -> int:
+        """How often the node was asked for one validator set."""
+        return self.node.calls[SET]
+
+
+@asynccontextmanager
+async def world(
+    node: RecordedNode | None = None,
+    parse: Callable[[bytes], PublicKey] = parse_public_key,
+    **settings: Any,
+) -> AsyncIterator[World]:
+    """Serve one node and build the room over it."""
+    node = node or RecordedNode()
+    async with upstream_of(node, call_timeout_s=2.0, upstream_per_s=10_000) as upstream:
+        yield World(node, upstream, ValidatorSettings(**settings), parse)
+
+
+@dataclass
+class Peers:
+    """Records what the peer network is told; `connected` is what it says."""
+
+    wanted: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
+    known: set[NodeID] = field(default_factory=set)
+    hints: list[tuple[NodeID, str, int]] = field(default_factory=list)
+    connected: set[NodeID] = field(default_factory=set)
+    follows: int = 0
+
+    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
+        self.follows += 1
+        self.wanted[subnet_id] = frozenset(node_ids)
+
+    def unfollow(self, subnet_id: SubnetID) -> None:
+        del self.wanted[subnet_id]
+
+    def know(self, node_ids: Iterable[NodeID]) -> None:
+        self.known = set(node_ids)
+
+    def hint(self, node_id: NodeID, host: str, port: int) -> None:
+        self.hints.append((node_id, host, port))
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        return node_id in self.connected
+
+
+def nth_node(number: int) -> NodeID:
+    """Return a made-up node id."""
+    return NodeID(sha256(b"node %d" % number).digest()[:20])
+
+
+def nth_key(number: int) -> bytes:
+    """Return a public key: a multiple of a real node's, so that no secret key is needed."""
+    while len(_MULTIPLES) <= number:
+        _MULTIPLES.append(sum_public_keys([_MULTIPLES[-1], _MULTIPLES[0]]))
+    return public_key_bytes(_MULTIPLES[number])
+
+
+def _real_key() -> PublicKey:
+    told = recorded_result("info.getNodeID")["nodePOP"]["publicKey"]
+    return parse_public_key(bytes.fromhex(told[2:]))
+
+
+_MULTIPLES = [_real_key()]
+
+
+def made_up_set(count: int, *, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Return getValidatorsAt's result for `count` validators, each with a key and a node of its own."""
+    return {
+        node_id_text(nth_node(seed + number)): {
+            "publicKey": "0x" + nth_key(number).hex(),
+            "weight": str(100 + seed + number),
+        }
+        for number in range(count)
+    }
