@@ -6,7 +6,7 @@ Walks the DER itself: nothing else would refuse exactly what a node refuses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -42,8 +42,8 @@ class Leaf:
     """The certificate of a peer: its bytes as presented, its key, and the NodeID that follows."""
 
     der: bytes
-    public_key: PublicKey
-    node_id: NodeID
+    public_key: PublicKey = field(compare=False, repr=False)
+    node_id: NodeID = field(compare=False)
 
     def signed(self, data: bytes, signature: bytes) -> bool:
         """Tell whether `signature` is this key's over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC: ASN.1)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from OpenSSL import SSL
 
@@ -79,8 +79,8 @@ class PeerConnection(asyncio.Protocol):
         self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not every loop's transports inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self._listener.opened(self)
         self._loop = asyncio.get_running_loop()
         if self._is_mute:
