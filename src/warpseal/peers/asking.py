@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from warpseal.peers.connection import PeerConnection
+from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.events import Answered
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
@@ -54,8 +55,14 @@ class Ask:
 class Waves:
     """The waves that are still being written, asks before re-asks, oldest first."""
 
-    def __init__(self, connected: Mapping[NodeID, PeerConnection], waits: Callable[[PeerConnection], None]) -> None:
+    def __init__(
+        self,
+        connected: Mapping[NodeID, PeerConnection],
+        waits: Callable[[PeerConnection], None],
+        totals: NetworkStatistics,
+    ) -> None:
         self._connected = connected
+        self._totals = totals
         self._waits = waits
         self._asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
@@ -103,6 +110,7 @@ class Waves:
                 connection.statistics.not_taken += 1
             else:
                 connection.statistics.asked += 1
+                self._totals.requests += 1
             budget -= 1
             if not budget:
                 return 0

@@ -71,7 +71,7 @@ class PeerNetwork:
         self._dialler = Dialler(settings, self._plan, self._book, self._switchboard)
         self._sweep = Sweep(settings, self._switchboard, self._wanted, self._look_around)
         self._watch = Watch(self._switchboard.clocks, settings.advertised_version, settings.clock_tolerance_s)
-        self._waves = Waves(self._switchboard.connected, self._switchboard.waits)
+        self._waves = Waves(self._switchboard.connected, self._switchboard.waits, totals)
         self._next_request_id = self._random.getrandbits(32) | 1
         self._started_at: float | None = None
         self._file_limit = FileLimit(0)
@@ -167,7 +167,6 @@ class PeerNetwork:
         request = PeerRequest(chain_id, request_id, frame, deadline, again=again, sink=None)
         ask = Ask(request, sink, now)
         request.sink = ask
-        self._switchboard.totals.requests += 1
         self._waves.send(request, node_ids)
         return ask
 

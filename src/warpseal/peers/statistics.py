@@ -41,7 +41,8 @@ class NetworkStatistics:
     """Totals of the peer client since its start.
 
     dials: attempts begun; failures: their ends without a connection, by reason; endings: ends of connections that
-    stood, by reason; addresses_learnt, forged_addresses: of peer lists, with a right and a wrong signature.
+    stood, by reason. requests: one for each peer asked. addresses_learnt, forged_addresses: of peer lists, with a
+    right and a wrong signature.
     """
 
     dials: int = 0

@@ -132,6 +132,10 @@ class Switchboard:
         self.notify(node_id, True)
 
     def on_answer(self, connection: PeerConnection, answered: Answered) -> None:
+        if answered.body is None:
+            self.totals.refusals += 1
+        else:
+            self.totals.answers += 1
         deliver(connection, answered, asyncio.get_running_loop().time())
 
     def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:

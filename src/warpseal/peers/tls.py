@@ -81,7 +81,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._shared = shared
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="")
+        self._tls = context.wrap_bio(self._incoming, self._outgoing)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._failure = self._detail = ""
