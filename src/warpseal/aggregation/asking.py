@@ -94,6 +94,10 @@ class Asking:
         """Tell whether a node is connected."""
         return node_id in self._connected
 
+    def is_linked(self, index: int) -> bool:
+        """Tell whether any node of a validator is connected."""
+        return self._links[index] > 0
+
     def was_asked(self, node_id: NodeID) -> bool:
         """Tell whether a connected node was asked."""
         return node_id in self._group_of

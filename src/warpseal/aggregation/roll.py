@@ -126,11 +126,11 @@ class Roll:
         """Return open weight none of whose nodes can be connected before `deadline`."""
         if not self._absent:
             return 0
-        return sum(self.weights[index] for index, back_at in self._absent.items() if back_at > deadline)
+        return sum(self.weights[index] for index, back_at in self._absent.items() if back_at >= deadline)
 
     def unreachable_nodes(self, deadline: float) -> list[NodeID]:
         """Return the nodes behind `unreachable`."""
-        indices = (index for index, back_at in self._absent.items() if back_at > deadline)
+        indices = (index for index, back_at in self._absent.items() if back_at >= deadline)
         return [node for index in indices for node in self.members.validators[index].node_ids]
 
     def set_reluctant(self, nodes: Collection[NodeID]) -> None:

@@ -6,7 +6,7 @@ are those of the event loop's clock. Source of truth for the losses: docs/protoc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from random import Random
 from typing import Final
 
@@ -44,19 +44,20 @@ class Round:
         self.stirred = True
         self._settings = settings
         self._first_wave = required_weight(self.roll.total, settings.first_wave_percent)
-        self._goals: list[Goal] = []
+        self._goals: dict[Goal, None] = {}
+        self._reluctant_nodes: frozenset[NodeID] = frozenset()
         self._givers: list[NodeID | None] = [None] * len(members.validators)
 
     # Callers.
 
     def join(self, goal: Goal) -> None:
         """Take a caller's goal into account."""
-        self._goals.append(goal)
+        self._goals[goal] = None
         self.stirred = True
 
     def leave(self, goal: Goal) -> None:
         """Forget a caller's goal."""
-        self._goals.remove(goal)
+        del self._goals[goal]
 
     # Events.
 
@@ -86,6 +87,7 @@ class Round:
         """Note a validator's share. giver: who answered with it in this round; None: it was at hand."""
         roll = self.roll
         if roll.fates[index] is Fate.SIGNED or roll.fates[index] is Fate.DOUBTED:
+            self._givers[index] = self._givers[index] or giver
             return
         if not roll.count[Fate.SIGNED]:
             self.stirred = True
@@ -131,13 +133,14 @@ class Round:
         self.asking.ask_anew(index)
         self.stirred = True
 
-    def set_reluctant(self, nodes: Collection[NodeID]) -> None:
+    def set_reluctant(self, nodes: frozenset[NodeID]) -> None:
         """Note which nodes are reluctant now."""
-        before = self.roll.reluctant
+        if nodes == self._reluctant_nodes:
+            return
+        self._reluctant_nodes = nodes
         self.roll.set_reluctant(nodes)
-        if self.roll.reluctant != before:
-            self.asking.reorder()
-            self.stirred = True
+        self.asking.reorder()
+        self.stirred = True
 
     # Questions.
 
@@ -179,6 +182,18 @@ class Round:
     def signers(self, goal: Goal) -> tuple[int, ...]:
         """Return the signers of a goal that is ready, in the order of preference."""
         return self.roll.shortest_prefix(goal.target)
+
+    def want_of_connections(self, goal: Goal) -> list[NodeID]:
+        """Return the nodes that are not connected, if it is for want of their weight that a goal fails."""
+        roll = self.roll
+        absent = [
+            index for index, fate in enumerate(roll.fates) if fate is Fate.OPEN and not self.asking.is_linked(index)
+        ]
+        without = roll.total - roll.weight[Fate.GONE] - roll.weight[Fate.LOST]
+        without -= sum(roll.weights[index] for index in absent)
+        if without >= goal.required or self.verdict(goal) is Verdict.NEVER:
+            return []
+        return [node for index in absent for node in roll.members.validators[index].node_ids]
 
     def _said(self, node_id: NodeID, word: Word) -> None:
         index = self.roll.members.index_of_node(node_id)

@@ -1,7 +1,206 @@
-"""The use case: from a request to a signed message that was verified."""
+"""The use case: from a request to a signed message that was verified, or to a reason why there is none."""
 
 from __future__ import annotations
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from random import Random
+from typing import Final
 
-__all__ = ["Aggregation", "AggregationRequest"]
+from warpseal.aggregation.answers import Answer, AnswerCache
+from warpseal.aggregation.budget import ByteBudget
+from warpseal.aggregation.callers import Caller, Missed, Subject
+from warpseal.aggregation.fanout import Tools
+from warpseal.aggregation.fanouts import FanOuts
+from warpseal.aggregation.goals import Goal
+from warpseal.aggregation.ports import Activity, Chains, Epochs, Followed, Heights, Metrics, Peers, Sets
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.resolving import Resolved, Resolver, Sources
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.aggregation.shares import ShareCache
+from warpseal.aggregation.suspects import Suspects
+from warpseal.errors import (
+    HeightTooNew,
+    InvalidTimeout,
+    NodeUnavailable,
+    QuorumImpossible,
+    QuorumNotReached,
+    Verdict,
+    WarpsealError,
+)
+from warpseal.warp.ids import id_text
+
+__all__ = ["Aggregation", "AggregationRequest", "Rooms", "SignatureAggregator"]
+
+log = logging.getLogger("warpseal.aggregation")
+
+_SIGNED: Final = "signed"
+_CANCELLED: Final = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the aggregation works with."""
+
+    peers: Peers
+    heights: Heights
+    sets: Sets
+    chains: Chains
+    epochs: Epochs
+    activity: Activity
+    followed: Followed
+    metrics: Metrics
+
+
+class SignatureAggregator:
+    """Used from one event loop. executor: worker threads for sums and pairings."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        network_id: int,
+        settings: AggregationSettings,
+        *,
+        executor: Executor | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._budget = ByteBudget(settings.cache_bytes)
+        # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
+        shares = ShareCache(settings.signature_cache_size, self._budget)
+        self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.missed_buffer_s)
+        sources = Sources(rooms.heights, rooms.sets, rooms.chains, rooms.epochs)
+        self._resolver = Resolver(sources, network_id, settings.empty_set_retry_s)
+        self._fan_outs = FanOuts(
+            Tools(
+                peers=rooms.peers,
+                sets=rooms.sets,
+                activity=rooms.activity,
+                shares=shares,
+                answers=self._answers,
+                suspects=Suspects(settings.suspect_s),
+                executor=executor,
+                settings=settings,
+                metrics=rooms.metrics,
+                random=random or Random(),
+            )
+        )
+
+    async def aggregate(self, request: AggregationRequest) -> Aggregation:
+        """Return the signed message that a request asks for.
+
+        Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached.
+        """
+        work = _Work(asyncio.get_running_loop().time())
+        outcome = _CANCELLED
+        try:
+            aggregation = await self._aggregate(request, work)
+            outcome = _SIGNED
+        except WarpsealError as error:
+            outcome = error.code
+            if isinstance(error, NodeUnavailable | HeightTooNew):
+                self._rooms.metrics.count_reference("failures_to_get_validator_set")
+            raise
+        finally:
+            stages = work.finish(asyncio.get_running_loop().time())
+            self._rooms.metrics.observe_aggregation(outcome, stages)
+            _log(outcome, work, stages)
+        return aggregation
+
+    async def _aggregate(self, request: AggregationRequest, work: _Work) -> Aggregation:
+        deadline = work.started_at + self._patience_s(request)
+        resolved = work.resolved = await self._resolver.resolve(request, deadline)
+        now = asyncio.get_running_loop().time()
+        work.stages["validators"] = now - work.started_at
+        goal = Goal(request.quorum, request.buffer, deadline, resolved.members.total_weight)
+        answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
+        work.is_cached = answer is not None
+        self._rooms.metrics.observe_lookup("answers", hits=work.is_cached, misses=not work.is_cached)
+        if answer is None:
+            answer = await self._collect(request, work, resolved, goal)
+        work.answer = answer
+        return Aggregation(
+            signed_message=answer.signed_message,
+            height=resolved.height,
+            signing_subnet_id=resolved.subnet_id,
+            quorum=request.quorum,
+            stages=work.finish(asyncio.get_running_loop().time()),
+            cached=work.is_cached,
+            signers=answer.signers,
+            signed_weight=answer.weight,
+            total_weight=resolved.members.total_weight,
+        )
+
+    async def _collect(self, request: AggregationRequest, work: _Work, resolved: Resolved, goal: Goal) -> Answer:
+        loop = asyncio.get_running_loop()
+        caller = Caller(goal, resolved.height, resolved.hints, loop.time(), loop.create_future())
+        subject = Subject(resolved.message, request.justification, resolved.subnet_id, resolved.members)
+        with self._rooms.followed.use(resolved.subnet_id, resolved.members):
+            outcome = await self._fan_outs.collect(subject, caller)
+        work.stages.update(outcome.stages)
+        self._rooms.metrics.set_cache_bytes("shares", self._budget.used_bytes)
+        if isinstance(outcome, Missed):
+            raise work.failed(outcome)
+        return outcome.answer
+
+    def _patience_s(self, request: AggregationRequest) -> float:
+        timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
+        longest_s = self._settings.max_timeout_s
+        if not 0 < timeout_s <= longest_s:
+            raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
+        return timeout_s
+
+
+class _Work:
+    """What is known of one request, for its log line and its metrics."""
+
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
+        self.stages: dict[str, float] = {}
+        self.resolved: Resolved | None = None
+        self.is_cached = False
+        self.answer: Answer | None = None
+        self.missed: Missed | None = None
+
+    def failed(self, missed: Missed) -> QuorumImpossible | QuorumNotReached:
+        """Note a failure and return it as an error."""
+        self.missed = missed
+        if missed.shortfall.verdict is Verdict.NEVER:
+            return QuorumImpossible(missed.shortfall)
+        return QuorumNotReached(missed.shortfall, at_deadline=missed.late)
+
+    def finish(self, now: float) -> Mapping[str, float]:
+        """Return seconds by stage, the whole of it included."""
+        self.stages["total"] = now - self.started_at
+        return dict(self.stages)
+
+    def fields(self) -> dict[str, object]:
+        """Return what the log line shows."""
+        fields: dict[str, object] = {}
+        if self.resolved is not None:
+            fields["message_id"] = id_text(self.resolved.message.id)
+            fields["signing_subnet_id"] = id_text(self.resolved.subnet_id)
+            fields["height"] = self.resolved.height
+            fields["total_weight"] = self.resolved.members.total_weight
+            fields["hints"] = self.resolved.hints or None
+        if self.answer is not None:
+            fields["signers"] = self.answer.signers
+            fields["signed_weight"] = self.answer.weight
+        if self.missed is not None:
+            fields["verdict"] = self.missed.shortfall.verdict.value
+            fields["signed_weight"] = self.missed.shortfall.signed_weight
+            fields["required_weight"] = self.missed.shortfall.required_weight
+            fields["counts"] = dict(self.missed.shortfall.counts)
+        return {key: value for key, value in fields.items() if value is not None}
+
+
+def _log(outcome: str, work: _Work, stages: Mapping[str, float]) -> None:
+    """Write the one line of a request; where a finished answer was at hand there is hardly anything to tell."""
+    level = logging.DEBUG if work.is_cached else logging.INFO
+    if log.isEnabledFor(level):
+        seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
+        log.log(level, "aggregation", extra={"outcome": outcome, **work.fields(), **seconds})

@@ -71,12 +71,11 @@ class ShareCache:
         if not listeners:
             del self._listeners[message_id]
 
-    def offer(self, message_id: MessageID, public_key: bytes, raw: bytes) -> Candidate:
+    def offer(self, message_id: MessageID, public_key: bytes, raw: bytes, by: Listener | None = None) -> Candidate:
         """Take an answer's 96 bytes; return the candidate that now stands for the key.
 
         That is the one at hand where there is one: a validator has only one signature of a message, so if two
-        differ, the first is judged first. Every other round of the message is told of a new one.
-        Raises bls.MalformedShare.
+        differ, the first is judged first. Every listener but `by` is told of a new one. Raises bls.MalformedShare.
         """
         message = self._messages.get(message_id)
         if message is not None:
@@ -85,8 +84,9 @@ class ShareCache:
                 return known
         candidate = Candidate(raw, decode_share(raw))
         self._store(message_id, public_key, candidate)
-        for listener in tuple(self._listeners.get(message_id, ())):
-            listener.share_came(public_key, candidate)
+        for listener in self._listeners.get(message_id, ()):
+            if listener is not by:
+                listener.share_came(public_key, candidate)
         return candidate
 
     def forget(self, message_id: MessageID, public_key: bytes, candidate: Candidate) -> None:

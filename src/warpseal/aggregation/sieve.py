@@ -85,17 +85,17 @@ class _Group:
         return self.stop - self.start
 
     @property
-    def indices(self) -> list[int]:
-        return [one.index for one in self.batch.members[self.start : self.stop]]
+    def members(self) -> Sequence[Suspicion]:
+        return self.batch.members[self.start : self.stop]
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Canonical indices. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone."""
+    """What is known now. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone."""
 
-    clean: tuple[int, ...]
-    proven: tuple[int, ...]
-    bad: tuple[int, ...]
+    clean: tuple[Suspicion, ...]
+    proven: tuple[Suspicion, ...]
+    bad: tuple[Suspicion, ...]
 
 
 class Sieve:
@@ -110,20 +110,26 @@ class Sieve:
         self._hashed: Share | None = None
         self._dirty: list[tuple[int, int, _Group]] = []
         self._numbers = 0
-        self._clean: list[int] = []
-        self._proven: list[int] = []
-        self._bad: list[int] = []
+        self._clean: list[Suspicion] = []
+        self._proven: list[Suspicion] = []
+        self._bad: list[Suspicion] = []
         self.measurements = 0
 
     @property
-    def unresolved(self) -> list[int]:
-        """Canonical indices in groups that are known to hold a bad share."""
-        return [index for _, _, group in self._dirty for index in group.indices]
+    def has_dirty(self) -> bool:
+        """Whether there are groups that are known to hold a bad share."""
+        return bool(self._dirty)
+
+    @property
+    def unresolved(self) -> list[Suspicion]:
+        """The members of these groups."""
+        return [one for _, _, group in self._dirty for one in group.members]
 
     def add(self, members: Sequence[Suspicion]) -> Findings:
         """Take shares and measure their sum."""
-        batch = _Batch(members)
-        self._file(batch, 0, len(members), self._measure(batch, 0, len(members)))
+        if members:
+            batch = _Batch(members)
+            self._file(batch, 0, len(members), self._measure(batch, 0, len(members)))
         return self._findings()
 
     def add_singly(self, members: Sequence[Suspicion]) -> Findings:
@@ -166,9 +172,9 @@ class Sieve:
     def _file(self, batch: _Batch, start: int, stop: int, reading: _Reading | None) -> None:
         group = _Group(batch, start, stop, reading)
         if reading is not None and reading.clean:
-            (self._clean if group.size > 1 else self._proven).extend(group.indices)
+            (self._clean if group.size > 1 else self._proven).extend(group.members)
         elif group.size == 1:
-            self._bad.extend(group.indices)
+            self._bad.extend(group.members)
         else:
             self._numbers += 1
             heappush(self._dirty, (-group.size, self._numbers, group))

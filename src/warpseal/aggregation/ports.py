@@ -1,0 +1,145 @@
+"""What the aggregation needs of other rooms, no more: what stands behind may be the real thing or a test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from warpseal.bls import PublicKey
+from warpseal.node.platform import Subnet
+from warpseal.peers.asking import Answer
+from warpseal.peers.reach import Reach
+from warpseal.warp.ids import ChainID, NodeID, SubnetID
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+
+class OpenAsk(Protocol):
+    """A request that was sent to many."""
+
+    def close(self) -> None:
+        """Leave: no more answers, and nothing more is written."""
+
+
+class Peers(Protocol):
+    """The peer network. Deadlines are times of the event loop's clock."""
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        """Tell whether a node may be asked now."""
+        ...
+
+    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
+        """Return whether a node can be reached before a deadline."""
+        ...
+
+    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+        """Pull redials forward; return the moment of the earliest."""
+        ...
+
+    def ask(
+        self,
+        node_ids: Iterable[NodeID],
+        chain_id: ChainID,
+        app_bytes: bytes,
+        *,
+        deadline: float,
+        again: bool,
+        sink: Callable[[Answer], None],
+    ) -> OpenAsk:
+        """Send one request to many; answers go to `sink`, one call each."""
+        ...
+
+    def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
+        """Tell `listener` who is connected or not any more, until the returned function is called."""
+        ...
+
+
+class Heights(Protocol):
+    """The proposed height."""
+
+    def current(self) -> int:
+        """Return it. Raises NodeUnavailable."""
+        ...
+
+    async def first(self) -> int:
+        """Return it, waiting for the first poll. Raises NodeUnavailable."""
+        ...
+
+
+class Sets(Protocol):
+    """Canonical validator sets."""
+
+    async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
+        """Return a set. Raises HeightTooOld, HeightTooNew, NodeUnavailable."""
+        ...
+
+    def keys_of(self, validators: CanonicalValidatorSet) -> Sequence[PublicKey]:
+        """Return the parsed keys of a set, in canonical order; from any thread."""
+        ...
+
+
+class Chains(Protocol):
+    """Chains and subnets."""
+
+    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
+        """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
+        ...
+
+    async def subnet(self, subnet_id: SubnetID) -> Subnet:
+        """Return what is recorded of a subnet. Raises UnknownSubnet, NodeUnavailable."""
+        ...
+
+    async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]:
+        """Return the chains that a subnet validates. Raises NodeUnavailable."""
+        ...
+
+
+class Epochs(Protocol):
+    """Epoch heights of chains."""
+
+    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
+        """Tell whether a height is the current epoch height of one of these chains."""
+        ...
+
+
+class Activity(Protocol):
+    """Which validators of an L1 are inactive or nearly drained."""
+
+    def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]:
+        """Keep it fresh inside the block."""
+        ...
+
+    def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
+        """Return the reluctant nodes as known now."""
+        ...
+
+    async def ready(self, subnet_id: SubnetID) -> None:
+        """Wait until they are known, or cannot be."""
+        ...
+
+
+class Followed(Protocol):
+    """The subnets whose validators are connected to."""
+
+    def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> AbstractContextManager[None]:
+        """Follow a subnet inside the block and for a while longer."""
+        ...
+
+
+class Metrics(Protocol):
+    """What the aggregation reports; each call is cheap."""
+
+    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
+        """Note one aggregation, failed ones too; seconds by stage, the whole of it under "total"."""
+
+    def observe_lookup(self, cache: str, *, hits: int = 0, misses: int = 0) -> None:
+        """Count lookups in a cache."""
+
+    def set_cache_bytes(self, cache: str, size: int) -> None:
+        """Note how many bytes a cache holds."""
+
+    def count_bad_share(self, node_ids: Iterable[str]) -> None:
+        """Count a bad share against the nodes of its key."""
+
+    def count_reference(self, name: str, amount: int = 1) -> None:
+        """Count an event that only the reference's series know."""

@@ -1,0 +1,148 @@
+"""The candidates of one fan-out and what is known of them: combining, and searching when a sum was not right.
+
+A thin shell around `combine` and `sieve`: everything heavy runs on a worker thread, one step at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+from warpseal.aggregation.answers import Answer
+from warpseal.aggregation.combine import Electorate, combine
+from warpseal.aggregation.shares import Candidate
+from warpseal.aggregation.sieve import Findings, Sieve, Suspicion
+from warpseal.bls import PublicKey
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+T = TypeVar("T")
+
+# After a failure so much is searched in any case: enough to name a few bad ones among a thousand.
+FIRST_SEARCH: Final = 64
+_FURTHER_SEARCH: Final = 32
+_SINGLES_AT_ONCE: Final = 8
+
+
+class Prover:
+    """candidates: by canonical index. One call of an async method at a time."""
+
+    def __init__(
+        self,
+        message: UnsignedMessage,
+        members: CanonicalValidatorSet,
+        keys_of: Callable[[CanonicalValidatorSet], Sequence[PublicKey]],
+        executor: Executor | None,
+    ) -> None:
+        self.candidates: list[Candidate | None] = [None] * len(members.validators)
+        self.message: Final = message
+        self._members = members
+        self._keys_of = keys_of
+        self._executor = executor
+        self._electorate: Electorate | None = None
+        self._sieve = Sieve(message.raw)
+        self._checked: set[int] = set()
+        self._singles: dict[int, Candidate] = {}
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether a search could find out more."""
+        return bool(self._singles) or self._sieve.has_dirty
+
+    @property
+    def unresolved(self) -> list[int]:
+        """Canonical indices in groups known to hold a bad share that was not searched for to the end."""
+        return [one.index for one in self._sieve.unresolved if self._stands(one)]
+
+    def doubt(self, index: int) -> None:
+        """Verify this candidate singly before it enters a sum."""
+        candidate = self.candidates[index]
+        if candidate is not None:
+            self._singles[index] = candidate
+
+    def drop(self, index: int) -> None:
+        """Forget a candidate that was found bad."""
+        self.candidates[index] = None
+        self._checked.discard(index)
+        self._singles.pop(index, None)
+
+    async def combine(self, signers: Sequence[int], required: int) -> Answer | None:
+        """Return the signed message of candidates, or None when their sum is not right."""
+        used = {index: candidate for index in signers if (candidate := self.candidates[index])}
+        shares = [candidate.share for candidate in used.values()]
+        answer = await self._work(lambda: combine(self.message, self._at_hand(), tuple(used), shares, required))
+        if answer is not None:
+            self._checked.update(index for index, one in used.items() if self.candidates[index] is one)
+        return answer
+
+    def to_search(self, failed: Iterable[int], signed: Iterable[int]) -> list[int]:
+        """Return which of the signed shares to search when the sum of `failed` was not right.
+
+        Those that were part of a right sum are left out, unless all of the failed ones were: then two or more
+        of them had cancelled each other out.
+        """
+        failed = list(failed)
+        if all(index in self._checked for index in failed):
+            self._checked.difference_update(failed)
+            return [index for index in failed if not self._is_proven(index)]
+        return [index for index in signed if index not in self._checked and not self._is_proven(index)]
+
+    async def search(self, indices: Sequence[int]) -> Findings:
+        """Search among these candidates until they are resolved, or for a while."""
+
+        def work() -> Findings:
+            self._sieve.add(self._suspicions(indices, candidates))
+            return self._sieve.split(FIRST_SEARCH)
+
+        candidates = list(self.candidates)
+        return self._learn(await self._work(work))
+
+    async def search_on(self) -> Findings:
+        """Search a while longer: dirty groups first, then those that are to be verified singly."""
+        if self._sieve.has_dirty:
+            return self._learn(await self._work(lambda: self._sieve.split(_FURTHER_SEARCH)))
+        chosen = sorted(self._singles, key=self._weight, reverse=True)[:_SINGLES_AT_ONCE]
+        candidates = list(self.candidates)
+        for index in chosen:
+            del self._singles[index]
+        return self._learn(await self._work(lambda: self._sieve.add_singly(self._suspicions(chosen, candidates))))
+
+    def _learn(self, findings: Findings) -> Findings:
+        """Note the findings; return them without shares that were dropped meanwhile."""
+        standing = Findings(
+            tuple(filter(self._stands, findings.clean)),
+            tuple(filter(self._stands, findings.proven)),
+            tuple(filter(self._stands, findings.bad)),
+        )
+        self._checked.update(one.index for one in standing.clean)
+        for one in standing.proven:
+            candidate = self.candidates[one.index]
+            if candidate is not None:
+                candidate.proven = True
+        return standing
+
+    def _stands(self, suspicion: Suspicion) -> bool:
+        candidate = self.candidates[suspicion.index]
+        return candidate is not None and candidate.share is suspicion.share
+
+    def _suspicions(self, indices: Iterable[int], candidates: Sequence[Candidate | None]) -> list[Suspicion]:
+        keys = self._at_hand().keys
+        found = ((index, candidates[index]) for index in indices)
+        return [Suspicion(index, keys[index], one.share) for index, one in found if one is not None]
+
+    def _at_hand(self) -> Electorate:
+        if self._electorate is None:
+            self._electorate = Electorate(self._members, self._keys_of(self._members))
+        return self._electorate
+
+    def _is_proven(self, index: int) -> bool:
+        candidate = self.candidates[index]
+        return candidate is not None and candidate.proven
+
+    def _weight(self, index: int) -> int:
+        return self._members.validators[index].weight
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
