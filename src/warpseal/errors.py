@@ -23,7 +23,10 @@ class StartupError(Exception):
 
 
 class InvalidRequest(WarpsealError):
-    """The request cannot be understood. `field` names the part of it, in the specification's spelling."""
+    """The request cannot be understood.
+
+    field: the part of it, in the specification's spelling.
+    """
 
     code = "invalid_request"
 
@@ -108,9 +111,7 @@ class WrongNetwork(WarpsealError):
     code = "wrong_network"
 
     def __init__(self, message_network_id: int, network_id: int) -> None:
-        super().__init__(
-            f"the message is of network {message_network_id}; this daemon serves network {network_id}"
-        )
+        super().__init__(f"the message is of network {message_network_id}; this daemon serves network {network_id}")
         self.message_network_id = message_network_id
         self.network_id = network_id
 
@@ -135,7 +136,7 @@ class NetworkNotServed(WarpsealError):
 
 
 class NotFound(WarpsealError):
-    """No such route."""
+    """There is no such path."""
 
     code = "not_found"
 
@@ -197,8 +198,7 @@ class HeightTooOld(WarpsealError):
 
     def __init__(self, height: int, oldest: int, lookback: int) -> None:
         super().__init__(
-            f"P-Chain height {height} is older than {oldest}, "
-            f"the oldest that max-p-chain-lookback={lookback} allows"
+            f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows"
         )
         self.height = height
         self.oldest = oldest
@@ -341,7 +341,10 @@ class QuorumShortfall:
 
 
 class QuorumNotReached(WarpsealError):
-    """The quorum was not reached; waiting may help. `at_deadline` tells whether the caller's time ran out."""
+    """The quorum was not reached, and waiting may help.
+
+    at_deadline: the caller's time ran out; else it failed at once, because the quorum cannot be reached now.
+    """
 
     code = "quorum_not_reached"
 

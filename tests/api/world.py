@@ -18,6 +18,7 @@ from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict
 from warpseal.metrics import Metrics
+from warpseal.validators.following import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
@@ -54,22 +55,11 @@ class ScriptedAggregator:
 
 
 @dataclass
-class SubnetState:
-    """One subnet of a scripted readiness."""
-
-    subnet_id: SubnetID = PRIMARY_NETWORK
-    connected_weight: int = 67
-    required_weight: int = 67
-    total_weight: int = 100
-    missing: Sequence[MissingValidator] = ()
-
-
-@dataclass
 class ScriptedReadiness:
     """A readiness as told."""
 
-    subnets: Sequence[SubnetState] = (SubnetState(),)
-    fault: str | None = None
+    subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
+    height_is_fresh: bool = True
 
 
 @dataclass
@@ -84,7 +74,8 @@ class World:
 
     def app(self) -> ASGIApp:
         doors = AggregatorDoors(self.aggregator, self.settings, self.network_id, self.metrics)
-        return api_app(doors, HealthPages(lambda: self.readiness), self.settings, self.metrics)
+        health = HealthPages(lambda: self.readiness.subnets, lambda: self.readiness.height_is_fresh)
+        return api_app(doors, health, self.settings, self.metrics)
 
     def with_settings(self, **changes: object) -> World:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

@@ -132,6 +132,8 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
         headers.append((b"retry-after", str(_retry_after_s(error, rule.retry_after_s)).encode()))
     if isinstance(error, refusals.MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
+    if isinstance(error, refusals.ReceiveTimeout):
+        headers.append((b"connection", b"close"))
     return tuple(headers)
 
 

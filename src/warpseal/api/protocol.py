@@ -31,6 +31,7 @@ MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8
 LINGER_S: Final = 1.0
+_BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 
 
 class LimitedHttp(HttpToolsProtocol):
@@ -51,6 +52,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._raw_bytes = 0
         self._refusal: WarpsealError | None = None
         self._deaf = False
+        self._upgrading = False
+        self._resuming = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -73,18 +76,37 @@ class LimitedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._receive_timer is None and self._complete:
             self._start_receiving()
-        messages = self._messages
+        messages, was_complete = self._messages, self._complete
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
             self._refuse(self._refusal or MalformedHTTP())
             return
-        except httptools.HttpParserUpgrade:
-            pass  # No upgrade is on offer; the request is answered as HTTP/1.1.
-        if messages == self._messages:
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+            return
+        if self._messages - messages <= was_complete:
             self._count_raw(len(data))
 
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with what follows the header of a request that asked for another protocol.
+
+        The parser believes that the other protocol follows, while it is the body that does: a new parser is
+        brought to where the body starts.
+        """
+        if self._upgrading:
+            framing = [line for line in self.headers if line[0] in _BODY_HEADERS]
+            head = b"".join(b"%s: %s\r\n" % line for line in framing)
+            self.parser = httptools.HttpRequestParser(self)
+            self._resuming = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
+            self._upgrading = self._resuming = False
+        if rest:
+            self.data_received(rest)
+
     def on_message_begin(self) -> None:
+        if self._resuming:
+            return
         super().on_message_begin()
         self._messages += 1
         self._in_header, self._complete = True, False
@@ -93,21 +115,31 @@ class LimitedHttp(HttpToolsProtocol):
             self._start_receiving()
 
     def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
         self._count_header(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._resuming:
+            return
         self._count_header(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_header = False
+        if self._resuming:
+            return
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many pipelined requests")
         self.scope["state"][RECEIVE_BY] = self._receive_by
         super().on_headers_complete()
+        self._in_header = False
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        self._upgrading = has_body and self.parser.should_upgrade()
 
     def on_message_complete(self) -> None:
+        if self._upgrading:
+            return
         self._complete = True
         self._stop_receiving()
         super().on_message_complete()
@@ -196,7 +228,7 @@ def _response(error: WarpsealError, url: bytes) -> bytes:
         (b"content-type", b"application/json"),
         (b"content-length", str(len(said.body)).encode()),
         (b"connection", b"close"),
-        *said.headers,
+        *(header for header in said.headers if header[0] != b"connection"),
     ]
     status = f"HTTP/1.1 {said.status} {HTTPStatus(said.status).phrase}\r\n".encode()
     return status + b"".join(name + b": " + value + b"\r\n" for name, value in headers) + b"\r\n" + said.body

@@ -1,0 +1,76 @@
+"""GET /metrics: on its own port, written beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from tests.api.world import World, client_of, serving
+from warpseal.api.http.metrics_page import MetricsPage
+from warpseal.api.http.routes import metrics_app
+from warpseal.metrics import Metrics, Sources, SubnetSample, ValidatorSample
+
+
+@asynccontextmanager
+async def metrics_client(metrics: Metrics) -> AsyncIterator[aiohttp.ClientSession]:
+    world = World(metrics=metrics)
+    app = metrics_app(MetricsPage(metrics), world.settings, metrics)
+    async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
+        yield client
+
+
+async def test_metrics_are_on_the_metrics_port_only() -> None:
+    async with client_of(World()) as client:
+        assert (await client.get("/metrics")).status == 404
+    async with metrics_client(Metrics()) as client:
+        answer = await client.get("/metrics")
+        assert answer.status == 200
+        assert "warpseal_build_info{" in await answer.text()
+        answer = await client.get("/health")
+        assert (answer.status, (await answer.json())["code"]) == (404, "not_found")
+
+
+class Heartbeat:
+    """Measures the longest time for which the event loop did not turn."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            self.longest_s = max(self.longest_s, now - last)
+            last = now
+
+
+async def test_a_scrape_at_a_thousand_validators_does_not_stall_the_loop() -> None:
+    metrics = Metrics()
+    for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
+        metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))
+    metrics.watch(
+        Sources(
+            validators=lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000)),
+            subnets=lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500)),
+        )
+    )
+    stalls = []
+    for _ in range(5):
+        heartbeat = Heartbeat()
+        page = asyncio.create_task(asyncio.to_thread(await metrics.snapshot()))
+        beating = asyncio.create_task(heartbeat.run())
+        assert (await page).count(b"warpseal_validator_latency_seconds{") == 1000
+        beating.cancel()
+        stalls.append(heartbeat.longest_s)
+    assert min(stalls) < 0.02, stalls
+
+
+async def test_scrapes_at_once_are_all_answered() -> None:
+    async with metrics_client(Metrics()) as client:
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
+        assert [answer.status for answer in answers] == [200] * 5

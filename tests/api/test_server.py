@@ -1,0 +1,374 @@
+"""Connections over real sockets: no client can hold one open, fill it up or crash it, and stopping is graceful."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.api.world import KEBAB, MESSAGE, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.server import HttpServer
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import StartupError
+
+BODY = json.dumps({"message": MESSAGE.raw.hex()}).encode()
+QUICK = replace(SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048)
+
+
+def post(body: bytes = BODY, path: str = KEBAB, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@dataclass
+class Reply:
+    """One HTTP answer, parsed by hand."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        assert self.headers["content-type"] == "application/json"
+        said: dict[str, Any] = json.loads(self.body)
+        return said
+
+
+def replies(raw: bytes) -> list[Reply]:
+    found = []
+    while raw:
+        head, _, rest = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        found.append(Reply(int(first.split()[1]), headers, rest[:length]))
+        raw = rest[length:]
+    return found
+
+
+@asynccontextmanager
+async def quick_server(settings: ApiSettings = QUICK, world: World | None = None) -> AsyncIterator[HttpServer]:
+    async with serving((world or World(settings)).app(), settings) as server:
+        yield server
+
+
+async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes, float]:
+    """Send pieces with pauses until the server closes; return what it said and how long it took."""
+    started = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def send() -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(pause_s)
+
+    sending = asyncio.create_task(send())
+    try:
+        async with asyncio.timeout(10):
+            said = b""
+            while chunk := await reader.read(65536):
+                said += chunk
+    except ConnectionResetError:
+        pass
+    finally:
+        sending.cancel()
+        writer.close()
+    return said, time.monotonic() - started
+
+
+async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -> None:
+    async with quick_server() as server:
+        pieces = [bytes([byte]) for byte in post() * 20]
+        said, took_s = await trickle(server.port, pieces, 0.02)
+    (reply,) = replies(said)
+    assert (reply.status, reply.json["code"]) == (400, "receive_timeout")
+    assert reply.headers["connection"] == "close"
+    assert 0.25 < took_s < 3
+
+
+@pytest.mark.parametrize(("path", "key"), [(KEBAB, "error"), (V1, "message")])
+async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(path: str, key: str) -> None:
+    async with quick_server() as server:
+        whole = post(bytes(2000), path)
+        head = whole[: whole.index(b"\r\n\r\n") + 4]
+        said, took_s = await trickle(server.port, [head, *[b" "] * 1000], 0.02)
+    (reply,) = replies(said)
+    assert (reply.status, reply.json["code"]) == (400, "receive_timeout")
+    assert "did not arrive" in reply.json[key]
+    assert 0.25 < took_s < 4
+
+
+async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> None:
+    async with quick_server() as server:
+        said, took_s = await trickle(server.port, [], 0)
+        assert said == b""
+        assert took_s < 3
+        said, took_s = await trickle(server.port, [b"\r\n"] * 500, 0.02)
+        assert said == b""
+        assert took_s < 3
+
+
+async def test_many_slow_clients_do_not_keep_a_quick_one_waiting() -> None:
+    async with quick_server(replace(QUICK, receive_timeout_s=1.0)) as server:
+        slow = [asyncio.create_task(trickle(server.port, [bytes([byte]) for byte in post()], 0.1)) for _ in range(50)]
+        await asyncio.sleep(0.1)
+        async with aiohttp.ClientSession(server.url) as client:
+            started = time.monotonic()
+            answer = await client.post(KEBAB, data=BODY)
+            assert answer.status == 200
+            assert time.monotonic() - started < 0.9
+        said = [await task for task in slow]
+    assert {replies(raw)[0].json["code"] for raw, _ in said} == {"receive_timeout"}
+
+
+async def test_a_kept_connection_is_closed_when_it_idles() -> None:
+    async with quick_server() as server:
+        said, took_s = await trickle(server.port, [post()], 0)
+        assert [reply.status for reply in replies(said)] == [200]
+        assert 0.25 < took_s < 3
+        said, took_s = await trickle(server.port, [post(), *[b"\r\n"] * 500], 0.02)
+        assert [reply.status for reply in replies(said)] == [200]
+        assert took_s < 4
+
+
+async def test_an_answer_may_take_longer_than_the_receive_deadline() -> None:
+    async def slowly(request: AggregationRequest) -> Aggregation:
+        await asyncio.sleep(1.0)
+        return aggregation()
+
+    world = World(QUICK, aggregator=ScriptedAggregator(slowly))
+    async with quick_server(world=world) as server:
+        said = await exchange(server.port, post() + post(BODY, KEBAB, "Connection: close"))
+    assert [reply.status for reply in replies(said)] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /aggregate-signatures HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+    ],
+)
+async def test_malformed_http_is_answered_in_json(raw: bytes) -> None:
+    async with quick_server() as server:
+        (reply,) = replies(await exchange(server.port, raw))
+    assert (reply.status, reply.json["code"]) == (400, "malformed_http")
+    assert set(reply.json) == {"error", "code", "detail"}
+
+
+async def test_malformed_http_on_a_v1_path_is_answered_in_its_dialect() -> None:
+    raw = b"POST " + V1.encode() + b" HTTP/1.1\r\nbad header\r\n\r\n"
+    async with quick_server() as server:
+        (reply,) = replies(await exchange(server.port, raw))
+    assert (reply.json["statusCode"], reply.json["error"]) == (400, "Bad Request")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 5000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 5000,
+    ],
+)
+async def test_a_large_header_is_refused(raw: bytes) -> None:
+    async with quick_server() as server:
+        (reply,) = replies(await exchange(server.port, raw))
+    assert (reply.status, reply.json["code"]) == (400, "header_too_large")
+
+
+async def test_trailers_count_as_header() -> None:
+    raw = (
+        b"POST /aggregate-signatures HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+        + b"a: b\r\n" * 1000
+    )
+    async with quick_server() as server:
+        (reply,) = replies(await exchange(server.port, raw))
+    assert (reply.status, reply.json["code"]) == (400, "header_too_large")
+
+
+@pytest.mark.parametrize(("path", "status"), [(KEBAB, 413), (V1, 400)])
+async def test_a_large_body_is_refused_and_its_sender_sees_the_answer(path: str, status: int) -> None:
+    async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
+        for body in (bytes(4097), bytes(30_000)):
+            answer = await client.post(path, data=body)
+            assert (answer.status, (await answer.json())["code"]) == (status, "body_too_large")
+        answer = await client.post(path, data=BODY)
+        assert answer.status in (200, 201)
+
+
+async def _chunks(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield bytes(1000)
+
+
+async def test_a_large_body_is_refused_while_it_comes_in_chunks() -> None:
+    async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
+        answer = await client.post(KEBAB, data=_chunks(20))
+        assert (answer.status, (await answer.json())["code"]) == (413, "body_too_large")
+        async with client.post(KEBAB, data=_chunks(4)) as answer:
+            assert (await answer.json())["code"] == "undecodable_body"
+
+
+async def test_an_endless_body_is_cut_off() -> None:
+    async with quick_server(replace(QUICK, receive_timeout_s=5.0)) as server:
+        head = b"POST /aggregate-signatures HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunk = b"1000\r\n" + bytes(4096) + b"\r\n"
+        said, took_s = await trickle(server.port, [head, *[chunk * 4] * 1000], 0.001)
+    assert replies(said)[0].json["code"] == "body_too_large"
+    assert took_s < 4
+
+
+async def test_the_body_of_a_refused_path_is_read_past() -> None:
+    async with quick_server() as server:
+        said = await exchange(server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close"))
+    assert [reply.status for reply in replies(said)] == [404, 200]
+
+
+async def test_a_client_that_asks_first_is_told_before_it_sends_its_body() -> None:
+    async with quick_server() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(BODY, KEBAB, "Expect: 100-continue")[: -len(BODY)])
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(BODY)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
+
+
+@pytest.mark.parametrize("pause_s", [None, 0.001])
+async def test_an_upgrade_is_not_on_offer_and_the_request_is_answered(pause_s: float | None) -> None:
+    head = "\r\n".join([f"POST {KEBAB} HTTP/1.1", *UPGRADE, "Transfer-Encoding: chunked"]).encode()
+    chunked = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    get = "\r\n".join(["GET /health HTTP/1.1", *UPGRADE]).encode() + b"\r\n\r\n"
+    raw = post(BODY, KEBAB, *UPGRADE) + chunked + get + post(BODY, KEBAB, "Connection: close")
+    async with quick_server(replace(QUICK, receive_timeout_s=8)) as server:
+        pieces = [raw] if pause_s is None else [bytes([byte]) for byte in raw]
+        said, _ = await trickle(server.port, pieces, pause_s or 0)
+    assert [reply.status for reply in replies(said)] == [200, 200, 200, 200]
+
+
+async def test_pipelined_requests_are_answered_in_order_and_a_bad_one_ends_the_connection() -> None:
+    async with quick_server() as server:
+        said = await exchange(server.port, post() + post(b"{}") + b"nonsense\r\n\r\n" + post())
+    assert [reply.status for reply in replies(said)][:1] == [200]
+    assert len(replies(said)) < 4
+
+
+async def test_a_flood_of_pipelined_requests_is_bounded() -> None:
+    async with quick_server() as server:
+        said = await exchange(server.port, b"GET /health HTTP/1.1\r\n\r\n" * 5000)
+    assert len(replies(said)) < 100
+
+
+async def test_connections_are_limited() -> None:
+    async with quick_server(replace(QUICK, max_connections=3, receive_timeout_s=5.0)) as server:
+        open_ones = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        (reply,) = replies(await exchange(server.port, b""))
+        assert (reply.status, reply.json["code"]) == (429, "too_many_connections")
+        open_ones[0][1].close()
+        await asyncio.sleep(0.05)
+        (reply,) = replies(await exchange(server.port, post(BODY, KEBAB, "Connection: close")))
+        assert reply.status == 200
+        for _, writer in open_ones[1:]:
+            writer.close()
+
+
+class Slow:
+    """An aggregation that takes its time."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.started = asyncio.Event()
+        self._takes_s = takes_s
+
+    async def act(self, request: AggregationRequest) -> Aggregation:
+        self.started.set()
+        await asyncio.sleep(self._takes_s)
+        return aggregation()
+
+
+async def test_stopping_finishes_what_is_in_flight() -> None:
+    slow = Slow(0.5)
+    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, SETTINGS)
+    running = asyncio.create_task(server.run())
+    server.bind()
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(KEBAB, data=BODY))
+        idle = await asyncio.open_connection("127.0.0.1", server.port)
+        await slow.started.wait()
+        port = server.port
+        server.stop()
+        await asyncio.sleep(0.05)
+        assert await idle[0].read() == b""
+        with pytest.raises(OSError, match=r"."):
+            await asyncio.open_connection("127.0.0.1", port)
+        assert (await asking).status == 200
+        async with asyncio.timeout(3):
+            await running
+        idle[1].close()
+
+
+@pytest.mark.parametrize("path", [KEBAB, V1])
+async def test_what_outlives_the_grace_period_is_told_so(path: str) -> None:
+    slow = Slow(60)
+    settings = replace(SETTINGS, grace_period_s=0.2)
+    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
+    server.bind()
+    running = asyncio.create_task(server.run())
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(path, data=BODY))
+        await slow.started.wait()
+        server.stop()
+        answer = await asking
+        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
+        assert "Retry-After" in answer.headers
+    async with asyncio.timeout(3):
+        await running
+
+
+async def test_cancelling_the_server_ends_everything_at_once() -> None:
+    slow = Slow(60)
+    async with serving(World(aggregator=ScriptedAggregator(slow.act)).app()) as server:
+        asking = asyncio.create_task(exchange(server.port, post()))
+        await slow.started.wait()
+    async with asyncio.timeout(2):
+        await asyncio.wait([asking])
+
+
+async def test_a_taken_port_is_a_startup_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=str(port)):
+            HttpServer(World().app(), "127.0.0.1", port, SETTINGS).bind()
+
+
+async def test_port_0_takes_a_free_one_and_says_which() -> None:
+    server = HttpServer(World().app(), "0.0.0.0", 0, SETTINGS)
+    server.bind()
+    assert server.url == f"http://127.0.0.1:{server.port}"
+    assert server.port > 0
+    running = asyncio.create_task(server.run())
+    server.stop()
+    await running

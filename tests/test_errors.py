@@ -1,0 +1,148 @@
+"""The one table of errors: complete, within the specification, told in docs/errors.md, and safe to retry on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from warpseal import errors
+from warpseal.api import refusals
+from warpseal.api.errors import TABLE, Dialect, answer, rule_of, text_of
+from warpseal.errors import (
+    MissingValidator,
+    NodeAttempt,
+    NodeFailure,
+    QuorumShortfall,
+    Verdict,
+    WarpsealError,
+)
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "errors.md"
+SPECIFIED = {400, 401, 403, 404, 429, 500, 502, 503}
+RETRIED = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+
+
+def kinds(kind: type[WarpsealError] = WarpsealError) -> Iterator[type[WarpsealError]]:
+    yield kind
+    for inner in kind.__subclasses__():
+        yield from kinds(inner)
+
+
+ALL = tuple(dict.fromkeys(kinds()))
+NEVER = QuorumShortfall(
+    Verdict.NEVER,
+    60,
+    67,
+    100,
+    19,
+    "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5",
+    {"no_bls_key": 1},
+    (MissingValidator((), None, 40, "no_bls_key", -1, "x"),),
+)
+SAMPLES: tuple[WarpsealError, ...] = (
+    errors.WrongNetwork(1, 5),
+    errors.NetworkNotServed("devnet", ("mainnet",), 1),
+    errors.NotFound("no such path"),
+    errors.UnknownChain("c"),
+    errors.UnknownSubnet("s"),
+    errors.SubnetNotConverted("s"),
+    errors.NoValidators("s", 1),
+    errors.HeightTooOld(1, 2, 3),
+    errors.HeightTooNew(9, 1),
+    errors.TooManyRequests(500, per_client=True),
+    errors.TooManyRequests(1000, per_client=False),
+    errors.NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.HTTP_STATUS)]),
+    errors.QuorumNotReached(NEVER, at_deadline=True),
+    errors.QuorumNotReached(NEVER, at_deadline=False),
+    errors.QuorumImpossible(NEVER),
+    errors.ShuttingDown(),
+    errors.InternalError("x"),
+    errors.WarpsealError(),
+    refusals.FieldTooLarge("message", 5),
+    refusals.BodyTooLarge(5),
+    refusals.HeaderTooLarge(5),
+    refusals.ReceiveTimeout(0.5),
+    refusals.MalformedHTTP(),
+    refusals.MethodNotAllowed("GET", ("POST",)),
+    refusals.TooManyConnections(),
+    *(
+        kind("field", "reason")
+        for kind in ALL
+        if issubclass(kind, errors.InvalidRequest) and kind is not refusals.FieldTooLarge
+    ),
+)
+
+
+def test_every_error_type_has_its_line_in_the_table() -> None:
+    assert set(ALL) == set(TABLE)
+    assert {type(sample) for sample in SAMPLES} == set(ALL)
+
+
+def test_codes_are_unique_and_stable_words() -> None:
+    codes = [kind.code for kind in ALL if kind is not WarpsealError]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z0-9]+)*", code) for code in codes)
+
+
+def test_v1_uses_only_the_statuses_of_the_specification() -> None:
+    assert {rule.v1 for rule in TABLE.values()} <= SPECIFIED
+
+
+def test_a_kind_that_is_not_in_the_table_is_answered_like_its_parent() -> None:
+    kind = type("Narrower", (errors.UnknownChain,), {})
+    assert rule_of(kind) is TABLE[errors.UnknownChain]
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealError) -> None:
+    v1, kebab = answer(error, Dialect.V1), answer(error, Dialect.KEBAB)
+    said = json.loads(v1.body)
+    assert set(said) == {"message", "error", "statusCode", "code", "detail"}
+    assert (said["statusCode"], said["code"]) == (v1.status, error.code)
+    assert said["message"]
+    said = json.loads(kebab.body)
+    assert set(said) == {"error", "code", "detail"}
+    assert said["error"]
+    has_retry_after = any(name == b"retry-after" for name, _ in kebab.headers)
+    assert has_retry_after == (kebab.status in (429, 502, 503, 504))
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) -> None:
+    texts = [text_of(error), rule_of(type(error)).text or ""]
+    if isinstance(error, errors.QuorumNotReached):
+        assert "threshold of stake" in texts[0]
+        assert not texts[1]
+    else:
+        assert not any(RETRIED.search(text) for text in texts)
+
+
+def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
+    for dialect in Dialect:
+        said = answer(errors.QuorumImpossible(NEVER), dialect)
+        assert said.status == 400
+        assert said.headers == ()
+
+
+def test_errors_without_a_text_say_what_they_are() -> None:
+    assert text_of(errors.ShuttingDown()) == "The daemon is stopping and takes no new work."
+
+
+def test_the_document_tells_the_table() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (\d+) \| ([\d or]+) \| (.+) \|$", DOCUMENT.read_text(), re.M)
+    told = {code: (when, int(v1), kebab) for code, when, v1, kebab, _ in rows}
+    held = {
+        kind.code: (
+            (kind.__doc__ or "").partition("\n")[0],
+            rule.v1,
+            f"{rule.kebab} or {rule.late}" if rule.late else str(rule.kebab),
+        )
+        for kind, rule in TABLE.items()
+        if kind is not WarpsealError
+    }
+    assert told == held
+    assert all(len(advice) > 10 for *_, advice in rows)
