@@ -134,6 +134,17 @@ async def test_a_caller_learns_that_a_node_is_of_another_network_but_not_which()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
 
 
+async def test_no_answer_is_used_before_the_network_is_known() -> None:
+    node = RecordedNode()
+    async with serving(node) as uris, open_session() as session:
+        settings = settings_for(refusing_uri(), p_chain_api=settings_for(*uris).p_chain_api)
+        upstream = connected(session, settings)
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.height()
+    assert "info.getNetworkID" in str(caught.value)
+    assert not node.seen
+
+
 async def test_the_network_is_checked_again_after_a_failure() -> None:
     ours, other = RecordedNode(), RecordedNode()
     async with serving(ours, other) as uris, open_session() as session:
@@ -165,7 +176,7 @@ async def test_the_path_of_the_reference_is_asked_first() -> None:
     node = RecordedNode()
     async with upstream_of(node) as upstream:
         await upstream.platform.height()
-    assert [path for path, _, _ in node.seen] == ["/ext/P"]
+    assert [path for path, method, _ in node.seen if method == "platform.getHeight"] == ["/ext/P"]
 
 
 async def test_a_base_url_with_a_path_and_a_query_keeps_both() -> None:
@@ -173,8 +184,8 @@ async def test_a_base_url_with_a_path_and_a_query_keeps_both() -> None:
     async with serving(node) as uris, open_session() as session:
         upstream = connected(session, settings_for(uris[0] + "/?token=abcd1234"))
         assert await upstream.platform.height() == 19
-    assert node.requests[0]["path"] == "/rpc/key-1234/ext/P"
-    assert node.requests[0]["token"] == "abcd1234"
+    assert node.requests[-1]["path"] == "/rpc/key-1234/ext/P"
+    assert node.requests[-1]["token"] == "abcd1234"
 
 
 async def test_redirects_are_not_followed() -> None:
@@ -265,7 +276,7 @@ async def test_calls_are_counted_with_their_outcome() -> None:
     async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
         await upstream.platform.height()
         await upstream.platform.validated_by(NO_CHAIN)
-    assert observer.seen == [
+    assert [one for one in observer.seen if one[0] != "info.getNetworkID"] == [
         ("platform.getHeight", "http_status"),
         ("platform.getHeight", "ok"),
         ("platform.validatedBy", "refused"),
@@ -282,7 +293,7 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
         await reader.readuntil(b"\r\n\r\n")
         served += 1
         if served > 1:
-            body = b'{"jsonrpc":"2.0","result":{"height":"5"},"id":1}'
+            body = b'{"jsonrpc":"2.0","result":{"height":"5","networkID":"7"},"id":1}'
             head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             await writer.drain()
@@ -292,7 +303,7 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
     async with server, open_session() as session:
         uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         assert await connected(session, settings_for(uri)).platform.height() == 5
-    assert served == 2
+    assert served >= 2
 
 
 async def test_one_node_in_both_lists_has_one_limit() -> None:

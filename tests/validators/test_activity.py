@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
-from tests.validators.world import nth_node, world
+from tests.validators.world import nth_node, until, world
 from warpseal.node.platform import CurrentValidator
 from warpseal.validators.activity import reluctant_nodes
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text
@@ -51,9 +51,7 @@ async def test_it_is_refreshed_while_watched_and_not_afterwards() -> None:
         with here.activity.watch(L1):
             await here.activity.ready(L1)
             here.node.answers[METHOD] = {"validators": []}
-            async with asyncio.timeout(5):
-                while here.activity.reluctant(L1):  # noqa: ASYNC110 - there is no event for this
-                    await asyncio.sleep(0.01)
+            await until(lambda: not here.activity.reluctant(L1))
             assert here.node.calls[METHOD] >= 2
         await asyncio.sleep(0.05)
         calls = here.node.calls[METHOD]
@@ -90,9 +88,7 @@ async def test_a_failing_call_keeps_the_last_answer() -> None:
         with here.activity.watch(L1):
             await here.activity.ready(L1)
             here.node.answers[METHOD] = lambda _: web.Response(status=500)
-            async with asyncio.timeout(5):
-                while here.node.calls[METHOD] < 4:  # noqa: ASYNC110 - there is no event for this
-                    await asyncio.sleep(0.01)
+            await until(lambda: here.node.calls[METHOD] >= 4)
             assert here.activity.reluctant(L1) == {INACTIVE}
 
 

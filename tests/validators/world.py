@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class World:
 
     def __post_init__(self) -> None:
         platform = self.upstream.platform
-        self.heights = ProposedHeight(platform, now=self.clock)
+        self.heights = ProposedHeight(platform, poll_s=self.settings.height_poll_s, now=self.clock)
         self.keys = PublicKeys(self.settings.key_cache_keys, self.parse)
         self.sets = ValidatorSets(platform, self.heights, self.keys, self.settings)
         self.chains = Chains(platform, now=self.clock)
@@ -106,6 +107,13 @@ class Peers:
 
     def is_connected(self, node_id: NodeID) -> bool:
         return node_id in self.connected
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait, for ten seconds at most, for something that no event tells."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def nth_node(number: int) -> NodeID:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -51,18 +51,24 @@ class _Member:
 
 
 class NodePool:
-    """Nodes that answer the same calls. Used from one event loop; calls may run at the same time."""
+    """Nodes that answer the same calls. Used from one event loop; calls may run at the same time.
+
+    learn_network is awaited before the first call where the served network is unknown: no answer may be used
+    before it is known whose it has to be.
+    """
 
     def __init__(
         self,
         nodes: Sequence[UpstreamNode],
         network: ServedNetwork,
         *,
+        learn_network: Callable[[], Awaitable[object]] | None = None,
         retry_failed_after_s: float = 10.0,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._members = [_Member(position, node, NetworkCheck(node)) for position, node in enumerate(nodes)]
         self._network = network
+        self._learn_network = learn_network
         self._retry_failed_after_s = retry_failed_after_s
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._checks: SingleFlight[int, None] = SingleFlight()
@@ -72,6 +78,8 @@ class NodePool:
 
     async def call(self, call: Call[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
+        if self._network.network_id is None and self._learn_network is not None:
+            await self._learn_network()
         attempts: list[NodeAttempt] = []
         refusals: list[RpcRefusal] = []
         for member in self._in_order(call.origin):

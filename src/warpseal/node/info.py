@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.flight import SingleFlight
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
@@ -46,13 +47,12 @@ class InfoClient:
     def __init__(self, pool: NodePool, served: ServedNetwork) -> None:
         self._pool = pool
         self._served = served
+        self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
         """Return the served network's id; the first node that answers decides it. Raises NodeUnavailable."""
         if self._served.network_id is None:
-            told = await self._pool.call(NETWORK_ID)
-            if self._served.network_id is None:
-                self._served.network_id = told
+            self._served.network_id = await self._flights.run(None, lambda: self._pool.call(NETWORK_ID))
         return self._served.network_id
 
     async def probe(self) -> tuple[NodeAnswer[int], ...]:

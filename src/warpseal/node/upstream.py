@@ -50,9 +50,12 @@ def connect_upstream(
         nodes.append(UpstreamNode(endpoint, session, settings, observer, executor))
         return nodes[-1]
 
-    def pool(members: Sequence[UpstreamNode]) -> NodePool:
-        return NodePool(members, served, retry_failed_after_s=settings.retry_failed_after_s)
+    platform_nodes = [node_at(endpoint) for endpoint in settings.p_chain_api]
+    info_nodes = [node_at(endpoint) for endpoint in settings.info_api]
+    rest_s = settings.retry_failed_after_s
+    info = InfoClient(NodePool(info_nodes, served, retry_failed_after_s=rest_s), served)
 
-    platform = pool([node_at(endpoint) for endpoint in settings.p_chain_api])
-    info = pool([node_at(endpoint) for endpoint in settings.info_api])
-    return Upstream(PlatformClient(platform, check_key), InfoClient(info, served), ProposerVMClient(pool(nodes)))
+    def pool(members: Sequence[UpstreamNode]) -> NodePool:
+        return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=rest_s)
+
+    return Upstream(PlatformClient(pool(platform_nodes), check_key), info, ProposerVMClient(pool(nodes)))

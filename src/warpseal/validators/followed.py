@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from warpseal.warp.ids import NodeID, SubnetID
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
 
 # Sets of one subnet at several heights that are in use together; the oldest idle one goes first.
 _MAX_SETS: Final = 8
@@ -28,14 +28,14 @@ class _InUse:
 
 @dataclass(slots=True)
 class Followed:
-    """One followed subnet. latest: its set at the proposed height, once known."""
+    """One followed subnet. latest: its set at the proposed height, once known. wanted: heaviest first."""
 
     subnet_id: SubnetID
     is_pinned: bool
     used_at: float
     users: int = 0
     latest: CanonicalValidatorSet | None = None
-    wanted: frozenset[NodeID] = frozenset()
+    wanted: tuple[NodeID, ...] = ()
     sets: OrderedDict[bytes, _InUse] = field(default_factory=OrderedDict)
 
     @property
@@ -88,12 +88,17 @@ class Followed:
             del self.sets[digest]
 
     def _want(self) -> bool:
-        before = self.wanted
+        before = set(self.wanted)
         sets = [one.validators for one in self.sets.values()]
         if self.latest is not None:
             sets.append(self.latest)
-        self.wanted = frozenset(node_id for one in sets for node_id in one.node_ids)
-        return self.wanted != before
+        members = sorted((one for each in sets for one in each.validators), key=_weight, reverse=True)
+        self.wanted = tuple(dict.fromkeys(node_id for one in members for node_id in one.node_ids))
+        return set(self.wanted) != before
+
+
+def _weight(validator: Validator) -> int:
+    return validator.weight
 
 
 class FollowList:
@@ -141,11 +146,12 @@ class FollowList:
         return gone
 
     def _make_room(self) -> tuple[SubnetID, ...]:
-        """Drop the least recently used, those in use only where all are."""
+        """Drop the least recently used but never the newest, those in use only where all are."""
         gone = []
         while len(self._named) > self._max_named:
-            idle = (subnet_id for subnet_id, one in self._named.items() if not one.users)
-            subnet_id = next(idle, next(iter(self._named)))
+            others = list(self._named.items())[:-1]
+            idle = (subnet_id for subnet_id, one in others if not one.users)
+            subnet_id = next(idle, others[0][0])
             del self._named[subnet_id]
             gone.append(subnet_id)
         return tuple(gone)

@@ -1,0 +1,122 @@
+"""Which subnets are followed and which nodes that makes wanted, as time passes."""
+
+from __future__ import annotations
+
+from tests.validators.world import nth_key, nth_node
+from warpseal.validators.followed import FollowList
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+TRACKED = SubnetID(b"\x01" * 32)
+
+
+def subnet(number: int) -> SubnetID:
+    return SubnetID(bytes([2, number // 256, number % 256]) + bytes(29))
+
+
+def members(*numbers: int) -> CanonicalValidatorSet:
+    """Return a set of made-up validators; the higher the number the heavier."""
+    return canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
+
+
+def follow_list(max_named: int = 500) -> FollowList:
+    return FollowList((PRIMARY_NETWORK, TRACKED), max_named=max_named, keep_unused_s=600.0)
+
+
+def ids(following: FollowList) -> list[SubnetID]:
+    return [one.subnet_id for one in following]
+
+
+def test_pinned_subnets_are_followed_always() -> None:
+    following = follow_list()
+    assert ids(following) == [PRIMARY_NETWORK, TRACKED]
+    assert following.expire(10**9) == ()
+    assert following.follow(TRACKED, 0.0)[0] is following.get(TRACKED)
+    assert ids(following) == [PRIMARY_NETWORK, TRACKED]
+
+
+def test_a_named_subnet_is_followed_while_in_use_and_ten_minutes_longer() -> None:
+    following = follow_list()
+    one, _ = following.follow(subnet(1), 0.0)
+    one.enter(members(1), 0.0)
+    assert following.expire(5_000.0) == ()
+    one.leave(members(1), 5_000.0)
+    assert following.expire(5_599.9) == ()
+    assert following.expire(5_600.0) == (subnet(1),)
+    assert following.get(subnet(1)) is None
+
+
+def test_another_use_starts_the_ten_minutes_anew() -> None:
+    following = follow_list()
+    for now in (0.0, 500.0):
+        one, _ = following.follow(subnet(1), now)
+        one.enter(members(1), now)
+        one.leave(members(1), now)
+    assert following.expire(1_099.0) == ()
+    assert following.expire(1_100.0) == (subnet(1),)
+
+
+def test_the_least_recently_used_idle_one_makes_room() -> None:
+    following = follow_list(max_named=2)
+    busy, _ = following.follow(subnet(1), 0.0)
+    busy.enter(members(1), 0.0)
+    following.follow(subnet(2), 1.0)
+    assert following.follow(subnet(3), 2.0)[1] == (subnet(2),)
+    assert ids(following)[2:] == [subnet(1), subnet(3)]
+
+
+def test_one_in_use_makes_room_only_where_all_are() -> None:
+    following = follow_list(max_named=2)
+    for number in (1, 2):
+        one, _ = following.follow(subnet(number), float(number))
+        one.enter(members(number), float(number))
+    newest, gone = following.follow(subnet(3), 3.0)
+    assert gone == (subnet(1),)
+    assert following.get(subnet(3)) is newest
+    assert ids(following)[2:] == [subnet(2), subnet(3)]
+
+
+def test_at_most_so_many_are_followed_however_many_are_named() -> None:
+    following = follow_list(max_named=500)
+    for number in range(1_200):
+        following.follow(subnet(number), float(number))
+    assert len(ids(following)) == 502
+    assert following.get(subnet(1_199)) is not None
+    assert following.get(subnet(0)) is None
+
+
+def test_the_latest_set_and_those_in_use_are_wanted_heaviest_first() -> None:
+    one, _ = follow_list().follow(subnet(1), 0.0)
+    assert one.enter(members(1, 2), 0.0)
+    assert one.wanted == (nth_node(2), nth_node(1))
+    assert one.refresh(members(2, 3))
+    assert list(one.wanted) == [nth_node(3), nth_node(2), nth_node(1)]
+    assert one.validators == members(2, 3)
+
+
+def test_a_set_that_is_known_already_changes_nothing() -> None:
+    one, _ = follow_list().follow(subnet(1), 0.0)
+    one.refresh(members(1))
+    assert not one.refresh(members(1))
+    assert not one.enter(members(1), 0.0)
+    assert not one.enter(members(1), 0.0)
+
+
+def test_sets_of_old_heights_are_forgotten_when_nobody_uses_them() -> None:
+    one, _ = follow_list().follow(subnet(1), 0.0)
+    one.refresh(members(2))
+    one.enter(members(1), 0.0)
+    assert not one.forget_sets_unused_since(10_000.0)
+    one.leave(members(1), 50.0)
+    assert not one.forget_sets_unused_since(49.0)
+    assert one.forget_sets_unused_since(50.0)
+    assert one.wanted == (nth_node(2),)
+
+
+def test_sets_of_many_heights_in_quick_succession_stay_bounded() -> None:
+    one, _ = follow_list().follow(subnet(1), 0.0)
+    for number in range(50):
+        one.enter(members(number), float(number))
+        one.leave(members(number), float(number))
+    assert len(one.sets) <= 8
+    assert nth_node(49) in one.wanted

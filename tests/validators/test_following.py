@@ -1,0 +1,281 @@
+"""The peer network is told whom to connect to and where; what is connected is told to whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import (
+    L1,
+    RecordedNode,
+    RpcFault,
+    node_id,
+)
+from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, until, world
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.validator_set import canonical_set
+
+ALL_SETS = "platform.getAllValidatorsAt"
+PEERS = "info.peers"
+MADE_UP = SubnetID(b"\x09" * 32)
+PRIMARY_NODES = {
+    node_id(text)
+    for text in (
+        "7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS",
+        "4t2fv4b9AQ39bhZkKwky3otLxBzMM1sdF",
+        "4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS",
+    )
+}
+L1_NODES = {
+    node_id(text)
+    for text in (
+        "3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK",
+        "83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV",
+        "CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H",
+    )
+}
+
+
+def members(*numbers: int) -> Any:
+    return canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
+
+
+async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_start() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        assert await following.refresh()
+    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
+
+
+async def test_nothing_is_told_twice() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        for _ in range(3):
+            await following.refresh()
+    assert peers.follows == 2
+
+
+async def test_all_subnets_validators_are_known_but_not_wanted() -> None:
+    peers = Peers()
+    async with world() as here:
+        await here.heights.poll()
+        await here.followed(peers).refresh()
+    assert peers.known == PRIMARY_NODES | L1_NODES
+    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
+
+
+@pytest.mark.parametrize("reason", ["older", "broken"])
+async def test_where_no_node_can_tell_all_of_them_the_followed_ones_are_known(reason: str) -> None:
+    def missing(_: object) -> web.Response:
+        if reason == "broken":
+            return web.Response(text="?")
+        raise RpcFault('rpc: can\'t find method "platform.GetAllValidatorsAt"')
+
+    peers = Peers()
+    async with world(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        assert await here.followed(peers).refresh()
+    assert peers.known == PRIMARY_NODES | L1_NODES
+
+
+async def test_a_changed_set_changes_who_is_wanted() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        await following.refresh()
+        here.node.answers[HEIGHT] = {"height": "20"}
+        here.node.answers[SET] = made_up_set(3)
+        await here.heights.poll()
+        await following.refresh()
+    assert peers.wanted[L1] == {nth_node(n) for n in range(3)}
+
+
+async def test_a_failed_refresh_keeps_what_was_followed_and_says_so() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        await following.refresh()
+        here.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
+        await here.heights.poll()
+        assert not await following.refresh()
+    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
+
+
+async def test_without_a_height_nothing_can_be_refreshed() -> None:
+    async with world(RecordedNode({HEIGHT: lambda _: web.Response(status=500)})) as here:
+        await here.heights.poll()
+        assert not await here.followed(Peers()).refresh()
+
+
+async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_its_use() -> None:
+    peers, forgotten = Peers(), list[SubnetID]()
+    async with world() as here:
+        following = here.followed(peers, forgotten)
+        with following.use(MADE_UP, members(1, 2)):
+            assert peers.wanted == {MADE_UP: {nth_node(1), nth_node(2)}}
+            here.clock.now += 10_000
+            following.expire()
+            assert MADE_UP in peers.wanted
+        here.clock.now += 599.9
+        following.expire()
+        assert MADE_UP in peers.wanted
+        assert following.followed() == (PRIMARY_NETWORK, MADE_UP)
+        here.clock.now += 0.1
+        following.expire()
+        assert peers.wanted == {}
+        assert forgotten == [MADE_UP]
+        assert following.followed() == (PRIMARY_NETWORK,)
+
+
+async def test_at_most_so_many_named_subnets_are_followed() -> None:
+    peers, forgotten = Peers(), list[SubnetID]()
+    async with world(max_followed_by_request=3) as here:
+        following = here.followed(peers, forgotten)
+        named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
+        for subnet_id in named:
+            with following.use(subnet_id, members(1)):
+                pass
+        assert set(peers.wanted) == set(named[-3:])
+        assert forgotten == named[:-3]
+
+
+async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        await following.refresh()
+        with following.use(L1, members(7)):
+            assert peers.wanted[L1] == L1_NODES | {nth_node(7)}
+        here.clock.now += 600.0
+        following.expire()
+        assert peers.wanted[L1] == L1_NODES
+
+
+async def test_using_a_followed_set_tells_the_peer_network_nothing_new() -> None:
+    peers = Peers()
+    async with world(tracked_subnet_ids=(L1,)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        await following.refresh()
+        told = peers.follows
+        current = await here.sets.at(L1, 19, named=False)
+        for _ in range(100):
+            with following.use(L1, current):
+                pass
+    assert peers.follows == told
+
+
+async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
+    peers = Peers()
+    async with world() as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        assert await following.discover()
+        assert peers.hints == []
+        await following.refresh()
+    assert {hint[0] for hint in peers.hints} == PRIMARY_NODES
+    assert (node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS"), "127.0.0.1", 38_211) in peers.hints
+
+
+async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
+    peers = Peers()
+    async with world() as here:
+        following = here.followed(peers)
+        await following.discover()
+        with following.use(L1, await here.sets.at(L1, 19, named=False)):
+            assert {hint[0] for hint in peers.hints} == L1_NODES
+
+
+async def test_connected_nodes_get_no_hints() -> None:
+    peers = Peers(connected=set(PRIMARY_NODES))
+    async with world() as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        await following.discover()
+        await following.refresh()
+    assert peers.hints == []
+
+
+async def test_a_dead_info_node_is_no_reason_to_stop_and_is_reported() -> None:
+    async with world(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as here:
+        assert not await here.followed(Peers()).discover()
+
+
+async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() -> None:
+    shared = canonical_set(
+        [
+            (nth_node(0), nth_key(0), 10),
+            (nth_node(1), nth_key(0), 20),
+            (nth_node(2), nth_key(1), 5),
+            (nth_node(3), None, 7),
+        ]
+    )
+    peers = Peers(connected={nth_node(0), nth_node(1)})
+    async with world() as here:
+        following = here.followed(peers)
+        assert following.connected_weight(MADE_UP) == (0, 0)
+        with following.use(MADE_UP, shared):
+            assert following.connected_weight(MADE_UP) == (30, 42)
+            peers.connected = {nth_node(1), nth_node(2), nth_node(3)}
+            assert following.connected_weight(MADE_UP) == (35, 42)
+
+
+async def test_readiness_tells_per_pinned_subnet_what_is_missing() -> None:
+    peers = Peers(connected=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
+    async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
+        await here.heights.poll()
+        following = here.followed(peers)
+        assert [(one.subnet_id, one.is_known, one.total) for one in following.readiness()] == [
+            (PRIMARY_NETWORK, False, 0),
+            (L1, False, 0),
+        ]
+        await following.refresh()
+        with following.use(MADE_UP, members(1)):
+            primary, tracked = following.readiness()
+    assert (primary.connected, primary.total, primary.missing) == (3 * 10**15, 3 * 10**15, ())
+    assert (tracked.connected, tracked.total) == (49_463_000, 99_024_926)
+    assert [(one.node_ids, one.weight) for one in tracked.missing] == [
+        ((node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H"),), 49_463_000),
+        ((node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"),), 49_463),
+    ]
+
+
+async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
+    peers = Peers()
+    node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
+    async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
+        running = [asyncio.create_task(one.run()) for one in (here.heights, here.followed(peers))]
+        await asyncio.sleep(0.1)
+        assert not peers.wanted
+        node.answers.clear()
+        await until(lambda: {hint[0] for hint in peers.hints} >= PRIMARY_NODES)
+        assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
+        for task in running:
+            task.cancel()
+        outcomes = await asyncio.gather(*running, return_exceptions=True)
+    assert all(isinstance(one, asyncio.CancelledError) for one in outcomes)
+
+
+async def test_info_nodes_are_left_alone_once_everybody_is_connected() -> None:
+    peers = Peers(connected=set(PRIMARY_NODES))
+    async with world(validator_refresh_period_s=0.02) as here:
+        await here.heights.poll()
+        running = asyncio.create_task(here.followed(peers).run())
+        await until(lambda: PRIMARY_NETWORK in peers.wanted)
+        calls = here.node.calls[PEERS]
+        await asyncio.sleep(0.3)
+        assert here.node.calls[PEERS] <= calls + 1
+        peers.connected.clear()
+        await until(lambda: here.node.calls[PEERS] > calls + 1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
