@@ -1,0 +1,176 @@
+"""The metrics page: what is reported shows, what is gone is gone, and docs/metrics.md lists every series."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
+from warpseal.metrics import CacheSample, Metrics, NetworkSample, Sources, SubnetSample, ValidatorSample
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
+SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+NODE = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"
+
+Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def text_of(metrics: Metrics) -> str:
+    return (await metrics.snapshot())().decode()
+
+
+async def page_of(metrics: Metrics) -> Page:
+    """The page by (name, sorted labels), read by the parser of Prometheus' own library."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(await text_of(metrics))
+        for sample in family.samples
+    }
+
+
+def full() -> Metrics:
+    metrics = Metrics()
+    metrics.observe_aggregation("ok", {"validators": 0.01, "total": 0.02})
+    metrics.observe_http("/health", 200)
+    metrics.observe_call("platform.getHeight", "ok", 0.001)
+    metrics.count_bad_share([NODE])
+    network = NetworkSample(
+        connections=7,
+        dials=9,
+        dial_failures={"unreachable": 2},
+        endings={"hung_up": 1},
+        newer_peers=1,
+        newest_version='1.16.0"\\\nx',
+        clock_offset_s=-0.25,
+        requests=40,
+        pending=3,
+        unanswered=2,
+        request_timeout_s=3.0,
+    )
+    metrics.watch(
+        Sources(
+            validators=lambda: [ValidatorSample(NODE, 5, 3, 1, 1, 0.5), ValidatorSample("NodeID-x")],
+            subnets=lambda: [SubnetSample(SUBNET, 2**53 - 1, 2**53)],
+            network=lambda: network,
+            caches=lambda: [CacheSample("shares", 8, 2, 1024)],
+            proposed_height=lambda: 19,
+        )
+    )
+    return metrics
+
+
+async def test_aggregations_are_histograms_by_outcome_failures_included() -> None:
+    metrics = Metrics()
+    metrics.observe_aggregation("ok", {"connect": 0.004, "total": 0.2})
+    metrics.observe_aggregation("quorum_not_reached", {"connect": 15.0, "total": 55.0})
+    page = await page_of(metrics)
+    name = "warpseal_aggregation_duration_seconds"
+    assert page[f"{name}_count", (("outcome", "ok"),)] == 1
+    assert page[f"{name}_sum", (("outcome", "quorum_not_reached"),)] == 55
+    assert page[f"{name}_bucket", (("le", "60.0"), ("outcome", "quorum_not_reached"))] == 1
+    assert page[f"{name}_bucket", (("le", "30.0"), ("outcome", "quorum_not_reached"))] == 0
+    stage = (("le", "0.005"), ("outcome", "ok"), ("stage", "connect"))
+    assert page["warpseal_aggregation_stage_duration_seconds_bucket", stage] == 1
+    assert not any(("stage", "total") in labels for _, labels in page)
+
+
+async def test_what_the_sources_tell_is_shown() -> None:
+    page = await page_of(full())
+    assert page["warpseal_connected_weight", (("subnet_id", SUBNET),)] == 2**53 - 1
+    assert page["warpseal_total_weight", (("subnet_id", SUBNET),)] == 2**53
+    assert page["warpseal_cache_lookups_total", (("cache", "shares"), ("result", "hit"))] == 8
+    assert page["warpseal_cache_bytes", (("cache", "shares"),)] == 1024
+    assert page["warpseal_peer_connections", ()] == 7
+    assert page["warpseal_peer_dial_failures_total", (("reason", "unreachable"),)] == 2
+    assert page["warpseal_clock_offset_seconds", ()] == -0.25
+    assert page["warpseal_proposed_height", ()] == 19
+    assert page["warpseal_node_calls_total", (("method", "platform.getHeight"), ("outcome", "ok"))] == 1
+    assert page["warpseal_validator_requests_total", (("node_id", NODE),)] == 5
+    assert page["warpseal_validator_latency_seconds", (("node_id", NODE),)] == 0.5
+    assert page["warpseal_validator_bad_shares_total", (("node_id", NODE),)] == 1
+    assert ("warpseal_validator_latency_seconds", (("node_id", "NodeID-x"),)) not in page
+
+
+async def test_weights_are_exact() -> None:
+    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9007199254740991\n' in await text_of(full())
+
+
+async def test_a_hostile_label_cannot_break_the_page() -> None:
+    assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full())
+
+
+async def test_what_is_gone_has_no_series() -> None:
+    metrics = full()
+    metrics.watch(Sources())
+    text = await text_of(metrics)
+    assert NODE not in text
+    assert SUBNET not in text
+    assert "\nwarpseal_clock_offset_seconds" not in text
+    assert "\nwarpseal_bad_shares_total 1.0\n" in text
+    metrics.watch(Sources(validators=lambda: [ValidatorSample(NODE)]))
+    assert f'warpseal_validator_bad_shares_total{{node_id="{NODE}"}}' not in await text_of(metrics)
+
+
+async def test_the_series_of_the_reference_have_its_units() -> None:
+    metrics = full()
+    metrics.aggregation_requested()
+    metrics.aggregation_answered(0.0123)
+    page = await page_of(metrics)
+    assert page["signature_aggregator_agg_sigs_req_count", ()] == 1
+    assert page["signature_aggregator_agg_sigs_latency_ms", ()] == 12
+    assert page["signature_aggregator_app_request_count", ()] == 40
+    assert page["signature_aggregator_invalid_signature_responses", ()] == 1
+    assert page["signature_aggregator_signature_cache_hits", ()] == 8
+    assert page["signature_aggregator_signature_cache_misses", ()] == 2
+    assert page["signature_aggregator_failures_sending_to_node", ()] == 1
+    assert page["signature_aggregator_validator_timeouts", ()] == 2
+    percent = page["signature_aggregator_connected_stake_weight_percentage", (("subnetID", SUBNET),)]
+    assert percent == pytest.approx(100)
+    assert page["timeoutmanager_average_latency", ()] == 5e8
+    assert page["timeoutmanager_current_timeout", ()] == 3e9
+    assert page["timeoutmanager_pending_timeouts", ()] == 3
+
+
+async def test_failures_are_told_apart_as_the_reference_does() -> None:
+    metrics = Metrics()
+    shortfall = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "s", {"not_connected": 3}, ())
+    refused = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "s", {"unknown_message": 3}, ())
+    for error in (
+        NodeUnavailable("the height"),
+        QuorumNotReached(shortfall, at_deadline=True),
+        QuorumNotReached(refused, at_deadline=True),
+        UnknownChain("c"),
+    ):
+        metrics.aggregation_failed(error)
+    page = await page_of(metrics)
+    assert page["signature_aggregator_failures_to_get_validator_set", ()] == 1
+    assert page["signature_aggregator_failures_to_connect_to_sufficient_stake", ()] == 1
+
+
+async def test_no_series_says_when_it_was_created_and_the_references_counters_have_no_total() -> None:
+    text = await text_of(full())
+    assert "_created" not in text
+    assert not re.search(r"(signature_aggregator|timeoutmanager|msgcreator)_\w+_total", text)
+
+
+async def test_two_sets_of_metrics_stand_beside_each_other() -> None:
+    one, other = Metrics(), Metrics()
+    one.observe_http("/health", 200)
+    assert "warpseal_http_requests_total{" in await text_of(one)
+    assert "warpseal_http_requests_total{" not in await text_of(other)
+
+
+async def test_the_document_lists_every_series_with_its_type_and_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.+) \|$", DOCUMENT.read_text(), re.M)
+    told = {name: (kind, labels) for name, kind, labels, _ in rows}
+    assert len(told) == len(rows)
+    text = await text_of(full())
+    shown = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    assert {name: kind for name, (kind, _) in told.items()} == shown
+    for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.M):
+        base = re.sub(r"_(bucket|count|sum)$", "", name) if name not in told else name
+        keys = re.findall(r'(\w+)="', labels)
+        assert {key for key in keys if key != "le"} == set(re.findall(r"\w+", told[base][1])), name
