@@ -88,3 +88,9 @@ def test_what_a_node_says_is_masked_before_it_is_cut() -> None:
     assert endpoint.scrub(said) == ("x" * 195 + "***")
     assert endpoint.scrub("/ext/bc/P is gone") == "/ext/bc/P is gone"
     assert len(endpoint.scrub("y" * 5_000)) == 200
+
+
+def test_encoded_spellings_of_a_key_are_masked_too() -> None:
+    endpoint = NodeEndpoint("http://me:p%40ss@host", {"key": "a b/c+d"})
+    assert endpoint.scrub("?key=a%20b%2Fc%2Bd or a+b%2Fc%2Bd") == "?key=*** or ***"
+    assert endpoint.scrub("Basic bWU6cEBzcw== of p@ss") == "Basic *** of ***"

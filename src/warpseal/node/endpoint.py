@@ -5,9 +5,10 @@ Everything else of an endpoint may hold a key: userinfo, path, query parameters 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from yarl import URL
 
@@ -15,8 +16,7 @@ _MASK = "***"
 _MAX_SHOWN = 200
 # Shorter values are no keys, and masking them would make a text unreadable.
 _MIN_SECRET_LENGTH = 4
-_PUBLIC_PATH_PARTS = frozenset({"ext", "bc", "info", "platform", "proposervm"})
-_PUBLIC_HEADER_VALUES = frozenset({"application/json"})
+_PUBLIC_PARTS = frozenset({"info", "platform", "proposervm", "application/json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,11 @@ class NodeEndpoint:
         return text[:_MAX_SHOWN]
 
     def _secrets(self) -> Iterator[str]:
-        return (
-            value
-            for value in self._hidden_parts()
-            if len(value) >= _MIN_SECRET_LENGTH
-            and value.lower() not in _PUBLIC_PATH_PARTS
-            and value.lower() not in _PUBLIC_HEADER_VALUES
-        )
+        for part in self._hidden_parts():
+            if part.lower() not in _PUBLIC_PARTS:
+                for spelling in (part, quote(part, safe=""), quote_plus(part)):
+                    if len(spelling) >= _MIN_SECRET_LENGTH:
+                        yield spelling
 
     def _hidden_parts(self) -> Iterator[str]:
         for value in (*self.query_parameters.values(), *self.http_headers.values()):
@@ -70,7 +68,8 @@ class NodeEndpoint:
         except ValueError:
             yield self.base_url
             return
-        yield from (url.user or "", url.password or "", url.raw_user or "", url.raw_password or "")
+        user, password = url.user or "", url.password or ""
+        yield from (user, password, b64encode(f"{user}:{password}".encode()).decode())
         yield from (value for _, value in parse_qsl(url.raw_query_string))
         for part in url.raw_path.split("/"):
             yield from (part, unquote(part))
