@@ -29,7 +29,7 @@ class PeerListener(Protocol):
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None:
         """Both sides accepted each other."""
 
-    def on_answer(self, connection: PeerConnection, answered: Answered) -> None:
+    def on_answer(self, connection: PeerConnection, answered: Answered, now: float) -> None:
         """An answer to a request came."""
 
     def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
@@ -135,7 +135,7 @@ class PeerConnection:
         if blocked_since is not None and now - blocked_since >= self._wiring.unread_timeout_s:
             self.give_up(Failure.NOT_READING, f"nothing was read for {now - blocked_since:.0f} s")
             return
-        self._report(core.tick(now))
+        self._report(core.tick(now), now)
         self._write_output(core)
 
     def flush_pong(self) -> bool:
@@ -170,7 +170,8 @@ class PeerConnection:
         if core is None:
             return
         self.bytes_seen += len(data)
-        self._report(core.receive(data, self._loop.time()))
+        now = self._loop.time()
+        self._report(core.receive(data, now), now)
         self._write_output(core)
         if core.pong_owed:
             self._wiring.listener.on_ping(self)
@@ -193,11 +194,11 @@ class PeerConnection:
         core = self._core = PeerCore(wiring.own, certificate, wiring.core, wiring.zstd)
         self.tls.write(core.start(self._loop.time(), wiring.unix_clock(), wiring.known_peers()))
 
-    def _report(self, events: list[Event]) -> None:
+    def _report(self, events: list[Event], now: float) -> None:
         listener = self._wiring.listener
         for event in events:
             if type(event) is Answered:
-                listener.on_answer(self, event)
+                listener.on_answer(self, event, now)
             elif type(event) is Connected:
                 listener.on_connected(self, event.handshake)
                 if not self.settled.done():

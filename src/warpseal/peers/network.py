@@ -262,6 +262,7 @@ class PeerNetwork:
             connection = self._switchboard.connected.get(node_id)
             if connection is not None:
                 self._plan.connected(node_id, now, exempt=connection.endpoint.ip.is_loopback)
+                self._switchboard.statistics[node_id] = connection.statistics
         self._switchboard.woken.set()
 
     def _unwant(self, node_ids: list[NodeID], now: float) -> None:

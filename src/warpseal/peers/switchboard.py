@@ -81,7 +81,9 @@ class Switchboard:
         self._arm_release(connection.release_at or 0.0)
 
     def stop(self) -> None:
-        """Close every connection."""
+        """Close every connection; their addresses worked until now."""
+        for node_id, connection in self.connected.items():
+            self._book.reached(node_id, connection.endpoint, self._unix_s())
         self._pongs.stop()
         self._waiting.clear()
         if self._release_timer is not None:
@@ -131,12 +133,12 @@ class Switchboard:
         self.totals.connects += 1
         self.notify(node_id, True)
 
-    def on_answer(self, connection: PeerConnection, answered: Answered) -> None:
+    def on_answer(self, connection: PeerConnection, answered: Answered, now: float) -> None:
         if answered.body is None:
             self.totals.refusals += 1
         else:
             self.totals.answers += 1
-        deliver(connection, answered, asyncio.get_running_loop().time())
+        deliver(connection, answered, now)
 
     def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
         learnt = self._gossip.learn(addresses, self._unix_s())

@@ -189,16 +189,16 @@ class TlsConnection(asyncio.BufferedProtocol):
         started = monotonic()
         try:
             while self._incoming.pending or self._tls.pending():
-                spent_s = monotonic() - started
-                if spent_s > SLICE_S:
-                    self._rest(min(spent_s * REST_FACTOR, MAX_REST_S))
-                    return
                 data = self._tls.read(READ_BYTES)
                 if not data:
                     self.close(Failure.HUNG_UP)
                     return
                 self._owner.received(data)
                 if self._failure:
+                    return
+                spent_s = monotonic() - started
+                if spent_s > SLICE_S and (self._incoming.pending or self._tls.pending()):
+                    self._rest(min(spent_s * REST_FACTOR, MAX_REST_S))
                     return
         except ssl.SSLWantReadError:
             pass  # Half a record has arrived.
