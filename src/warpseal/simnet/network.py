@@ -55,8 +55,8 @@ class SimulatedNetwork:
         self._gossip = Gossip(self.world, Random(plan.seed + 2))
         answers = Answers(self.world, self._signer, Random(plan.seed + 3))
         desk = RequestDesk(self.world, plan.settings, answers)
-        self._street = Street(self.world, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4))
-        self._listeners = [Listener(validator, self._street) for validator in self.world.validators]
+        self.street = Street(self.world, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4))
+        self._listeners = [Listener(validator, self.street) for validator in self.world.validators]
         named = named_peers(self.world.validators, plan.info_peers, Random(plan.seed + 5))
         view = NodeView(self.world, plan.settings, self.violations, named, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]

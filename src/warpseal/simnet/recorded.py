@@ -1,0 +1,266 @@
+"""A network rebuilt from recordings of a real one: sets, weights, keys, shares; the certificates are new.
+
+A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`, `info.jsonl`,
+`shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are rewritten, because nobody has
+the keys of the recorded certificates; nobody has the BLS secret keys either, so signed addresses carry the
+signature of a throw-away key, and only recorded questions are answered with a share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.pb import sdk_pb2 as sdk
+from warpseal.simnet import pchain
+from warpseal.simnet.behaviours import Refusal
+from warpseal.simnet.frames import LENGTH_BYTES, decode
+from warpseal.simnet.identity import make_identity
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import PRIMARY, Plan
+from warpseal.simnet.sets import Member, Seat
+from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.signing import HANDLER_ID, Question, parse_question
+from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.world import ChainKind, Heights, SimChain, SimMessage, SimSubnet, World
+from warpseal.warp.ids import (
+    EMPTY_NODE_ID,
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    MessageID,
+    NodeID,
+    SubnetID,
+    ValidationID,
+    node_id_text,
+    parse_id,
+    parse_node_id,
+)
+from warpseal.warp.message import UnsignedMessage
+
+_NO_SHARE = Refusal(0, "no share of this validator was recorded")
+_UNKNOWN = Refusal(1, "failed to parse addressed call message: unknown codec version")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The lines of a recording, by file."""
+
+    folder: Path
+
+    def lines(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the objects of a file."""
+        with (self.folder / f"{name}.jsonl").open() as file:
+            for line in file:
+                if line.strip():
+                    yield json.loads(line)
+
+    def results(self, name: str, method: str) -> Iterator[tuple[Any, Any, str]]:
+        """Yield parameters, result and node of every successful call of a method, in the recorded order."""
+        for line in self.lines(name):
+            if line.get("method") == method and "result" in line:
+                yield line["params"], line["result"], line.get("node", "")
+
+
+@dataclass(slots=True)
+class RecordedSigner:
+    """Answers with what each node answered; questions are told apart by chain, message and justification."""
+
+    world: World
+    shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
+    answers: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
+
+    def answer(self, validator: SimValidator, chain: SimChain, question: Question) -> bytes | Refusal:
+        """Return the recorded share or refusal, or the refusal that the chain's rules give."""
+        message = question.message
+        key = (validator.node_id, chain.chain_id, message.raw, question.justification)
+        if key in self.answers:
+            return self.answers[key]
+        share = self.shares.get((validator.node_id, message.id))
+        if share is not None and message.source_chain_id == chain.chain_id:
+            return share
+        if chain.kind is not ChainKind.P:
+            return _UNKNOWN
+        return pchain.refusal_of(self.world, message, question.justification) or _NO_SHARE
+
+
+def recorded_network(folder: Path, settings: PeerSettings | None = None) -> SimulatedNetwork:
+    """Return the recorded network, not started. The first recorded node serves the RPC calls."""
+    settings = settings or PeerSettings()
+    rebuilt = _Rebuilt(Recording(folder), settings)
+    plan = Plan(network_id=rebuilt.world.network_id, node_is_validator=True, settings=settings)
+    return SimulatedNetwork(plan, world=rebuilt.world, signer=rebuilt.signer)
+
+
+class _Rebuilt:
+    """The world and the signer of a recording."""
+
+    def __init__(self, recording: Recording, settings: PeerSettings) -> None:
+        self._recording = recording
+        self.world = self._empty_world(settings)
+        self.signer = RecordedSigner(self.world)
+        self._nodes: dict[str, SimValidator] = {}
+        self._add_subnets()
+        self._add_nodes()
+        self._add_seats()
+        self._add_sets()
+        self._add_shares()
+        self._add_wire_answers()
+
+    @cached_property
+    def _primary(self) -> frozenset[str]:
+        for params, result, _ in self._recording.results("platform", "platform.getCurrentValidators"):
+            if parse_id(params["subnetID"]) == PRIMARY_NETWORK:
+                return frozenset(entry["nodeID"] for entry in result["validators"])
+        return frozenset()
+
+    def _empty_world(self, settings: PeerSettings) -> World:
+        _, network, _ = next(self._recording.results("info", "info.getNetworkID"))
+        _, height, _ = next(self._recording.results("platform", "platform.getHeight"))
+        tip = int(height["height"])
+        heights = Heights(tip, first=tip, made_at=[settings.clock()])
+        return World(int(network["networkID"]), heights, settings.clock)
+
+    def _add_subnets(self) -> None:
+        world = self.world
+        world.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
+        world.chains[P_CHAIN] = SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P")
+        for params, result, _ in self._recording.results("platform", "platform.getSubnet"):
+            subnet_id = SubnetID(parse_id(params["subnetID"]))
+            world.subnets[subnet_id] = _subnet(subnet_id, f"l1-{len(world.subnets) - 1}", result)
+        _, blockchains, _ = next(self._recording.results("platform", "platform.getBlockchains"))
+        for entry in blockchains["blockchains"]:
+            chain = _chain(entry)
+            world.chains[chain.chain_id] = chain
+
+    def _add_nodes(self) -> None:
+        keys = {
+            result["nodeID"]: bytes.fromhex(result["nodePOP"]["publicKey"][2:])
+            for _, result, _ in self._recording.results("info", "info.getNodeID")
+        }
+        for line in self._recording.lines("wire"):
+            if "certificate_der" in line:
+                self._add_node(line["node"], keys[line["node"]])
+            elif line.get("direction") == "received" and line["message"] == "handshake":
+                tracked = _message_of(line).handshake.tracked_subnets
+                self._track(line["node"], [SubnetID(subnet_id) for subnet_id in tracked])
+
+    def _add_node(self, name: str, bls_key: bytes) -> None:
+        index = len(self.world.validators)
+        identity = make_identity(f"recorded {name}".encode())
+        validator = SimValidator(index, identity, bls_key, name in self._primary)
+        self.world.add_validator(validator)
+        self._nodes[name] = validator
+        validator.chains.add(P_CHAIN)
+        if validator.validates_primary:
+            validator.chains.update(self.world.chains_of(PRIMARY_NETWORK))
+
+    def _track(self, name: str, subnet_ids: list[SubnetID]) -> None:
+        node = self._nodes[name]
+        node.subnets |= frozenset(subnet_ids)
+        for subnet_id in subnet_ids:
+            node.chains.update(self.world.chains_of(subnet_id))
+
+    def _add_seats(self) -> None:
+        seen = set[SubnetID]()
+        for params, result, _ in self._recording.results("platform", "platform.getCurrentValidators"):
+            subnet_id = SubnetID(parse_id(params["subnetID"]))
+            if subnet_id not in seen:
+                for place, entry in enumerate(result["validators"]):
+                    self.world.add_seat(self._seat(subnet_id, place, entry))
+            seen.add(subnet_id)
+
+    def _seat(self, subnet_id: SubnetID, place: int, entry: dict[str, Any]) -> Seat:
+        node = self._nodes[entry["nodeID"]]
+        seat_id = ValidationID(parse_id(entry.get("validationID") or entry["txID"]))
+        weight, start = int(entry["weight"]), int(entry["startTime"])
+        seat = Seat(subnet_id, node.node_id, node.bls_key, weight, seat_id, start, index=place)
+        if "validationID" in entry:
+            seat.is_l1 = True
+            seat.balance_navax, seat.min_nonce = int(entry["balance"]), int(entry["minNonce"])
+        return seat
+
+    def _add_sets(self) -> None:
+        told: dict[tuple[int, SubnetID], Any] = {}
+        for params, result, _ in self._recording.results("platform", "platform.getValidatorsAt"):
+            if isinstance(params["height"], int):
+                told[params["height"], SubnetID(parse_id(params["subnetID"]))] = result
+        for (height, subnet_id), result in sorted(told.items()):
+            members = tuple(self._member(name, entry) for name, entry in result.items())
+            self.world.history.put(subnet_id, height, members)
+
+    def _member(self, name: str, entry: dict[str, Any]) -> Member:
+        node_id = parse_node_id(name)
+        key = bytes.fromhex(entry["publicKey"][2:]) if entry["publicKey"] else None
+        known = node_id if node_id == EMPTY_NODE_ID else self._nodes[name].node_id
+        return Member(known, key, int(entry["weight"]))
+
+    def _add_shares(self) -> None:
+        for _, result, _ in self._recording.results("shares", "warp_getMessage"):
+            self._know(UnsignedMessage.parse(bytes.fromhex(result[2:])), b"")
+        for params, result, name in self._recording.results("shares", "warp_getMessageSignature"):
+            key = (self._nodes[name].node_id, MessageID(parse_id(params[0])))
+            self.signer.shares[key] = bytes.fromhex(result[2:])
+
+    def _add_wire_answers(self) -> None:
+        asked: dict[tuple[str, int], p2p.AppRequest] = {}
+        for line in self._recording.lines("wire"):
+            if line.get("message") == "app_request":
+                request = _message_of(line).app_request
+                asked[line["node"], request.request_id] = request
+            elif line.get("message") in ("app_response", "app_error"):
+                answer = _message_of(line)
+                request_id = getattr(answer, line["message"]).request_id
+                self._remember(line["node"], asked[line["node"], request_id], answer)
+
+    def _remember(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
+        question = parse_question(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
+        if isinstance(question, Refusal):
+            return
+        key = (
+            self._nodes[name].node_id,
+            ChainID(request.chain_id),
+            question.message.raw,
+            question.justification,
+        )
+        if answer.HasField("app_error"):
+            self.signer.answers[key] = Refusal(answer.app_error.error_code, answer.app_error.error_message)
+        else:
+            response = sdk.SignatureResponse.FromString(answer.app_response.app_bytes)
+            self.signer.answers[key] = response.signature
+            self._know(question.message, question.justification)
+
+    def _know(self, message: UnsignedMessage, justification: bytes) -> None:
+        if message.id not in self.world.known_messages:
+            subnet_id = self.world.chains[message.source_chain_id].subnet_id
+            self.world.add_messages([SimMessage(message, justification, subnet_id)])
+
+
+def rewritten_node_ids(network: SimulatedNetwork, folder: Path) -> dict[str, str]:
+    """Return the NodeID text that stands for each recorded one, in the recorded order of the nodes."""
+    recorded = [line["node"] for line in Recording(folder).lines("wire") if "tls" in line]
+    return {name: node_id_text(one.node_id) for name, one in zip(recorded, network.validators, strict=True)}
+
+
+def _subnet(subnet_id: SubnetID, name: str, result: dict[str, Any]) -> SimSubnet:
+    if result["isPermissioned"]:
+        return SimSubnet(subnet_id, name)
+    manager = ChainID(parse_id(result["managerChainID"]))
+    address = bytes.fromhex((result["managerAddress"] or "0x")[2:])
+    return SimSubnet(subnet_id, name, parse_id(result["conversionID"]), manager, address)
+
+
+def _chain(entry: dict[str, Any]) -> SimChain:
+    aliases = {"C-Chain": "C", "X-Chain": "X"}
+    kind = ChainKind.X if entry["name"] == "X-Chain" else ChainKind.EVM
+    chain_id, subnet_id = ChainID(parse_id(entry["id"])), SubnetID(parse_id(entry["subnetID"]))
+    return SimChain(chain_id, subnet_id, kind, entry["name"], aliases.get(entry["name"]))
+
+
+def _message_of(line: dict[str, Any]) -> p2p.Message:
+    return decode(bytes.fromhex(line["frame"])[LENGTH_BYTES:])
