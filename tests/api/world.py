@@ -63,6 +63,20 @@ class ScriptedReadiness:
 
 
 @dataclass
+class KnownService:
+    """A service whose network is known from the start."""
+
+    id: int
+    aggregator: ScriptedAggregator
+
+    async def network_id(self) -> int:
+        return self.id
+
+    async def aggregate(self, request: AggregationRequest) -> Aggregation:
+        return await self.aggregator.aggregate(request)
+
+
+@dataclass
 class World:
     """An API server with everything behind it."""
 
@@ -73,7 +87,7 @@ class World:
     metrics: Metrics = field(default_factory=Metrics)
 
     def app(self) -> ASGIApp:
-        doors = AggregatorDoors(self.aggregator, self.settings, self.network_id, self.metrics)
+        doors = AggregatorDoors(KnownService(self.network_id, self.aggregator), self.settings, self.metrics)
         health = HealthPages(lambda: self.readiness.subnets, lambda: self.readiness.height_is_fresh)
         return api_app(doors, health, self.settings, self.metrics)
 

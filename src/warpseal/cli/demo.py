@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py_ecc.bls import G2ProofOfPossession
+from eth_typing import BLSPubkey, BLSSignature
+from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
 from warpseal.warp.message import SignedMessage
@@ -139,9 +140,9 @@ def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSe
     print(f"    {len(raw) // 2} bytes: {raw[:64]}…{raw[-64:]}")
     if weight < required:
         raise DemoFailed(f"signed weight {weight} is below {required}")
-    keys = [validators.validators[index].public_key for index in sorted(signers)]
+    keys = [BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)]
     started = time.perf_counter()
-    if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, signed.signature):
+    if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, BLSSignature(signed.signature)):
         raise DemoFailed("py-ecc does not verify the aggregate signature")
     print(
         f"    py-ecc, an independent implementation, verifies it ({time.perf_counter() - started:.1f} s in pure Python)"
@@ -149,8 +150,9 @@ def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSe
 
 
 def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
-    primary = network["subnets"][0]["subnetId"]
-    found = [item for item in network["messages"] if item["signingSubnetId"] != primary and not item["justification"]]
+    """Return a message that an L1's own chain sent."""
+    l1_chains = {chain for subnet in network["subnets"][1:] for chain in subnet["blockchainIds"]}
+    found = [item for item in network["messages"] if item["sourceBlockchainId"] in l1_chains]
     if not found:
         raise DemoFailed("the simulated network wrote no message of an L1")
     message: dict[str, Any] = found[0]

@@ -68,6 +68,11 @@ class SubnetReadiness:
     total: int
     missing: tuple[Validator, ...]
 
+    @property
+    def keyless(self) -> int:
+        """Weight of members without a key, which can never sign."""
+        return self.total - self.connected - sum(validator.weight for validator in self.missing)
+
 
 class FollowedSubnets:
     """Follows the Primary Network, the tracked subnets, and for a while those that requests name."""

@@ -54,6 +54,11 @@ class ProposedHeight:
         """Whether `current` would return."""
         return self._height is not None and self._now() - self._succeeded_at <= self._stale_after_s
 
+    @property
+    def last(self) -> int | None:
+        """The height last heard of, however old; None before any."""
+        return self._height
+
     async def latest(self) -> int:
         """Return the height last heard of, however old, waiting for the first poll. Raises NodeUnavailable."""
         await self._polled.wait()

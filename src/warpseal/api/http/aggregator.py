@@ -33,8 +33,12 @@ SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
 _KEBAB_METHODS: Final = ("POST", "PUT")
 
 
-class Aggregator(Protocol):
-    """The service behind the doors."""
+class Service(Protocol):
+    """What stands behind the doors; it may still be on its way."""
+
+    async def network_id(self) -> int:
+        """Return the id of the served network. Raises NodeUnavailable."""
+        ...
 
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         """Return the signed message. Raises a WarpsealError."""
@@ -57,19 +61,18 @@ class RequestMetrics(Protocol):
 class AggregatorDoors:
     """Translates a request, calls the service once, translates its answer back."""
 
-    def __init__(self, aggregator: Aggregator, settings: ApiSettings, network_id: int, metrics: RequestMetrics) -> None:
-        self._aggregator = aggregator
+    def __init__(self, service: Service, settings: ApiSettings, metrics: RequestMetrics) -> None:
+        self._service = service
         self._settings = settings
-        self._network_id = network_id
-        self._networks = settings.networks_served(network_id)
         self._metrics = metrics
         self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        name = request.path_params["network"]
-        if name.lower() not in self._networks:
-            raise NetworkNotServed(name, self._networks, self._network_id)
+        name, network_id = request.path_params["network"], await self._service.network_id()
+        served = self._settings.networks_served(network_id)
+        if name.lower() not in served:
+            raise NetworkNotServed(name, served, network_id)
         return _signed(await self._aggregate(request), "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -98,7 +101,7 @@ class AggregatorDoors:
             wanted = parse_aggregation_request(body, self._settings)
             if wanted.message is not None:
                 log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-            return await unless_gone(self._aggregator.aggregate(wanted), request.receive)
+            return await unless_gone(self._service.aggregate(wanted), request.receive)
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:

@@ -1,0 +1,138 @@
+"""The composition root: calls every constructor once, holds the task group and the signals, decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import SystemRandom
+from typing import Final, NoReturn
+
+from warpseal import __version__
+from warpseal.api.http.aggregator import AggregatorDoors
+from warpseal.api.http.health import HealthPages
+from warpseal.api.http.metrics_page import MetricsPage
+from warpseal.api.http.routes import api_app, metrics_app
+from warpseal.api.opening import Opening
+from warpseal.api.server import HttpServer
+from warpseal.backoff import Backoff
+from warpseal.config.keys import Config
+from warpseal.core import core_of, ground_of, sources_of
+from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.metrics.registry import Metrics
+from warpseal.node.info import InfoClient
+from warpseal.peers.identity import claim_identity
+from warpseal.warp.ids import node_id_text
+
+log = logging.getLogger(__name__)
+
+_INTERRUPTED_EXIT_CODE: Final = 130
+_NETWORK_ID_RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the two ports are reached from this machine."""
+
+    api_url: str
+    metrics_url: str
+
+
+async def serve(config: Config, announce: Callable[[Listening], None]) -> None:
+    """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError."""
+    stopping = asyncio.Event()
+    with _signals(stopping):
+        try:
+            await _serve(config, announce, stopping)
+        except* StartupError as failures:
+            raise _first(failures) from None
+
+
+async def _serve(config: Config, announce: Callable[[Listening], None], stopping: asyncio.Event) -> None:
+    metrics = Metrics()
+    opening = Opening(config.aggregation.default_timeout_s)
+    api, page = _front_doors(config, opening, metrics)
+    announce(Listening(api.url, page.url))
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(api.run())
+        showing = tasks.create_task(page.run())
+        working = tasks.create_task(_work(config, opening, metrics))
+        await stopping.wait()
+        log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
+        api.stop()
+        await serving
+        page.stop()
+        await showing
+        working.cancel()
+    log.info("stopped")
+
+
+def _front_doors(config: Config, opening: Opening, metrics: Metrics) -> tuple[HttpServer, HttpServer]:
+    settings = config.api
+    doors = AggregatorDoors(opening, settings, metrics)
+    health = HealthPages(opening.readiness, opening.height_is_fresh)
+    api = HttpServer(api_app(doors, health, settings, metrics), settings.api_host, settings.api_port, settings)
+    page = metrics_app(MetricsPage(metrics), settings, metrics)
+    shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
+    api.bind()
+    shown.bind()
+    return api, shown
+
+
+async def _work(config: Config, opening: Opening, metrics: Metrics) -> None:
+    async with ground_of(config, metrics) as ground:
+        network_id = await _network_id(ground.upstream.info, opening)
+        with (
+            claim_identity(config.peers, network_id) as claim,
+            core_of(config, ground, claim, network_id, metrics) as core,
+        ):
+            us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
+            log.info("the network is known", extra=us)
+            metrics.watch(sources_of(core, config))
+            opening.open(network_id, core.aggregator, core.followed, core.heights)
+            await core.run()
+
+
+async def _network_id(info: InfoClient, opening: Opening) -> int:
+    """Ask until a node answers: one that is down at start is no reason to give up."""
+    delay_s, random = 0.0, SystemRandom()
+    while True:
+        try:
+            return await info.network_id()
+        except NodeUnavailable as error:
+            opening.unavailable(error)
+            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
+            log.warning("the network id is not known yet", extra={"reason": str(error), "next_try_s": delay_s})
+            await asyncio.sleep(delay_s)
+
+
+@contextmanager
+def _signals(stopping: asyncio.Event) -> Iterator[None]:
+    """Set `stopping` at the first SIGTERM or SIGINT; end the process at the second."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopping.is_set():
+            _end_at_once()
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _end_at_once() -> NoReturn:
+    os._exit(_INTERRUPTED_EXIT_CODE)
+
+
+def _first(failures: BaseExceptionGroup[StartupError]) -> StartupError:
+    found = failures.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

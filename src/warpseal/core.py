@@ -1,0 +1,128 @@
+"""Everything behind the front doors, built once from the configuration; nothing here decides anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.config.keys import Config
+from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import CacheSample, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.node.rpc import open_session
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.peers.identity import Claim
+from warpseal.peers.network import PeerNetwork
+from warpseal.validators.activity import L1Activity
+from warpseal.validators.chains import Chains
+from warpseal.validators.epochs import Epochs
+from warpseal.validators.following import FollowedSubnets, FollowSources
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.keys import PublicKeys
+from warpseal.validators.sets import ValidatorSets
+from warpseal.warp.ids import id_text, node_id_text
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The long-lived parts, each with one `run`, and the one service that the doors call."""
+
+    heights: ProposedHeight
+    sets: ValidatorSets
+    network: PeerNetwork
+    followed: FollowedSubnets
+    aggregator: SignatureAggregator
+
+    async def run(self) -> None:
+        """Follow the P-Chain and stay connected until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self.heights, self.network, self.followed):
+                tasks.create_task(part.run())
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What everything stands on: the nodes' clients, parsed keys, and the one thread for large answers."""
+
+    upstream: Upstream
+    keys: PublicKeys
+    decoding: Executor
+
+
+@asynccontextmanager
+async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
+    """Hold the clients of the configured nodes; nothing is asked yet."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+        decoding = stack.enter_context(ThreadPoolExecutor(1, "decode"))
+        keys = PublicKeys(config.validators.key_cache_keys)
+        upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
+        yield Ground(upstream, keys, decoding)
+
+
+@contextmanager
+def core_of(config: Config, ground: Ground, claim: Claim, network_id: int, metrics: Metrics) -> Iterator[Core]:
+    """Build everything behind the front doors and hold its worker thread; nothing runs yet."""
+    settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
+    with ThreadPoolExecutor(1, "verify") as verifying:
+        heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
+        sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
+        chains = Chains(platform)
+        network = PeerNetwork(config.peers, claim, network_id)
+        followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
+        rooms = Rooms(
+            peers=network,
+            heights=heights,
+            sets=sets,
+            chains=chains,
+            epochs=Epochs(upstream.proposervm),
+            activity=L1Activity(
+                platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
+            ),
+            followed=followed,
+            metrics=metrics,
+        )
+        aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
+        yield Core(heights, sets, network, followed, aggregator)
+
+
+def sources_of(core: Core, config: Config) -> Sources:
+    """Return what the metrics page asks at each scrape."""
+    return Sources(
+        validators=lambda: _validators(core.network),
+        subnets=lambda: _subnets(core.followed),
+        network=lambda: _network(core.network, config.peers.advertised_version, config.peers.slot_timeout_s),
+        caches=lambda: (
+            *core.aggregator.caches(),
+            CacheSample("validator_sets", core.sets.hits, core.sets.misses, core.sets.held_bytes),
+        ),
+        proposed_height=lambda: core.heights.last,
+    )
+
+
+def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
+    for node_id, one in list(network.statistics.items()):
+        yield ValidatorSample(node_id_text(node_id), one.asked, one.answers, one.errors, one.not_taken, one.latency_s)
+
+
+def _subnets(followed: FollowedSubnets) -> Iterator[SubnetSample]:
+    for subnet_id in followed.followed():
+        yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
+
+
+def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:
+    versions, totals = network.versions(), network.totals
+    return NetworkSample(
+        connections=len(network.connected),
+        dials=totals.dials,
+        dial_failures=dict(totals.failures),
+        endings=dict(totals.endings),
+        newer_peers=sum(version > advertised for version in versions),
+        newest_version=".".join(map(str, max(versions, default=()))),
+        clock_offset_s=network.clock_offset_s,
+        requests=totals.requests,
+        request_timeout_s=request_timeout_s,
+    )
