@@ -27,6 +27,12 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
 QUORUM = 67
+STAGES = {
+    "validators": "which subnet signs, at which height, and who its validators are",
+    "connect": "waiting until enough of them are connected (the daemon has just started)",
+    "collect": "asking them and gathering their shares",
+    "verify": "summing the shares and verifying the answer as it stands",
+}
 STAGE_METRICS = (
     "warpseal_aggregation_duration_seconds_",
     "warpseal_aggregation_stage_duration_seconds_sum",
@@ -90,7 +96,8 @@ def _demonstrate(folder: Path, count: int) -> None:
             "--metrics-host",
             "127.0.0.1",
         ]
-        serve = ["serve", "--config", str(config_file), "--data-dir", str(folder / "data"), *ports]
+        quiet = ["--log-level", "error", "--data-dir", str(folder / "data")]
+        serve = ["serve", "--config", str(config_file), *quiet, *ports]
         with _process(serve) as listening:
             print(f"    {listening}")
             urls = dict(word.split("=", 1) for word in listening.split() if "=" in word)
@@ -186,10 +193,21 @@ def _expect(answer: Answer, status: int, key: str) -> str:
     return str(answer.body[key])
 
 
-def _metric_lines(metrics: str) -> Iterator[str]:
+def _stages(metrics: str) -> Iterator[tuple[str, float]]:
+    for line in _page(metrics):
+        if line.startswith("warpseal_aggregation_stage_duration_seconds_sum"):
+            labels, _, seconds = line.rpartition(" ")
+            yield labels.split('stage="')[1].split('"')[0], float(seconds)
+
+
+def _page(metrics: str) -> list[str]:
     with urllib.request.urlopen(f"{metrics}/metrics", timeout=START_TIMEOUT_S) as response:
-        lines = response.read().decode().splitlines()
-    for line in lines:
+        page: bytes = response.read()
+    return page.decode().splitlines()
+
+
+def _metric_lines(metrics: str) -> Iterator[str]:
+    for line in _page(metrics):
         if line.startswith(STAGE_METRICS) and "_bucket" not in line and "_created" not in line:
             yield line
 
