@@ -119,6 +119,8 @@ def _tell(network: dict[str, Any], api: str, metrics: str) -> None:
     print(
         f"    201 after {first.took_s * 1000:.1f} ms: asked the validators, summed their shares, verified the sum once"
     )
+    for stage, seconds in _stages(metrics):
+        print(f"    {stage:10} {seconds * 1000:6.1f} ms  {STAGES.get(stage, '')}")
 
     _say(5, "Ask again in the dialect of the reference aggregator: POST /aggregate-signatures")
     again = _post(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
