@@ -23,12 +23,21 @@ async def text_of(metrics: Metrics) -> str:
 
 
 async def page_of(metrics: Metrics) -> Page:
-    """The page by (name, sorted labels), read by the parser of Prometheus' own library."""
+    """The page by (name, sorted labels), read by the parser of Prometheus' own library.
+
+    That parser adds _total to counters without; the names as they stand are looked at elsewhere.
+    """
+    text = await text_of(metrics)
+    written = set(re.findall(r"^([a-z]\w+)", text, re.M))
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(await text_of(metrics))
+        (_as_written(sample.name, written), tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def _as_written(name: str, written: set[str]) -> str:
+    return name if name in written else name.removesuffix("_total")
 
 
 def full() -> Metrics:

@@ -72,7 +72,7 @@ async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> N
 
 
 async def test_a_stale_proposed_height_fails_ready_and_not_health() -> None:
-    stale = ScriptedReadiness((READY,), height_is_fresh=False)
+    stale = ScriptedReadiness((READY,), is_fresh=False)
     status, said = await ask(stale, "/ready")
     assert (status, said["faults"]) == (503, ["the proposed P-Chain height is not known, or stale"])
     assert (await ask(stale, "/health"))[0] == 200

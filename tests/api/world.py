@@ -14,6 +14,7 @@ from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.routes import api_app
+from warpseal.api.opening import Opening
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict
@@ -56,40 +57,35 @@ class ScriptedAggregator:
 
 @dataclass
 class ScriptedReadiness:
-    """A readiness as told."""
+    """A readiness as told, of subnets and of the proposed height."""
 
     subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
-    height_is_fresh: bool = True
+    is_fresh: bool = True
 
-
-@dataclass
-class KnownService:
-    """A service whose network is known from the start."""
-
-    id: int
-    aggregator: ScriptedAggregator
-
-    async def network_id(self) -> int:
-        return self.id
-
-    async def aggregate(self, request: AggregationRequest) -> Aggregation:
-        return await self.aggregator.aggregate(request)
+    def readiness(self) -> Sequence[SubnetReadiness]:
+        return self.subnets
 
 
 @dataclass
 class World:
-    """An API server with everything behind it."""
+    """An API server with everything behind it. network_id: None means that nobody has told it yet."""
 
     settings: ApiSettings = SETTINGS
-    network_id: int = NETWORK_ID
+    network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     metrics: Metrics = field(default_factory=Metrics)
+    opening: Opening = field(default_factory=lambda: Opening(patience_s=1.0))
 
     def app(self) -> ASGIApp:
-        doors = AggregatorDoors(KnownService(self.network_id, self.aggregator), self.settings, self.metrics)
-        health = HealthPages(lambda: self.readiness.subnets, lambda: self.readiness.height_is_fresh)
+        if self.network_id is not None:
+            self.open(self.network_id)
+        doors = AggregatorDoors(self.opening, self.settings, self.metrics)
+        health = HealthPages(self.opening.readiness, self.opening.height_is_fresh)
         return api_app(doors, health, self.settings, self.metrics)
+
+    def open(self, network_id: int) -> None:
+        self.opening.open(network_id, self.aggregator, self.readiness, self.readiness)
 
     def with_settings(self, **changes: object) -> World:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -66,17 +66,21 @@ class Opening:
         """Note why it is still closed, for those whose time runs out."""
         self._reason = reason
 
-    async def network_id(self) -> int:
-        """Return the id of the served network. Raises NodeUnavailable when nobody told it in time."""
-        return (await self._entered(self._patience_s)).network_id
+    async def aggregate(
+        self, request: AggregationRequest, admit: Callable[[int], None] = lambda network_id: None
+    ) -> Aggregation:
+        """Return the signed message; what was spent on waiting counts.
 
-    async def aggregate(self, request: AggregationRequest) -> Aggregation:
-        """Return the signed message; what was spent on waiting counts. Raises a WarpsealError."""
+        admit: told the network id as soon as it is known, before anything is asked; raises to refuse the request.
+        Raises what `admit` and the service raise, and NodeUnavailable when nobody told the network id in time.
+        """
         if self._opened is not None:
+            admit(self._opened.network_id)
             return await self._opened.aggregator.aggregate(request)
         started = asyncio.get_running_loop().time()
         patience_s = request.timeout_s or self._patience_s
         opened = await self._entered(patience_s)
+        admit(opened.network_id)
         left_s = patience_s - (asyncio.get_running_loop().time() - started)
         return await opened.aggregator.aggregate(replace(request, timeout_s=max(left_s, 0.001)))
 

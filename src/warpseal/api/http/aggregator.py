@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 
@@ -28,6 +28,9 @@ from warpseal.warp.ids import id_text
 
 T = TypeVar("T")
 
+Admit = Callable[[int], None]
+"""Told the id of the served network; raises where a request is for another one."""
+
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
 SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
 _KEBAB_METHODS: Final = ("POST", "PUT")
@@ -36,12 +39,11 @@ _KEBAB_METHODS: Final = ("POST", "PUT")
 class Service(Protocol):
     """What stands behind the doors; it may still be on its way."""
 
-    async def network_id(self) -> int:
-        """Return the id of the served network. Raises NodeUnavailable."""
-        ...
+    async def aggregate(self, request: AggregationRequest, admit: Admit) -> Aggregation:
+        """Return the signed message. Raises a WarpsealError.
 
-    async def aggregate(self, request: AggregationRequest) -> Aggregation:
-        """Return the signed message. Raises a WarpsealError."""
+        admit: told the network id before anything is asked; raises to refuse the request.
+        """
         ...
 
 
@@ -69,23 +71,26 @@ class AggregatorDoors:
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        name, network_id = request.path_params["network"], await self._service.network_id()
-        served = self._settings.networks_served(network_id)
-        if name.lower() not in served:
-            raise NetworkNotServed(name, served, network_id)
-        return _signed(await self._aggregate(request), "signedMessage", 201)
+        name = request.path_params["network"]
+
+        def admit(network_id: int) -> None:
+            served = self._settings.networks_served(network_id)
+            if name.lower() not in served:
+                raise NetworkNotServed(name, served, network_id)
+
+        return _signed(await self._aggregate(request, admit), "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets what the reference says to an empty body."""
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
-        return _signed(await self._aggregate(request), "signed-message", 200)
+        return _signed(await self._aggregate(request, _any_network), "signed-message", 200)
 
-    async def _aggregate(self, request: Request) -> Aggregation:
+    async def _aggregate(self, request: Request, admit: Admit) -> Aggregation:
         self._metrics.aggregation_requested()
         started = perf_counter()
         try:
-            aggregation = await self._answer(request)
+            aggregation = await self._answer(request, admit)
         except WarpsealError as error:
             self._metrics.aggregation_failed(error)
             raise
@@ -95,13 +100,17 @@ class AggregatorDoors:
         )
         return aggregation
 
-    async def _answer(self, request: Request) -> Aggregation:
+    async def _answer(self, request: Request, admit: Admit) -> Aggregation:
         with self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             wanted = parse_aggregation_request(body, self._settings)
             if wanted.message is not None:
                 log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-            return await unless_gone(self._service.aggregate(wanted), request.receive)
+            return await unless_gone(self._service.aggregate(wanted, admit), request.receive)
+
+
+def _any_network(network_id: int) -> None:
+    """Admit everybody: the kebab path names no network."""
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:

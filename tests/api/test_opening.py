@@ -1,0 +1,60 @@
+"""While the daemon starts, its doors are open already: requests wait within their time for the network to be known."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.api.world import KEBAB, MESSAGE, NETWORK_ID, V1, World, client_of
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+
+BODY = {"message": MESSAGE.raw.hex()}
+
+
+async def test_a_request_that_comes_before_the_network_is_known_waits_for_it() -> None:
+    world = World(network_id=None)
+    async with client_of(world) as client:
+        asking = [asyncio.create_task(client.post(path, json=BODY)) for path in (V1, KEBAB)]
+        await asyncio.sleep(0.05)
+        assert world.aggregator.asked == []
+        world.open(NETWORK_ID)
+        assert [(await task).status for task in asking] == [201, 200]
+    for asked in world.aggregator.asked:
+        assert asked.timeout_s is not None
+        assert 0 < asked.timeout_s < 1.0
+
+
+async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> None:
+    world = World(network_id=None)
+    async with client_of(world) as client:
+        asking = asyncio.create_task(client.post(V1, json=BODY))
+        await asyncio.sleep(0.05)
+        world.open(1)
+        answer = await asking
+        assert (answer.status, (await answer.json())["code"]) == (404, "network_not_served")
+    assert world.aggregator.asked == []
+
+
+async def test_whose_time_runs_out_is_told_what_the_nodes_said() -> None:
+    world = World(network_id=None)
+    world.opening.unavailable(NodeUnavailable("the network id", [NodeAttempt(0, NodeFailure.REFUSED)]))
+    async with client_of(world) as client:
+        for path in (V1, KEBAB):
+            answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
+            said = await answer.json()
+            assert (answer.status, said["code"]) == (502, "node_unavailable")
+            assert said["detail"] == {"nodes": [{"position": 0, "failure": "refused"}]}
+
+
+async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
+    async with client_of(World(network_id=None)) as client:
+        assert (await client.post(KEBAB, json={"message": "zz"})).status == 400
+        assert (await client.get(KEBAB)).status == 400
+        assert (await client.get("/nope")).status == 404
+
+
+async def test_a_daemon_that_starts_is_alive_and_not_ready() -> None:
+    async with client_of(World(network_id=None)) as client:
+        answer = await client.get("/health")
+        assert (answer.status, (await answer.json())["status"]) == (200, "down")
+        answer = await client.get("/ready")
+        assert (answer.status, (await answer.json())["ready"]) == (503, False)
