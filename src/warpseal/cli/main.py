@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from warpseal import __version__
-from warpseal.cli import check, demo, diagnose, serve, simulate
 from warpseal.errors import StartupError
 
 DESCRIPTION = """\
@@ -17,12 +18,20 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
   warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
   warpseal doctor --config config.json   can it sign? what is in the way?
 """
+COMMANDS = {
+    ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
+    ("config", "check"): ("check", "say what is wrong with a config file, or what it means"),
+    ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
+    ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
+    ("demo",): ("demo", "show the main job on a simulated network"),
+}
+"""The words of each command -> its module in this room, and what it does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 fine, 1 it failed, 2 it was called wrongly."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    args = _parser().parse_args(_with_default_command(arguments))
+    arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
+    args = _parser(arguments).parse_args(arguments)
     try:
         code: int = args.run(args)
     except StartupError as error:
@@ -30,35 +39,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read our output has left; the interpreter must not complain about it at its end, either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    """Return a parser that knows all commands, and the flags of the one that is called: others are not even loaded."""
     parser = argparse.ArgumentParser(
         prog="warpseal", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add_command(commands, "serve", serve, "run the daemon (also: warpseal --config-file FILE)")
-    config = commands.add_parser("config", help="look at a config file").add_subparsers(metavar="ACTION", required=True)
-    _add_command(config, "check", check, "say what is wrong with a config file, or what it means")
-    _add_command(
-        commands,
-        "doctor",
-        diagnose,
-        "can the nodes and validators be reached, is there weight enough to sign?",
-    )
-    _add_command(commands, "simnet", simulate, "run simulated validators and a simulated node on loopback")
-    _add_command(commands, "demo", demo, "show the main job on a simulated network")
+    top = parser.add_subparsers(metavar="COMMAND", required=True)
+    config = top.add_parser("config", help="look at a config file").add_subparsers(metavar="ACTION", required=True)
+    for words, (module_name, what) in COMMANDS.items():
+        command = (config if len(words) > 1 else top).add_parser(words[-1], help=what, description=f"{what}.")
+        if tuple(arguments[: len(words)]) == words:
+            module = import_module(f"warpseal.cli.{module_name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
     return parser
-
-
-def _add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, module: object, what: str
-) -> None:
-    parser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-    module.add_arguments(parser)  # type: ignore[attr-defined]
-    parser.set_defaults(run=module.run)  # type: ignore[attr-defined]
 
 
 def _with_default_command(arguments: list[str]) -> list[str]:
