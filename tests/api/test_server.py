@@ -171,6 +171,7 @@ async def test_malformed_http_is_answered_in_json(raw: bytes) -> None:
     async with quick_server() as server:
         (reply,) = replies(await exchange(server.port, raw))
     assert (reply.status, reply.json["code"]) == (400, "malformed_http")
+    assert reply.headers["x-request-id"]
     assert set(reply.json) == {"error", "code", "detail"}
 
 
@@ -252,6 +253,13 @@ async def test_a_client_that_asks_first_is_told_before_it_sends_its_body() -> No
         writer.write(BODY)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+async def test_a_client_that_asks_first_need_not_send_a_body_that_is_too_large() -> None:
+    async with quick_server(replace(QUICK, receive_timeout_s=5.0)) as server:
+        head = post(bytes(5000), KEBAB, "Expect: 100-continue")[:-5000]
+        (reply,) = replies(await exchange(server.port, head, within_s=3))
+    assert (reply.status, reply.json["code"], reply.headers["connection"]) == (413, "body_too_large", "close")
 
 
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")

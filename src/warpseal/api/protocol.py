@@ -21,6 +21,7 @@ from warpseal.api.errors import answer, dialect_of
 from warpseal.api.refusals import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import WarpsealError
+from warpseal.requestid import new_request_id, request_id
 
 log = logging.getLogger("warpseal.api")
 
@@ -207,7 +208,6 @@ class LimitedHttp(HttpToolsProtocol):
         self._deaf = True
         self._stop_receiving()
         self.pipeline.clear()
-        log.debug("connection refused", extra={"client": self.client, "code": error.code})
         answering = self._answering
         if answering is not None and not (self._in_body and answering is self.cycle):
             answering.keep_alive = False
@@ -218,8 +218,11 @@ class LimitedHttp(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
+        token = request_id.set(new_request_id())
+        log.info("refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
         self.transport.write(_response(error, getattr(self, "url", b"")))
         self.transport.close()
+        request_id.reset(token)
 
 
 def _response(error: WarpsealError, url: bytes) -> bytes:
@@ -227,6 +230,7 @@ def _response(error: WarpsealError, url: bytes) -> bytes:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(said.body)).encode()),
+        (b"x-request-id", request_id.get().encode()),
         (b"connection", b"close"),
         *(header for header in said.headers if header[0] != b"connection"),
     ]

@@ -26,17 +26,16 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> by
 
 
 async def _read(receive: Receive, limit_bytes: int) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunk: bytes = message.get("body", b"")
-        body = body + chunk if body else chunk
+        body += message.get("body", b"")
         if len(body) > limit_bytes:
             raise BodyTooLarge(limit_bytes)
         if not message.get("more_body", False):
-            return body
+            return bytes(body)
 
 
 def _declared_length(scope: Scope) -> int:
@@ -54,7 +53,8 @@ def _receive_by(scope: Scope) -> float | None:
 class DiscardUnread:
     """Reads on after an early answer, so that a client that is still sending sees it and not a broken connection.
 
-    The answer is complete for the client (its length is known) before the rest of the body is thrown away.
+    The answer is complete for the client (its length is known) before the rest of the body is thrown away. Who
+    asked first whether to send the body at all (Expect: 100-continue) is answered, and the connection closed.
     """
 
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
@@ -62,35 +62,44 @@ class DiscardUnread:
         self._limit_bytes = MAX_MESSAGE_BODIES * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not _has_header(scope, b"content-length", b"transfer-encoding"):
             await self._app(scope, receive, send)
             return
-        unread = True
+        unread, asks_first = True, _has_header(scope, b"expect")
 
         async def watched_receive() -> Message:
-            nonlocal unread
+            nonlocal unread, asks_first
+            asks_first = False
             message = await receive()
             unread = message["type"] == "http.request" and message.get("more_body", False)
             return message
 
         async def held_send(message: Message) -> None:
-            last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            if not (last and unread and _has_body(scope)):
+            if message["type"] == "http.response.start" and asks_first:
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not is_last or not unread or asks_first:
                 await send(message)
                 return
             await send({**message, "more_body": True})
-            await self._discard(scope, watched_receive)
+            await self._discard(scope, receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         await self._app(scope, watched_receive, held_send)
 
     async def _discard(self, scope: Scope, receive: Receive) -> None:
+        """Read on until the body or its time is over, or so much has come that nobody means to stop."""
+        left = self._limit_bytes
         try:
             async with asyncio.timeout_at(_receive_by(scope)):
-                await _read(receive, self._limit_bytes)
-        except (TimeoutError, BodyTooLarge, ClientGone):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+        except TimeoutError:
             return
 
 
-def _has_body(scope: Scope) -> bool:
-    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+def _has_header(scope: Scope, *names: bytes) -> bool:
+    return any(name in names for name, _ in scope["headers"])
