@@ -41,6 +41,10 @@ class Fields:
     timeout_s: float | None = None
 
 
+# No request nests. The interpreter's own limit is no help: a library may have lifted it beyond what the stack holds.
+_MAX_BRACKETS: Final = 256
+
+
 def read_fields(body: bytes, *, ignore_unknown: bool) -> Fields:
     """Return the fields of a JSON object. Raises UndecodableBody, UnknownField or ConflictingSpellings."""
     given: dict[str, Any] = {}
@@ -64,6 +68,8 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _decode(body: bytes) -> _Pairs:
     """Return the top object of a body; null is an object without fields, as the reference takes it."""
+    if body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
+        raise UndecodableBody("body", "nested too deeply")
     try:
         decoded = _DECODER.decode(body.decode("utf-8"))
     except (ValueError, ArithmeticError, RecursionError):
