@@ -1,0 +1,91 @@
+"""An independent judge of signed messages: own parser, own canonical order, own arithmetic; blspy and py-ecc directly.
+
+Nothing of the daemon is used here; who validates with which weight is taken from the simulated P-Chain.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from blspy import G1Element, G2Element, PopSchemeMPL
+from py_ecc.bls import G2ProofOfPossession
+
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.sets import Member
+from warpseal.warp.ids import SubnetID
+
+_FIELD_MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F6241EABFFFEB153FFFFB9FEFFFFFFFFAAAB
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found in a valid signed message. signers: public keys; weight: theirs."""
+
+    unsigned: bytes
+    signers: tuple[bytes, ...]
+    signature: bytes
+    weight: int
+    total: int
+
+
+def judge(
+    network: SimulatedNetwork, signed: str, unsigned: bytes, subnet_id: SubnetID, quorum: int, height: int | None = None
+) -> Verdict:
+    """Assert that `signed` (hex) is `unsigned` signed by `quorum` percent of a subnet's weight at a height.
+
+    height: None for the proposed height of this moment.
+    """
+    at = network.world.heights.proposed if height is None else height
+    keys, total = canonical(network.world.set_at(subnet_id, at))
+    found, indices, signature = parse(bytes.fromhex(signed))
+    assert found == unsigned
+    assert indices
+    assert indices[-1] < len(keys)
+    chosen = [keys[index] for index in indices]
+    weight = sum(weight for _, weight in chosen)
+    assert Fraction(weight, total) >= Fraction(quorum, 100), f"{weight} of {total} is below {quorum} %"
+    points = [G1Element.from_bytes(key) for key, _ in chosen]
+    assert PopSchemeMPL.fast_aggregate_verify(points, unsigned, G2Element.from_bytes(signature))
+    return Verdict(unsigned, tuple(key for key, _ in chosen), signature, weight, total)
+
+
+def ask_py_ecc(verdict: Verdict) -> None:
+    """Assert the same with an implementation that shares nothing with ours; takes a second."""
+    assert G2ProofOfPossession.FastAggregateVerify(list(verdict.signers), verdict.unsigned, verdict.signature)  # type: ignore[arg-type]
+
+
+def parse(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
+    """Return the unsigned message, the signers' indices and the signature; every oddity is an assertion."""
+    version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
+    assert version == 0
+    end = 42 + length
+    kind, count = struct.unpack_from(">II", raw, end)
+    assert kind == 0
+    bits = raw[end + 8 : end + 8 + count]
+    assert len(bits) == count
+    assert not bits or bits[0] != 0, "the signers are padded"
+    signature = raw[end + 8 + count :]
+    assert len(signature) == 96
+    number = int.from_bytes(bits, "big")
+    return raw[:end], tuple(index for index in range(8 * count) if number >> index & 1), signature
+
+
+def canonical(members: Iterable[Member]) -> tuple[list[tuple[bytes, int]], int]:
+    """Return (key, weight) in canonical order, equal keys merged, and the total weight, keyless weight included."""
+    weights: dict[bytes, int] = {}
+    total = 0
+    for member in members:
+        total += member.weight
+        if member.public_key is not None:
+            weights[member.public_key] = weights.get(member.public_key, 0) + member.weight
+    return sorted(weights.items(), key=lambda item: _uncompressed(item[0])), total
+
+
+def _uncompressed(key: bytes) -> tuple[int, int]:
+    x = int.from_bytes(bytes([key[0] & 0x1F]) + key[1:], "big")
+    y = pow(x**3 + 4, (_FIELD_MODULUS + 1) // 4, _FIELD_MODULUS)
+    is_larger = bool(key[0] & 0x20)
+    return x, max(y, _FIELD_MODULUS - y) if is_larger else min(y, _FIELD_MODULUS - y)

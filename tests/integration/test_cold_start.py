@@ -1,0 +1,97 @@
+"""A daemon that has just started: requests wait for nodes and connections, and fail with a reason in time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.integration.daemon import config_of, running, simulated
+from tests.integration.judge import ask_py_ecc, judge
+from warpseal.simnet.plan import Plan
+from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+PLAN = Plan(validators=10)
+DOWN = {"*": Outage(OutageKind.DROP)}
+
+
+async def test_a_request_that_comes_before_connections_waits_for_them(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        message = network.messages_of(network.subnets[1].subnet_id)[0]
+        async with running(config_of(network, tmp_path)) as daemon:
+            reply = await daemon.kebab(message)
+        verdict = judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+        ask_py_ecc(verdict)
+
+
+async def test_a_request_that_comes_before_the_nodes_are_up_waits_for_them(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        network.nodes[0].rpc.outages = dict(DOWN)
+        async with running(config_of(network, tmp_path)) as daemon:
+            asking = asyncio.create_task(daemon.v1(message))
+            await asyncio.sleep(0.4)
+            assert not asking.done()
+            assert (await daemon.get("/health")).status == 200
+            assert (await daemon.get("/ready")).status == 503
+            network.nodes[0].rpc.outages = {}
+            reply = await asking
+        assert reply.status == 201
+        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+
+
+async def test_a_request_waits_for_validators_that_come_up_after_it(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        for index in range(10):
+            network.stop_validator(index)
+        async with running(config_of(network, tmp_path)) as daemon:
+            asking = asyncio.create_task(daemon.kebab(message))
+            await asyncio.sleep(0.3)
+            assert not asking.done()
+            for index in range(8):
+                await network.start_validator(index)
+            reply = await asking
+        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+
+
+async def test_nodes_that_never_come_up_are_named_when_the_time_is_over(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        network.nodes[0].rpc.outages = dict(DOWN)
+        async with running(config_of(network, tmp_path)) as daemon:
+            replies = await asyncio.gather(
+                daemon.kebab(message, timeout_seconds=0.4), daemon.v1(message, timeoutSeconds=0.4)
+            )
+        for reply in replies:
+            assert reply.status == 502
+            assert reply.body["code"] == "node_unavailable"
+            assert reply.detail["nodes"][0]["position"] == 0
+            assert "127.0.0.1" not in str(reply.body)
+
+
+async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        for index in range(10):
+            network.stop_validator(index)
+        async with running(config_of(network, tmp_path)) as daemon:
+            reply = await daemon.kebab(message, timeout_seconds=0.5)
+        assert reply.status == 503
+        assert reply.body["code"] == "quorum_not_reached"
+        assert reply.detail["verdict"] == "wait"
+        assert reply.detail["counts"] == {"not_connected": 10}
+        assert int(reply.headers["Retry-After"]) >= 1
+
+
+async def test_after_a_start_the_daemon_is_ready_and_says_what_is_connected(tmp_path: Path) -> None:
+    async with (
+        simulated(PLAN) as network,
+        running(config_of(network, tmp_path)) as daemon,
+    ):
+        await daemon.until_connected(10)
+        await daemon.until_ready()
+        ready, health = await daemon.get("/ready"), await daemon.get("/health")
+        assert [subnet["connectedWeight"] for subnet in ready.body["subnets"]] == ["20000000000000", "10000"]
+        assert health.body["status"] == "up"
+        assert health.body["details"]["signature-aggregator-health"]["status"] == "up"

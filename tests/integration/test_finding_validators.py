@@ -1,0 +1,112 @@
+"""Where validators are: told by nodes, by gossip, by the operator, by an earlier run; and which addresses are used."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.judge import judge
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+SHARED = Plan(validators=10)
+QUICK_GOSSIP = {"gossip_interval_s": 0.05, "address_save_interval_s": 0.05}
+
+
+async def sign_with_all(daemon: Daemon, network: SimulatedNetwork, place: int = 0) -> None:
+    """Ask every validator of the Primary Network to sign, each of which is needed."""
+    message = network.messages_of(PRIMARY_NETWORK)[place]
+    reply = await daemon.kebab(message, quorum_percentage=100)
+    verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
+    assert len(verdict.signers) == 10
+
+
+async def test_gossip_finds_everybody_from_one_known_peer(tmp_path: Path) -> None:
+    plan = Plan(validators=10, l1s=(L1Plan(validators=10, shared=True), L1Plan(validators=4)), info_peers=1, seed=3)
+    async with simulated(plan) as network, running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+        await sign_with_all(daemon, network)
+        await daemon.until_connected(14)
+
+
+async def test_one_manually_tracked_peer_is_enough(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=10, info_peers=0)) as network:
+        known = network.validators[4]
+        assert known.address is not None
+        keys = {"manually-tracked-peers": [{"id": known.name, "ip": known.address.endpoint}]}
+        async with running(config_of(network, tmp_path, keys, peers=QUICK_GOSSIP)) as daemon:
+            await sign_with_all(daemon, network)
+
+
+async def test_a_restart_needs_nobody_to_tell_addresses(tmp_path: Path) -> None:
+    async with simulated(SHARED) as network:
+        async with running(config_of(network, tmp_path)) as daemon:
+            await daemon.until_connected(10)
+        identity = (tmp_path / "data" / "88888" / "identity.pem").read_bytes()
+        network.nodes[0].rpc.outages = {"info.peers": Outage(OutageKind.HTTP_500)}
+        # Without gossip either: everybody is dialled where he was when the first daemon stopped.
+        async with running(config_of(network, tmp_path, peers={"gossip_interval_s": 60.0})) as daemon:
+            await sign_with_all(daemon, network)
+            assert (await daemon.metrics())["warpseal_peer_dials_total"] == 10
+        assert (tmp_path / "data" / "88888" / "identity.pem").read_bytes() == identity
+        assert {validator.counts.finished_handshakes for validator in network.validators} == {2}
+
+
+async def test_a_validator_that_moved_while_the_daemon_was_down_is_found(tmp_path: Path) -> None:
+    async with simulated(SHARED) as network:
+        async with running(config_of(network, tmp_path)) as daemon:
+            await daemon.until_connected(10)
+        for index in (0, 7):
+            network.stop_validator(index)
+            await network.start_validator(index, moved=True)
+        network.nodes[0].rpc.outages = {"info.peers": Outage(OutageKind.HTTP_500)}
+        async with running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+            await sign_with_all(daemon, network)
+
+
+async def test_a_validator_that_moves_while_the_daemon_runs_is_found_by_gossip(tmp_path: Path) -> None:
+    async with simulated(SHARED) as network, running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+        await daemon.until_connected(10)
+        network.stop_validator(3)
+        await daemon.until_connected(9)
+        await network.start_validator(3, moved=True)
+        await sign_with_all(daemon, network)
+
+
+async def test_a_validator_that_hangs_up_is_dialled_again(tmp_path: Path) -> None:
+    async with simulated(SHARED) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(10)
+        for place in range(2):
+            for index in range(10):
+                network.disconnect(index)
+            await sign_with_all(daemon, network, place)
+        endings = {name: count for name, count in (await daemon.metrics()).items() if "peer_disconnects_total" in name}
+        assert endings == {'warpseal_peer_disconnects_total{reason="hung_up"}': 20}
+
+
+async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> None:
+    async with simulated(SHARED) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        async with running(config_of(network, tmp_path, {"allow-private-ips": False})) as daemon:
+            # All simulated validators are on the loopback address, which is a private one.
+            async with asyncio.timeout(10):
+                kebab, v1 = await asyncio.gather(daemon.kebab(message), daemon.v1(message))
+            assert (await daemon.metrics())["warpseal_peer_dials_total"] == 0
+    assert kebab.status == v1.status == 503
+    assert kebab.detail["verdict"] == v1.detail["verdict"] == "wait"
+    assert kebab.detail["counts"] == {"private_address": 10}
+    assert not any(validator.counts.connections for validator in network.validators)
+
+
+async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=10, info_peers=0)) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        async with running(config_of(network, tmp_path, peers={"address_patience_s": 0.5})) as daemon:
+            async with asyncio.timeout(10):
+                first = await daemon.kebab(message)
+                second = await daemon.kebab(message)
+    for reply in (first, second):
+        assert reply.status == 503
+        assert reply.detail["counts"] == {"no_address": 10}
