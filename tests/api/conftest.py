@@ -13,10 +13,11 @@ _BOTH: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 
+_ON_BOTH = ("test_server.py", "test_stopping.py")
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run the tests of the server on both loops, all others on asyncio's."""
-    on_both = item.path.name == "test_server.py"
-    return _BOTH if on_both else {"asyncio": asyncio.new_event_loop}
+    return _BOTH if item.path.name in _ON_BOTH else {"asyncio": asyncio.new_event_loop}

@@ -1,89 +1,19 @@
-"""Connections over real sockets: no client can hold one open, fill it up or crash it, and stopping is graceful."""
+"""Connections over real sockets: no client can hold one open, fill it up or crash it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
+import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
-from tests.api.world import KEBAB, MESSAGE, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
+from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle
+from tests.api.world import KEBAB, V1, ScriptedAggregator, World, aggregation, exchange
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.api.server import HttpServer
-from warpseal.api.settings import ApiSettings
-from warpseal.errors import StartupError
-
-BODY = json.dumps({"message": MESSAGE.raw.hex()}).encode()
-QUICK = replace(SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048)
-
-
-def post(body: bytes = BODY, path: str = KEBAB, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-@dataclass
-class Reply:
-    """One HTTP answer, parsed by hand."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> dict[str, Any]:
-        assert self.headers["content-type"] == "application/json"
-        said: dict[str, Any] = json.loads(self.body)
-        return said
-
-
-def replies(raw: bytes) -> list[Reply]:
-    found = []
-    while raw:
-        head, _, rest = raw.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        length = int(headers.get("content-length", "0"))
-        found.append(Reply(int(first.split()[1]), headers, rest[:length]))
-        raw = rest[length:]
-    return found
-
-
-@asynccontextmanager
-async def quick_server(settings: ApiSettings = QUICK, world: World | None = None) -> AsyncIterator[HttpServer]:
-    async with serving((world or World(settings)).app(), settings) as server:
-        yield server
-
-
-async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes, float]:
-    """Send pieces with pauses until the server closes; return what it said and how long it took."""
-    started = time.monotonic()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-
-    async def send() -> None:
-        for piece in pieces:
-            writer.write(piece)
-            await asyncio.sleep(pause_s)
-
-    sending = asyncio.create_task(send())
-    try:
-        async with asyncio.timeout(10):
-            said = b""
-            while chunk := await reader.read(65536):
-                said += chunk
-    except ConnectionResetError:
-        pass
-    finally:
-        sending.cancel()
-        writer.close()
-    return said, time.monotonic() - started
 
 
 async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -> None:
@@ -304,79 +234,50 @@ async def test_connections_are_limited() -> None:
             writer.close()
 
 
-class Slow:
-    """An aggregation that takes its time."""
+async def test_a_client_that_pipelines_and_leaves_cancels_what_it_waited_for() -> None:
+    cancelled = asyncio.Event()
 
-    def __init__(self, takes_s: float) -> None:
-        self.started = asyncio.Event()
-        self._takes_s = takes_s
-
-    async def act(self, request: AggregationRequest) -> Aggregation:
-        self.started.set()
-        await asyncio.sleep(self._takes_s)
+    async def wait(request: AggregationRequest) -> Aggregation:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
         return aggregation()
 
-
-async def test_stopping_finishes_what_is_in_flight() -> None:
-    slow = Slow(0.5)
-    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, SETTINGS)
-    running = asyncio.create_task(server.run())
-    server.bind()
-    async with aiohttp.ClientSession(server.url) as client:
-        asking = asyncio.create_task(client.post(KEBAB, data=BODY))
-        idle = await asyncio.open_connection("127.0.0.1", server.port)
-        await slow.started.wait()
-        port = server.port
-        server.stop()
-        await asyncio.sleep(0.05)
-        assert await idle[0].read() == b""
-        with pytest.raises(OSError, match=r"."):
-            await asyncio.open_connection("127.0.0.1", port)
-        assert (await asking).status == 200
+    async with quick_server(world=World(QUICK, aggregator=ScriptedAggregator(wait))) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post() * 3)
+        await asyncio.sleep(0.1)
+        writer.close()
         async with asyncio.timeout(3):
-            await running
-        idle[1].close()
+            await cancelled.wait()
 
 
-@pytest.mark.parametrize("path", [KEBAB, V1])
-async def test_what_outlives_the_grace_period_is_told_so(path: str) -> None:
-    slow = Slow(60)
-    settings = replace(SETTINGS, grace_period_s=0.2)
-    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
-    server.bind()
-    running = asyncio.create_task(server.run())
-    async with aiohttp.ClientSession(server.url) as client:
-        asking = asyncio.create_task(client.post(path, data=BODY))
-        await slow.started.wait()
-        server.stop()
-        answer = await asking
-        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
-        assert "Retry-After" in answer.headers
-    async with asyncio.timeout(3):
-        await running
+def _mutated(rnd: random.Random) -> bytes:
+    whole = rnd.choice([post(), post(b"{}", V1), post(bytes(5000)), b"GET /health HTTP/1.1\r\n\r\n"])
+    raw = bytearray(whole * rnd.randint(1, 3))
+    for _ in range(rnd.randint(1, 5)):
+        at = rnd.randrange(len(raw))
+        if rnd.random() < 0.5:
+            raw[at] = rnd.randrange(256)
+        else:
+            raw[at:at] = rnd.choice([b"\r\n\r\n", b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n", b"\x00"])
+    return bytes(raw)
 
 
-async def test_cancelling_the_server_ends_everything_at_once() -> None:
-    slow = Slow(60)
-    async with serving(World(aggregator=ScriptedAggregator(slow.act)).app()) as server:
-        asking = asyncio.create_task(exchange(server.port, post()))
-        await slow.started.wait()
-    async with asyncio.timeout(2):
-        await asyncio.wait([asking])
+async def _send_and_leave(port: int, rnd: random.Random) -> None:
+    raw, stays = _mutated(rnd), rnd.random() < 0.7
+    try:
+        said = await exchange(port, raw, until_closed=stays)
+    except ConnectionError:
+        return
+    assert said == b"" or said.startswith(b"HTTP/1.1 ")
 
 
-async def test_a_taken_port_is_a_startup_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(StartupError, match=str(port)):
-            HttpServer(World().app(), "127.0.0.1", port, SETTINGS).bind()
-
-
-async def test_port_0_takes_a_free_one_and_says_which() -> None:
-    server = HttpServer(World().app(), "0.0.0.0", 0, SETTINGS)
-    server.bind()
-    assert server.url == f"http://127.0.0.1:{server.port}"
-    assert server.port > 0
-    running = asyncio.create_task(server.run())
-    server.stop()
-    await running
+async def test_mutated_requests_neither_crash_the_server_nor_stay(caplog: pytest.LogCaptureFixture) -> None:
+    async with quick_server() as server:
+        for seed in range(0, 300, 50):
+            await asyncio.gather(*(_send_and_leave(server.port, random.Random(seed + n)) for n in range(50)))
+        said = await exchange(server.port, post(BODY, KEBAB, "Connection: close"))
+    assert replies(said)[0].status == 200
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

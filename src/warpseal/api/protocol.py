@@ -69,6 +69,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._deaf = True
         self._stop_receiving()
         self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self._leave(self._answering)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -199,9 +201,17 @@ class LimitedHttp(HttpToolsProtocol):
         if self._complete or (self._in_body and self.cycle.response_started):
             self._deaf = True
             self._stop_receiving()
+            self._leave(self._answering)
             self.transport.close()
         else:
             self._refuse(ReceiveTimeout(self._settings.receive_timeout_s))
+
+    @staticmethod
+    def _leave(cycle: RequestResponseCycle | None) -> None:
+        """Tell who answers a request that nobody listens any more. (uvicorn tells the latest request only.)"""
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     def _refuse(self, error: WarpsealError) -> None:
         """Answer what cannot be read any further, after the answers to what came before it; then close."""
@@ -212,12 +222,10 @@ class LimitedHttp(HttpToolsProtocol):
         if answering is not None and not (self._in_body and answering is self.cycle):
             answering.keep_alive = False
             return
-        if self._in_body:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            if self.cycle.response_started:
-                self.transport.close()
-                return
+        self._leave(answering)
+        if self._in_body and self.cycle.response_started:
+            self.transport.close()
+            return
         token = request_id.set(new_request_id())
         log.info("refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
         self.transport.write(_response(error, getattr(self, "url", b"")))

@@ -1,0 +1,80 @@
+"""HTTP by hand over real sockets: requests as bytes, answers parsed back, clients that take their time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.api.world import KEBAB, MESSAGE, SETTINGS, World, serving
+from warpseal.api.server import HttpServer
+from warpseal.api.settings import ApiSettings
+
+BODY = json.dumps({"message": MESSAGE.raw.hex()}).encode()
+QUICK = replace(SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048)
+
+
+def post(body: bytes = BODY, path: str = KEBAB, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@dataclass
+class Reply:
+    """One HTTP answer, parsed by hand."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        assert self.headers["content-type"] == "application/json"
+        said: dict[str, Any] = json.loads(self.body)
+        return said
+
+
+def replies(raw: bytes) -> list[Reply]:
+    found = []
+    while raw:
+        head, _, rest = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        found.append(Reply(int(first.split()[1]), headers, rest[:length]))
+        raw = rest[length:]
+    return found
+
+
+@asynccontextmanager
+async def quick_server(settings: ApiSettings = QUICK, world: World | None = None) -> AsyncIterator[HttpServer]:
+    async with serving((world or World(settings)).app(), settings) as server:
+        yield server
+
+
+async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes, float]:
+    """Send pieces with pauses until the server closes; return what it said and how long it took."""
+    started = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def send() -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(pause_s)
+
+    sending = asyncio.create_task(send())
+    try:
+        async with asyncio.timeout(10):
+            said = b""
+            while chunk := await reader.read(65536):
+                said += chunk
+    except ConnectionResetError:
+        pass
+    finally:
+        sending.cancel()
+        writer.close()
+    return said, time.monotonic() - started

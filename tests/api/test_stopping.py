@@ -1,0 +1,94 @@
+"""A server that listens and stops: ports, what is in flight, and what outlives its grace."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from tests.api.raw_http import BODY, post
+from tests.api.world import KEBAB, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.server import HttpServer
+from warpseal.errors import StartupError
+
+
+class Slow:
+    """An aggregation that takes its time."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.started = asyncio.Event()
+        self._takes_s = takes_s
+
+    async def act(self, request: AggregationRequest) -> Aggregation:
+        self.started.set()
+        await asyncio.sleep(self._takes_s)
+        return aggregation()
+
+
+async def test_stopping_finishes_what_is_in_flight() -> None:
+    slow = Slow(0.5)
+    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, SETTINGS)
+    running = asyncio.create_task(server.run())
+    server.bind()
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(KEBAB, data=BODY))
+        idle = await asyncio.open_connection("127.0.0.1", server.port)
+        await slow.started.wait()
+        port = server.port
+        server.stop()
+        await asyncio.sleep(0.05)
+        assert await idle[0].read() == b""
+        with pytest.raises(OSError, match=r"."):
+            await asyncio.open_connection("127.0.0.1", port)
+        assert (await asking).status == 200
+        async with asyncio.timeout(3):
+            await running
+        idle[1].close()
+
+
+@pytest.mark.parametrize("path", [KEBAB, V1])
+async def test_what_outlives_the_grace_period_is_told_so(path: str) -> None:
+    slow = Slow(60)
+    settings = replace(SETTINGS, grace_period_s=0.2)
+    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
+    server.bind()
+    running = asyncio.create_task(server.run())
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(path, data=BODY))
+        await slow.started.wait()
+        server.stop()
+        answer = await asking
+        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
+        assert "Retry-After" in answer.headers
+    async with asyncio.timeout(3):
+        await running
+
+
+async def test_cancelling_the_server_ends_everything_at_once() -> None:
+    slow = Slow(60)
+    async with serving(World(aggregator=ScriptedAggregator(slow.act)).app()) as server:
+        asking = asyncio.create_task(exchange(server.port, post()))
+        await slow.started.wait()
+    async with asyncio.timeout(2):
+        await asyncio.wait([asking])
+
+
+async def test_a_taken_port_is_a_startup_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=str(port)):
+            HttpServer(World().app(), "127.0.0.1", port, SETTINGS).bind()
+
+
+async def test_port_0_takes_a_free_one_and_says_which() -> None:
+    server = HttpServer(World().app(), "0.0.0.0", 0, SETTINGS)
+    server.bind()
+    assert server.url == f"http://127.0.0.1:{server.port}"
+    assert server.port > 0
+    running = asyncio.create_task(server.run())
+    server.stop()
+    await running
