@@ -10,13 +10,13 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
-from blspy import G1Element, G2Element, PopSchemeMPL, PrivateKey
+from blspy import G1Element, G2Element, GTElement, PopSchemeMPL, PrivateKey
 
 # Opaque: only this module knows what is inside.
 PublicKey = NewType("PublicKey", object)
 Share = NewType("Share", object)
 SecretKey = NewType("SecretKey", object)
-Pairing = NewType("Pairing", object)  # Equal ones compare equal.
+Deviation = NewType("Deviation", object)  # Equal ones compare equal.
 
 PUBLIC_KEY_BYTES: Final = 48
 SHARE_BYTES: Final = 96
@@ -26,7 +26,14 @@ POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
 
 _INFINITY_FLAG: Final = 0x40
 _G1: Final = G1Element.generator()
+_MINUS_G1: Final = _G1.negate()
 _G1_INFINITY: Final = G1Element()
+_FIELD_ORDER: Final = int(
+    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
+)
+
+# The pairing of nothing: blspy's own unity is not initialised.
+NO_DEVIATION: Final = Deviation(_G1.pair(G2Element()))
 
 
 class MalformedKey(ValueError):
@@ -137,19 +144,30 @@ def hash_to_curve(message: bytes) -> Share:
     return Share(PopSchemeMPL.g2_from_message(message))
 
 
-def pair_key(key: PublicKey, hashed: Share) -> Pairing:
-    """Return the pairing that a sum of signatures by a sum of keys must have: see `pair_share`."""
-    return Pairing(key.pair(hashed))  # type: ignore[attr-defined]
+def deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
+    """Return how a share deviates from what its key makes of a hashed message; NO_DEVIATION: not at all.
+
+    Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of
+    shares against the sum of their keys is the product of the deviations.
+    """
+    return Deviation(key.pair(hashed) * _MINUS_G1.pair(share))  # type: ignore[attr-defined]
 
 
-def pair_share(share: Share) -> Pairing:
-    """Return the pairing of a sum of shares; equal to that of its keys exactly when all of it was signed by them."""
-    return Pairing(_G1.pair(share))
+def multiply(left: Deviation, right: Deviation) -> Deviation:
+    """Return the product of two deviations."""
+    return Deviation(left * right)  # type: ignore[operator]
 
 
-def multiply(left: Pairing, right: Pairing) -> Pairing:
-    """Return the product of two pairings, which is the pairing of the sum."""
-    return Pairing(left * right)  # type: ignore[operator]
+def invert(value: Deviation) -> Deviation:
+    """Return the inverse of a deviation.
+
+    It is the conjugate, but blspy 2.0.3 offers neither; so the second half of the twelve field elements is
+    negated in their bytes (48 each, little-endian, in Montgomery form, which negation leaves as it is).
+    """
+    raw = bytes(value)  # type: ignore[call-overload]
+    elements = (raw[start : start + 48] for start in range(len(raw) // 2, len(raw), 48))
+    negated = ((-int.from_bytes(element, "little") % _FIELD_ORDER).to_bytes(48, "little") for element in elements)
+    return Deviation(GTElement.from_bytes_unchecked(raw[: len(raw) // 2] + b"".join(negated)))
 
 
 def generate_secret(seed: bytes | None = None) -> SecretKey:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from warpseal.aggregation.budget import ByteBudget
+from warpseal.aggregation.budget import ByteBudget, Lookups
 from warpseal.aggregation.goals import Goal
 from warpseal.warp.ids import MessageID
 
@@ -45,6 +45,7 @@ class AnswerCache:
     """Answers within the budget's bytes, and within half of them; the least recently used go first."""
 
     def __init__(self, budget: ByteBudget, limit_bytes: int, missed_buffer_s: float) -> None:
+        self.lookups: Final = Lookups()
         self._budget = budget
         self._limit_bytes = limit_bytes // 2
         self._missed_buffer_s = missed_buffer_s
@@ -55,20 +56,22 @@ class AnswerCache:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the answers hold, estimated."""
+        return self._held_bytes
+
     def find(self, message_id: MessageID, set_digest: bytes, goal: Goal, now: float) -> Answer | None:
         """Return the lightest answer that meets the goal's target.
 
         An answer that lately missed its buffer serves the same quorum and buffer, too.
         """
-        entry = self._entries.get((message_id, set_digest))
-        if entry is None:
-            return None
-        self._entries.move_to_end((message_id, set_digest))
-        for answer in entry.answers:
-            if answer.weight >= goal.target:
-                return answer
-        until, missed = entry.missed.get((goal.quorum, goal.buffer), (now, None))
-        return missed if now < until else None
+        answer = self._find((message_id, set_digest), goal, now)
+        if answer is None:
+            self.lookups.misses += 1
+        else:
+            self.lookups.hits += 1
+        return answer
 
     def put(self, message_id: MessageID, set_digest: bytes, answer: Answer, goal: Goal, now: float) -> None:
         """Keep an answer to `goal`."""
@@ -84,6 +87,17 @@ class AnswerCache:
         held = {id(one): one for one in (*entry.answers, *(one for _, one in entry.missed.values()))}
         entry.cost_bytes = _ENTRY_COST_BYTES + sum(one.cost_bytes for one in held.values())
         self._take(entry.cost_bytes - before)
+
+    def _find(self, key: tuple[MessageID, bytes], goal: Goal, now: float) -> Answer | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        for answer in entry.answers:
+            if answer.weight >= goal.target:
+                return answer
+        until, missed = entry.missed.get((goal.quorum, goal.buffer), (now, None))
+        return missed if now < until else None
 
     def _take(self, count: int) -> None:
         self._held_bytes += count

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Lookups:
+    """How often a cache had what was looked for."""
+
+    hits: int = 0
+    misses: int = 0
 
 
 class ByteBudget:

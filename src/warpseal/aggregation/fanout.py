@@ -132,7 +132,7 @@ class FanOut:
         self._intake.open()
         count = self._round.roll.count
         found = count[Fate.SIGNED] + count[Fate.DOUBTED]
-        self._tools.metrics.observe_lookup("shares", hits=found, misses=len(self._members) - found)
+        self._tools.shares.count_lookups(found, len(self._members) - found)
         for node_id in self._members.node_ids:
             if self._tools.peers.is_connected(node_id):
                 self._round.connected(node_id)
@@ -201,7 +201,6 @@ class FanOut:
         now = self._loop.time()
         deadline = max(caller.goal.deadline for caller in self._callers)
         for ask in self._round.due(now):
-            self._tools.metrics.count_reference("app_request_count", len(ask.node_ids))
             self._asks.append(
                 self._tools.peers.ask(
                     ask.node_ids,
@@ -219,9 +218,9 @@ class FanOut:
         """Answer everyone who can be answered; search for bad shares as far as that helps anybody."""
         while self._callers:
             ready = self._judge()
-            if ready:
+            if ready and not self._prover.is_searching:
                 await self._attempt(ready)
-            elif self._search_helps():
+            elif self._prover.is_searching or self._search_helps():
                 self._apply(await self._prover.search_on())
             else:
                 return
@@ -262,8 +261,8 @@ class FanOut:
 
     async def _search(self, failed: Sequence[int]) -> None:
         """The sum of the failed ones was not right: name whose shares are bad, or go on with what is clean."""
-        roll = self._round.roll
-        signed = [index for index, fate in enumerate(roll.fates) if fate is Fate.SIGNED]
+        fates = self._round.roll.fates
+        signed = (index for index, fate in enumerate(fates) if fate is Fate.SIGNED)
         members = self._prover.to_search(failed, signed)
         if not members:
             raise AssertionError("shares that were all verified alone make no valid sum")
@@ -311,9 +310,6 @@ class FanOut:
             key = (caller.goal.required, caller.height, caller.hints)
             if key not in made:
                 made[key] = self._explain(caller, now)
-            if late:
-                silent = made[key].counts.get("no_answer", 0)
-                self._tools.metrics.count_reference("validator_timeouts", silent)
             self._settle(caller, Missed(made[key], late, caller.stages(now)))
 
     def _explain(self, caller: Caller, now: float) -> QuorumShortfall:
@@ -321,7 +317,6 @@ class FanOut:
         absent = self._round.want_of_connections(caller.goal)
         if not absent:
             return shortfall
-        self._tools.metrics.count_reference("failures_to_connect_to_sufficient_stake")
         next_at = self._tools.peers.dial_soon(absent)
         return shortfall if next_at is None else replace(shortfall, retry_after_s=max(0.0, next_at - now))
 

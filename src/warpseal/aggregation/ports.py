@@ -127,19 +127,10 @@ class Followed(Protocol):
 
 
 class Metrics(Protocol):
-    """What the aggregation reports; each call is cheap."""
+    """What the aggregation reports as it happens."""
 
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
         """Note one aggregation, failed ones too; seconds by stage, the whole of it under "total"."""
 
-    def observe_lookup(self, cache: str, *, hits: int = 0, misses: int = 0) -> None:
-        """Count lookups in a cache."""
-
-    def set_cache_bytes(self, cache: str, size: int) -> None:
-        """Note how many bytes a cache holds."""
-
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count a bad share against the nodes of its key."""
-
-    def count_reference(self, name: str, amount: int = 1) -> None:
-        """Count an event that only the reference's series know."""

@@ -20,9 +20,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 T = TypeVar("T")
 
-# After a failure so much is searched in any case: enough to name a few bad ones among a thousand.
-FIRST_SEARCH: Final = 64
-_FURTHER_SEARCH: Final = 32
+# Measurements after a failure until an answer may leave before all bad ones are named: enough for a dozen.
+_THOROUGH_SEARCH: Final = 64
+# Measurements in one step on the worker thread, a millisecond each.
+_STEP: Final = 16
 _SINGLES_AT_ONCE: Final = 8
 
 
@@ -43,6 +44,7 @@ class Prover:
         self._executor = executor
         self._electorate: Electorate | None = None
         self._sieve = Sieve(message.raw)
+        self._thorough_until = 0
         self._checked: set[int] = set()
         self._singles: dict[int, Candidate] = {}
 
@@ -50,6 +52,11 @@ class Prover:
     def has_doubts(self) -> bool:
         """Whether a search could find out more."""
         return bool(self._singles) or self._sieve.has_dirty
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the search for those who spoilt a sum is still on, whatever can be answered meanwhile."""
+        return self._sieve.has_dirty and self._sieve.measurements < self._thorough_until
 
     @property
     def unresolved(self) -> list[int]:
@@ -78,31 +85,32 @@ class Prover:
         return answer
 
     def to_search(self, failed: Iterable[int], signed: Iterable[int]) -> list[int]:
-        """Return which of the signed shares to search when the sum of `failed` was not right.
+        """Return among which of the signed shares to search when the sum of `failed` was not right.
 
-        Those that were part of a right sum are left out, unless all of the failed ones were: then two or more
-        of them had cancelled each other out.
+        Those that were part of a right sum are left out, unless all of `failed` were: then two or more of them
+        had cancelled each other out.
         """
         failed = list(failed)
-        if all(index in self._checked for index in failed):
+        if all(index in self._checked or self._is_proven(index) for index in failed):
             self._checked.difference_update(failed)
-            return [index for index in failed if not self._is_proven(index)]
+            signed = failed
         return [index for index in signed if index not in self._checked and not self._is_proven(index)]
 
     async def search(self, indices: Sequence[int]) -> Findings:
-        """Search among these candidates until they are resolved, or for a while."""
+        """Begin to search among these candidates."""
 
         def work() -> Findings:
             self._sieve.add(self._suspicions(indices, candidates))
-            return self._sieve.split(FIRST_SEARCH)
+            return self._sieve.split(_STEP)
 
         candidates = list(self.candidates)
+        self._thorough_until = self._sieve.measurements + _THOROUGH_SEARCH
         return self._learn(await self._work(work))
 
     async def search_on(self) -> Findings:
-        """Search a while longer: dirty groups first, then those that are to be verified singly."""
+        """Search a step further: dirty groups first, then those that are to be verified singly."""
         if self._sieve.has_dirty:
-            return self._learn(await self._work(lambda: self._sieve.split(_FURTHER_SEARCH)))
+            return self._learn(await self._work(lambda: self._sieve.split(_STEP)))
         chosen = sorted(self._singles, key=self._weight, reverse=True)[:_SINGLES_AT_ONCE]
         candidates = list(self.candidates)
         for index in chosen:

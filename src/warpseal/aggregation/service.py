@@ -23,21 +23,20 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shares import ShareCache
 from warpseal.aggregation.suspects import Suspects
 from warpseal.errors import (
-    HeightTooNew,
     InvalidTimeout,
-    NodeUnavailable,
     QuorumImpossible,
     QuorumNotReached,
     Verdict,
     WarpsealError,
 )
+from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import id_text
 
 __all__ = ["Aggregation", "AggregationRequest", "Rooms", "SignatureAggregator"]
 
 log = logging.getLogger("warpseal.aggregation")
 
-_SIGNED: Final = "signed"
+_OK: Final = "ok"
 _CANCELLED: Final = "cancelled"
 
 
@@ -71,7 +70,7 @@ class SignatureAggregator:
         self._settings = settings
         self._budget = ByteBudget(settings.cache_bytes)
         # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
-        shares = ShareCache(settings.signature_cache_size, self._budget)
+        self._shares = ShareCache(settings.signature_cache_size, self._budget)
         self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.missed_buffer_s)
         sources = Sources(rooms.heights, rooms.sets, rooms.chains, rooms.epochs)
         self._resolver = Resolver(sources, network_id, settings.empty_set_retry_s)
@@ -80,7 +79,7 @@ class SignatureAggregator:
                 peers=rooms.peers,
                 sets=rooms.sets,
                 activity=rooms.activity,
-                shares=shares,
+                shares=self._shares,
                 answers=self._answers,
                 suspects=Suspects(settings.suspect_s),
                 executor=executor,
@@ -99,17 +98,24 @@ class SignatureAggregator:
         outcome = _CANCELLED
         try:
             aggregation = await self._aggregate(request, work)
-            outcome = _SIGNED
+            outcome = _OK
         except WarpsealError as error:
             outcome = error.code
-            if isinstance(error, NodeUnavailable | HeightTooNew):
-                self._rooms.metrics.count_reference("failures_to_get_validator_set")
             raise
         finally:
             stages = work.finish(asyncio.get_running_loop().time())
             self._rooms.metrics.observe_aggregation(outcome, stages)
             _log(outcome, work, stages)
         return aggregation
+
+    def caches(self) -> tuple[CacheSample, ...]:
+        """Return how the caches of shares and of finished answers stand."""
+        answers_bytes = self._answers.held_bytes
+        shares, answers = self._shares.lookups, self._answers.lookups
+        return (
+            CacheSample("shares", shares.hits, shares.misses, self._budget.used_bytes - answers_bytes),
+            CacheSample("answers", answers.hits, answers.misses, answers_bytes),
+        )
 
     async def _aggregate(self, request: AggregationRequest, work: _Work) -> Aggregation:
         deadline = work.started_at + self._patience_s(request)
@@ -119,7 +125,6 @@ class SignatureAggregator:
         goal = Goal(request.quorum, request.buffer, deadline, resolved.members.total_weight)
         answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
         work.is_cached = answer is not None
-        self._rooms.metrics.observe_lookup("answers", hits=work.is_cached, misses=not work.is_cached)
         if answer is None:
             answer = await self._collect(request, work, resolved, goal)
         work.answer = answer
@@ -142,7 +147,6 @@ class SignatureAggregator:
         with self._rooms.followed.use(resolved.subnet_id, resolved.members):
             outcome = await self._fan_outs.collect(subject, caller)
         work.stages.update(outcome.stages)
-        self._rooms.metrics.set_cache_bytes("shares", self._budget.used_bytes)
         if isinstance(outcome, Missed):
             raise work.failed(outcome)
         return outcome.answer

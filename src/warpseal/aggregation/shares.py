@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from warpseal.aggregation.budget import ByteBudget
+from warpseal.aggregation.budget import ByteBudget, Lookups
 from warpseal.bls import Share, decode_share
 from warpseal.warp.ids import MessageID
 
@@ -46,6 +46,7 @@ class ShareCache:
     """At most `max_messages` messages, within the budget's bytes; the least recently used message goes first."""
 
     def __init__(self, max_messages: int, budget: ByteBudget) -> None:
+        self.lookups: Final = Lookups()
         self._max_messages = max_messages
         self._budget = budget
         self._messages: OrderedDict[MessageID, _Message] = OrderedDict()
@@ -70,6 +71,11 @@ class ShareCache:
         listeners.remove(listener)
         if not listeners:
             del self._listeners[message_id]
+
+    def count_lookups(self, hits: int, misses: int) -> None:
+        """Note how many of a set's validators had a share at hand."""
+        self.lookups.hits += hits
+        self.lookups.misses += misses
 
     def offer(self, message_id: MessageID, public_key: bytes, raw: bytes, by: Listener | None = None) -> Candidate:
         """Take an answer's 96 bytes; return the candidate that now stands for the key.

@@ -1,36 +1,42 @@
 """Finding the bad ones among shares whose sum did not verify, by halving.
 
-Halving with pairings: the pairing of a sum of shares and that of their keys are equal when the sum is right. Both
-are multiplicative, so measuring one half of a group yields the other half without any further pairing, and each
-split costs one measurement, whatever it finds. That holds within the subgroup only: the sum of every measured
-group is checked for it first, and what is outside of it is split until the culprits are alone.
+The deviation of a group (see `bls.deviation`) is one measurement, two pairings. It is multiplicative: measuring one
+half of a group yields the other half by division, so each split costs one measurement, whatever it finds. Small
+groups are not split to the end: from one or two more measurements `moments` tells where their bad shares are. Such
+claims are proven together, by one measurement of the rests of their groups, each taken a random number of times.
 
-Nobody is named who was not measured alone, directly or as the rest of a measured pair: two colluding validators
-whose errors cancel may pass as long as they are summed together, but they can never make others look bad.
+All that holds within the subgroup only, so every sum is checked for it before it is measured, and what is outside
+is split until the culprits are alone. Nobody is named on the word of others: two colluding validators whose errors
+cancel each other out may pass while they are summed together, but they can never make anybody else look bad.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import accumulate
+from random import SystemRandom
 from typing import Final
 
+from warpseal.aggregation.moments import MAX_MOMENTS, Moments, locate, rest, weighted_sum, weights_of
 from warpseal.bls import (
-    Pairing,
+    NO_DEVIATION,
+    Deviation,
     PublicKey,
     Share,
     add_public_keys,
     add_shares,
+    deviation,
     hash_to_curve,
     in_subgroup,
-    multiply,
-    pair_key,
-    pair_share,
     subtract_public_keys,
     subtract_shares,
 )
+
+# Up to this size the positions of bad shares are cheaper to compute than to search for. Measured.
+_LOCATED_SIZE: Final = 16
+_PROOF_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +49,12 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """The two pairings of a group whose sum is in the subgroup; each may carry the same factor of others."""
+class Findings:
+    """What is known now. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone."""
 
-    keys: Pairing
-    shares: Pairing
-
-    @property
-    def clean(self) -> bool:
-        return bool(self.keys == self.shares)
+    clean: tuple[Suspicion, ...]
+    proven: tuple[Suspicion, ...]
+    bad: tuple[Suspicion, ...]
 
 
 class _Batch:
@@ -62,23 +65,27 @@ class _Batch:
         self._keys = list(accumulate((one.key for one in members), add_public_keys))
         self._shares = list(accumulate((one.share for one in members), add_shares))
 
-    def keys(self, start: int, stop: int) -> PublicKey:
-        total = self._keys[stop - 1]
-        return subtract_public_keys(total, self._keys[start - 1]) if start else total
-
-    def shares(self, start: int, stop: int) -> Share:
-        total = self._shares[stop - 1]
-        return subtract_shares(total, self._shares[start - 1]) if start else total
+    def sums(self, start: int, stop: int) -> tuple[PublicKey, Share]:
+        keys, shares = self._keys[stop - 1], self._shares[stop - 1]
+        if not start:
+            return keys, shares
+        before = start - 1
+        return subtract_public_keys(keys, self._keys[before]), subtract_shares(shares, self._shares[before])
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A range of a batch that holds a bad share. reading: None when its sum is outside of the subgroup."""
+    """A range of a batch that holds a bad share.
+
+    moments: as far as they were measured; None: the sum is outside of the subgroup. is_feigned: its moments
+    mislead, because a claim that followed from them proved false.
+    """
 
     batch: _Batch
     start: int
     stop: int
-    reading: _Reading | None
+    moments: Moments | None
+    is_feigned: bool = False
 
     @property
     def size(self) -> int:
@@ -88,14 +95,37 @@ class _Group:
     def members(self) -> Sequence[Suspicion]:
         return self.batch.members[self.start : self.stop]
 
+    @property
+    def is_locatable(self) -> bool:
+        """Whether the positions of bad shares may be computed from the moments."""
+        return self.size <= _LOCATED_SIZE and not self.is_feigned
+
+    @property
+    def priority(self) -> tuple[int, int]:
+        """What to resolve first, ascending: what yields most clean shares for a measurement."""
+        return -max(self.size, _LOCATED_SIZE), len(self.moments or ())
+
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What is known now. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone."""
+class _Claim:
+    """That exactly the shares at these positions of a group are bad."""
 
-    clean: tuple[Suspicion, ...]
-    proven: tuple[Suspicion, ...]
-    bad: tuple[Suspicion, ...]
+    group: _Group
+    positions: tuple[int, ...]
+
+    @property
+    def bad(self) -> list[Suspicion]:
+        return [self.group.members[position] for position in self.positions]
+
+    @property
+    def others(self) -> list[Suspicion]:
+        return [one for position, one in enumerate(self.group.members) if position not in self.positions]
+
+    def sums_of_others(self) -> tuple[PublicKey, Share]:
+        keys, shares = self.group.batch.sums(self.group.start, self.group.stop)
+        for one in self.bad:
+            keys, shares = subtract_public_keys(keys, one.key), subtract_shares(shares, one.share)
+        return keys, shares
 
 
 class Sieve:
@@ -108,7 +138,9 @@ class Sieve:
     def __init__(self, message: bytes) -> None:
         self._message = message
         self._hashed: Share | None = None
-        self._dirty: list[tuple[int, int, _Group]] = []
+        self._random = SystemRandom()
+        self._dirty: list[tuple[tuple[int, int], int, _Group]] = []
+        self._claims: list[_Claim] = []
         self._numbers = 0
         self._clean: list[Suspicion] = []
         self._proven: list[Suspicion] = []
@@ -125,66 +157,132 @@ class Sieve:
         """The members of these groups."""
         return [one for _, _, group in self._dirty for one in group.members]
 
-    def add(self, members: Sequence[Suspicion]) -> Findings:
+    def add(self, members: Iterable[Suspicion]) -> Findings:
         """Take shares and measure their sum."""
-        if members:
-            batch = _Batch(members)
-            self._file(batch, 0, len(members), self._measure(batch, 0, len(members)))
+        shuffled = list(members)
+        # So that colluders cannot choose who they are grouped with.
+        self._random.shuffle(shuffled)
+        if shuffled:
+            batch = _Batch(shuffled)
+            self._file(_Group(batch, 0, len(shuffled), self._moments(batch, 0, len(shuffled))))
         return self._findings()
 
-    def add_singly(self, members: Sequence[Suspicion]) -> Findings:
+    def add_singly(self, members: Iterable[Suspicion]) -> Findings:
         """Take shares and measure each alone."""
         for member in members:
             batch = _Batch((member,))
-            self._file(batch, 0, 1, self._measure(batch, 0, 1))
+            self._file(_Group(batch, 0, 1, self._moments(batch, 0, 1)))
         return self._findings()
 
     def split(self, measurements: int) -> Findings:
-        """Split dirty groups, the largest first, until none is left or about so many measurements were made."""
+        """Search on, largest groups first, until all is resolved or about so many measurements were made."""
         limit = self.measurements + measurements
         while self._dirty and self.measurements < limit:
-            self._halve(heappop(self._dirty)[2])
+            self._resolve(heappop(self._dirty)[2])
+            if not self._dirty:
+                self._prove_claims()
+        self._prove_claims()
         return self._findings()
+
+    def _resolve(self, group: _Group) -> None:
+        """Measure a further moment of a small group; split one that is large, or where that did not help."""
+        moments = group.moments
+        if moments is None or len(moments) == MAX_MOMENTS or not group.is_locatable:
+            self._halve(group)
+            return
+        further = self._moment(group.batch, group.start, group.stop, len(moments))
+        if further is None:
+            self._halve(replace(group, moments=moments[:1], is_feigned=True))
+        else:
+            self._file(replace(group, moments=(*moments, further)))
 
     def _halve(self, group: _Group) -> None:
         batch, start, stop = group.batch, group.start, group.stop
         middle = (start + stop) // 2
-        left = self._measure(batch, start, middle)
-        if group.reading is None:
-            right = self._measure(batch, middle, stop)
+        count = 1 if group.moments is None else len(group.moments)
+        left = self._moments(batch, start, middle, count)
+        if group.moments is None:
+            right = self._moments(batch, middle, stop)
         elif left is None:
             # The whole is inside of the subgroup, one half is not: so the other one is not, either.
             right = None
         else:
-            right = _rest(group.reading, left)
-        self._file(batch, start, middle, left)
-        self._file(batch, middle, stop, right)
+            right = rest(group.moments, left, middle - start)
+        self._file(_Group(batch, start, middle, left, group.is_feigned))
+        self._file(_Group(batch, middle, stop, right, group.is_feigned))
 
-    def _measure(self, batch: _Batch, start: int, stop: int) -> _Reading | None:
+    def _moments(self, batch: _Batch, start: int, stop: int, count: int = 1) -> Moments | None:
+        """Return the first moments of a range, fewer where one is outside of the subgroup; None: all are."""
+        first = self._measure(*batch.sums(start, stop))
+        if first is None:
+            return None
+        moments = [first]
+        while len(moments) < count:
+            further = self._moment(batch, start, stop, len(moments))
+            if further is None:
+                break
+            moments.append(further)
+        return tuple(moments)
+
+    def _moment(self, batch: _Batch, start: int, stop: int, moment: int) -> Deviation | None:
+        members = batch.members[start:stop]
+        weights = weights_of(moment, stop - start)
+        keys = weighted_sum([one.key for one in members], weights, add_public_keys)
+        shares = weighted_sum([one.share for one in members], weights, add_shares)
+        return NO_DEVIATION if keys is None or shares is None else self._measure(keys, shares)
+
+    def _measure(self, keys: PublicKey, shares: Share) -> Deviation | None:
         self.measurements += 1
-        shares = batch.shares(start, stop)
         if not in_subgroup(shares):
             return None
         if self._hashed is None:
             self._hashed = hash_to_curve(self._message)
-        return _Reading(pair_key(batch.keys(start, stop), self._hashed), pair_share(shares))
+        return deviation(keys, shares, self._hashed)
 
-    def _file(self, batch: _Batch, start: int, stop: int, reading: _Reading | None) -> None:
-        group = _Group(batch, start, stop, reading)
-        if reading is not None and reading.clean:
+    def _prove_claims(self) -> None:
+        """Accept the claims whose groups are clean without those who are claimed to be bad."""
+        claims, self._claims = self._claims, []
+        if len(claims) > 1 and self._hold_together(claims):
+            for claim in claims:
+                self._accept(claim)
+            return
+        for claim in claims:
+            others = claim.others
+            if not others or self._measure(*claim.sums_of_others()) == NO_DEVIATION:
+                self._accept(claim)
+            else:
+                moments = claim.group.moments
+                self._file(replace(claim.group, moments=moments and moments[:1], is_feigned=True))
+
+    def _hold_together(self, claims: Sequence[_Claim]) -> bool:
+        """Measure the rests of all groups at once; that a wrong one passes has a chance of one in 2^32."""
+        sums = [claim.sums_of_others() for claim in claims if claim.others]
+        weights = [self._random.randrange(1, 1 << _PROOF_BITS) for _ in sums]
+        keys = weighted_sum([one for one, _ in sums], weights, add_public_keys)
+        shares = weighted_sum([one for _, one in sums], weights, add_shares)
+        return keys is None or shares is None or self._measure(keys, shares) == NO_DEVIATION
+
+    def _accept(self, claim: _Claim) -> None:
+        self._clean.extend(claim.others)
+        self._bad.extend(claim.bad)
+
+    def _file(self, group: _Group) -> None:
+        """Put a group where it belongs, as far as its moments tell."""
+        moments = group.moments
+        if moments is not None and moments[0] == NO_DEVIATION:
             (self._clean if group.size > 1 else self._proven).extend(group.members)
-        elif group.size == 1:
+            return
+        positions = locate(moments, group.size) if moments is not None and group.is_locatable else None
+        if positions is not None:
+            self._claims.append(_Claim(group, positions))
+        elif group.size == 1 or (moments is not None and len(moments) >= group.size):
+            # Fewer bad ones than members would have been located.
             self._bad.extend(group.members)
         else:
             self._numbers += 1
-            heappush(self._dirty, (-group.size, self._numbers, group))
+            heappush(self._dirty, (group.priority, self._numbers, group))
 
     def _findings(self) -> Findings:
         findings = Findings(tuple(self._clean), tuple(self._proven), tuple(self._bad))
         self._clean, self._proven, self._bad = [], [], []
         return findings
-
-
-def _rest(whole: _Reading, part: _Reading) -> _Reading:
-    """Return the reading of a group without a part of it: quotients, brought to one denominator."""
-    return _Reading(multiply(whole.keys, part.shares), multiply(whole.shares, part.keys))
