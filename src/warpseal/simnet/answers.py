@@ -46,7 +46,7 @@ class Answers:
 
     def __init__(self, world: World, signer: Signer, rng: Random) -> None:
         self._world = world
-        self._signer = signer
+        self.signer = signer
         self._rng = rng
 
     def delay_s(self, validator: SimValidator) -> float:
@@ -73,7 +73,7 @@ class Answers:
             return behaviour.refusal
         if behaviour.signs_after_s and self._is_too_early(asked):
             return _NOT_YET_P if asked.chain.kind is ChainKind.P else _NOT_YET_EVM
-        return self._signer.answer(asked.validator, asked.chain, asked.question)
+        return self.signer.answer(asked.validator, asked.chain, asked.question)
 
     def _is_too_early(self, asked: Asked) -> bool:
         now = self._world.clock()
@@ -107,7 +107,7 @@ class Answers:
             case Reply.WRONG:
                 return self._own(asked, b"not what was asked for" + asked.question.message.raw)
             case Reply.STOLEN:
-                return self._signer.answer(self._other(asked), asked.chain, asked.question)
+                return self.signer.answer(self._other(asked), asked.chain, asked.question)
             case Reply.SHORT:
                 return self._own(asked, asked.question.message.raw)[:-1]
             case Reply.LONG:

@@ -103,6 +103,7 @@ class PeerConnection(asyncio.Protocol):
             self._feeding = False
         self._flush()
         if self._tls.closed:
+            self._count_truncation()
             self._end()
 
     def eof_received(self) -> bool:
@@ -112,9 +113,7 @@ class PeerConnection(asyncio.Protocol):
         for timer in (*self._timers, self._read_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        session = self._session
-        if session is not None and session.in_frame and not session.closed and not self._closing:
-            session.fault(Fault.TRUNCATED_FRAME, "the connection ended within a frame")
+        self._count_truncation()
         self._closing = True
         self._listener.lost(self, self._tls.leaf.node_id if self._tls.leaf else None)
 
@@ -200,6 +199,11 @@ class PeerConnection(asyncio.Protocol):
             return
         if self._session is not None:
             self._session.fault(Fault.READ_TIMEOUT, "no complete message in time", close=True)
+
+    def _count_truncation(self) -> None:
+        session = self._session
+        if session is not None and session.in_frame and not session.closed and not self._closing:
+            session.fault(Fault.TRUNCATED_FRAME, "the connection ended within a frame")
 
     def _count(self, fault: Fault, detail: str) -> None:
         street = self._listener.street

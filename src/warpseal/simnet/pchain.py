@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from warpseal.simnet.behaviours import Refusal
+from warpseal.simnet.texts import codec_text
 from warpseal.simnet.world import World
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
@@ -77,7 +78,8 @@ def refusal_of(world: World, message: UnsignedMessage, justification: bytes) -> 
     try:
         call = AddressedCall.parse(message.payload)
     except MalformedMessage as error:
-        return _refusal(PChainCode.NO_ADDRESSED_CALL, f"failed to parse warp addressed call: {error}")
+        text = codec_text(message.payload, error)
+        return _refusal(PChainCode.NO_ADDRESSED_CALL, f"failed to parse warp addressed call: {text}")
     if call.source_address:
         return _refusal(PChainCode.SOURCE_ADDRESS, "source address should be empty")
     try:
@@ -148,7 +150,7 @@ def _never_again(world: World, validation_id: ValidationID, proof: _Registered) 
     try:
         registration = RegisterL1Validator.parse(proof.payload)
     except MalformedMessage as error:
-        text = f"failed to parse RegisterL1Validator justification: {error}"
+        text = f"failed to parse RegisterL1Validator justification: {codec_text(proof.payload, error)}"
         return _refusal(PChainCode.UNPARSABLE_REGISTRATION, text)
     if validation_id != registration.validation_id:
         return _mismatch(validation_id, registration.validation_id)

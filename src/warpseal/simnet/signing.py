@@ -17,9 +17,10 @@ from warpseal import bls
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import pchain
 from warpseal.simnet.behaviours import Refusal
+from warpseal.simnet.texts import codec_text
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.world import ChainKind, SimChain, World
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import MalformedMessage, UnsignedMessage
 from warpseal.warp.payload import AddressedCall, Hash
@@ -57,7 +58,7 @@ def parse_question(raw: bytes) -> Question | Refusal:
     try:
         return Question(UnsignedMessage.parse(request.message), request.justification)
     except MalformedMessage as error:
-        return Refusal(UNEXPECTED, f"failed to parse warp unsigned message: {error}")
+        return Refusal(UNEXPECTED, f"failed to parse warp unsigned message: {codec_text(request.message, error)}")
 
 
 class LiveSigner:
@@ -131,11 +132,11 @@ def _evm_refusal(world: World, message: UnsignedMessage) -> Refusal | None:
     payload = _payload(message.payload)
     match payload:
         case MalformedMessage():
-            return Refusal(_PARSE, f"failed to parse payload: {payload}")
+            return Refusal(_PARSE, f"failed to parse payload: {codec_text(message.payload, payload)}")
         case Hash():
             if payload.hash in world.accepted_blocks:
                 return None
-            return Refusal(_VERIFY, f"failed to get block {payload.hash.hex()}: not found")
+            return Refusal(_VERIFY, f"failed to get block {id_text(payload.hash)}: not found")
         case AddressedCall():
             return _off_chain_refusal(world, payload)
 
@@ -151,7 +152,7 @@ def _off_chain_refusal(world: World, call: AddressedCall) -> Refusal | None:
     try:
         uptime = ValidatorUptime.parse(call.payload)
     except MalformedMessage as error:
-        return Refusal(_PARSE, f"failed to parse addressed call message: {error}")
+        return Refusal(_PARSE, f"failed to parse addressed call message: {codec_text(call.payload, error)}")
     if call.source_address:
         return Refusal(_VERIFY, "source address should be empty for offchain addressed messages")
     seat = world.validation(uptime.validation_id)

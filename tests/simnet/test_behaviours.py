@@ -1,0 +1,196 @@
+"""Every behaviour does on the wire what its word says, and the grammar refuses what it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simnet.sessions import Clock, Line, small_network
+from tests.simnet.test_session import NETWORK, ask, evm_message, request
+from warpseal import bls
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.pb import sdk_pb2 as sdk
+from warpseal.simnet import frames
+from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, Reach, Refusal, Reply, parse_behaviour
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import Plan, parse_rule
+
+
+def behaving(words: str) -> tuple[SimulatedNetwork, Line]:
+    network = small_network()
+    network.set_behaviour(0, words)
+    return network, Line(network).finish()
+
+
+def share(network: SimulatedNetwork, line: Line) -> bytes:
+    (answer,) = ask(line, request(evm_message(network)))
+    return sdk.SignatureResponse.FromString(answer.app_response.app_bytes).signature
+
+
+def signed_by(network: SimulatedNetwork, signature: bytes) -> list[int]:
+    message = evm_message(network).unsigned.raw
+    keys = [bls.parse_public_key(one.bls_key) for one in network.validators]
+    return [index for index, key in enumerate(keys) if bls.verify(key, message, signature)]
+
+
+def test_a_wrong_signature_is_a_point_that_nobody_made_over_this_message() -> None:
+    network, line = behaving("wrong")
+    signature = share(network, line)
+    assert bls.is_signature(signature)
+    assert signed_by(network, signature) == []
+
+
+def test_a_stolen_signature_is_another_validators() -> None:
+    network, line = behaving("stolen")
+    assert signed_by(network, share(network, line)) == [1]
+
+
+def test_a_point_that_is_none_and_odd_lengths() -> None:
+    network, line = behaving("notapoint")
+    signature = share(network, line)
+    assert len(signature) == 96
+    assert not bls.is_signature(signature)
+    network.set_behaviour(0, "short")
+    assert len(share(network, line)) == 95
+    network.set_behaviour(0, "long")
+    assert len(share(network, line)) == 97
+
+
+def test_garbage_and_empty_answers_are_responses_to_the_request() -> None:
+    network, line = behaving("garbage")
+    (answer,) = ask(line, request(evm_message(network), 5))
+    assert answer.app_response.request_id == 5
+    assert answer.app_response.app_bytes.startswith(b"\xff")
+    network.set_behaviour(0, "empty")
+    (answer,) = ask(line, request(evm_message(network), 7))
+    assert answer.app_response.app_bytes == b""
+
+
+def test_silence_is_silence() -> None:
+    network, line = behaving("silent")
+    assert ask(line, request(evm_message(network))) == []
+
+
+def test_a_slow_validator_answers_after_its_delay() -> None:
+    network, line = behaving("slow=250ms")
+    line.outlet.timers.clear()
+    assert ask(line, request(evm_message(network))) == []
+    ((delay_s, _),) = line.outlet.timers
+    assert delay_s == 0.25
+    line.outlet.fire()
+    assert line.outlet.kinds() == ["app_response"]
+
+
+def test_a_delay_by_chance_stays_within_its_bounds() -> None:
+    network, line = behaving("slow=10ms-20ms")
+    line.outlet.timers.clear()
+    for number in range(1, 40, 2):
+        line.send(request(evm_message(network), number))
+    delays = [delay_s for delay_s, _ in line.outlet.timers]
+    assert all(0.01 <= delay_s <= 0.02 for delay_s in delays)
+    assert len(set(delays)) > 1
+
+
+def test_who_signs_only_later_says_not_yet_until_then() -> None:
+    clock = Clock()
+    network = small_network(clock)
+    network.set_behaviour(0, "after=3s")
+    line = Line(network).finish()
+    (answer,) = ask(line, request(evm_message(network), 1))
+    assert answer.app_error.error_code == 1
+    clock.now += 2.9
+    (answer,) = ask(line, request(evm_message(network), 3))
+    assert answer.app_error.error_code == 1
+    clock.now += 0.2
+    assert signed_by(network, share(network, line)) == [0]
+
+
+def test_a_refusal_has_its_code_and_text() -> None:
+    network, line = behaving("refuse=6/not converted")
+    (answer,) = ask(line, request(evm_message(network)))
+    assert (answer.app_error.error_code, answer.app_error.error_message) == (6, "not converted")
+    network.set_behaviour(0, Behaviour(refusal=Refusal(-1, "")))
+    (answer,) = ask(line, request(evm_message(network)))
+    assert answer.app_error.error_code == -1
+
+
+def test_answers_come_several_times_or_twice_differently() -> None:
+    network, line = behaving("duplicate=3")
+    answers = ask(line, request(evm_message(network)))
+    assert len(answers) == 3
+    assert answers[0] == answers[1] == answers[2]
+    network.set_behaviour(0, "twice=wrong")
+    first, second = ask(line, request(evm_message(network)))
+    signatures = [sdk.SignatureResponse.FromString(one.app_response.app_bytes).signature for one in (first, second)]
+    assert [signed_by(network, one) for one in signatures] == [[0], []]
+    network.set_behaviour(0, "wrong+twice=honest")
+    assert len(ask(line, request(evm_message(network)))) == 2
+
+
+def test_dropping_and_truncating_end_the_connection() -> None:
+    for word, some_bytes in (("drop", False), ("truncated", True)):
+        network, line = behaving(word)
+        line.send(request(evm_message(network)))
+        assert line.outlet.closed
+        assert bool(line.outlet.sent) == some_bytes
+        assert frames.FrameReader().feed(bytes(line.outlet.sent)) == []
+
+
+def test_an_oversized_frame_announces_more_than_the_limit() -> None:
+    network, line = behaving("oversized")
+    line.send(request(evm_message(network)))
+    with pytest.raises(frames.OversizedFrame):
+        frames.FrameReader().feed(bytes(line.outlet.sent))
+
+
+def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
+    network, line = behaving("bomb")
+    line.send(request(evm_message(network)))
+    (body,) = frames.FrameReader().feed(bytes(line.outlet.sent))
+    assert len(body) < 100_000
+    with pytest.raises(frames.UndecodableMessage):
+        frames.decode(body)
+
+
+def test_lost_pongs_are_not_sent() -> None:
+    network, line = behaving("lost-pongs=1")
+    line.send(p2p.Message(ping=p2p.Ping()))
+    assert line.outlet.kinds() == []
+    network.set_behaviour(0, "")
+    line.send(p2p.Message(ping=p2p.Ping()))
+    assert line.outlet.kinds() == ["pong"]
+
+
+def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
+    network = small_network()
+    network.set_behaviour(0, "flood=1000")
+    line = Line(network)
+    line.outlet.sent.clear()
+    line.outlet.fire()
+    assert len(frames.FrameReader().feed(bytes(line.outlet.sent))) >= 50
+    network.set_behaviour(0, "")
+    line.outlet.fire()
+    line.outlet.sent.clear()
+    line.outlet.fire()
+    assert len(line.outlet.sent) < 20
+
+
+def test_words_add_up_and_unknown_ones_are_refused() -> None:
+    parsed = parse_behaviour("slow=2s+refuse=6/later+duplicate+mute+balance=5")
+    assert parsed == Behaviour(
+        delay_s=(2.0, 2.0), refusal=Refusal(6, "later"), copies=2, reach=Reach.MUTE, balance_navax=5
+    )
+    assert parse_behaviour("") == Behaviour()
+    assert parse_behaviour("twice").second is Reply.WRONG
+    for bad in ("sloow=2s", "slow=fast", "refuse=x", "twice=maybe", "after=", "weight=heavy"):
+        with pytest.raises(InvalidBehaviour):
+            parse_behaviour(bad)
+
+
+def test_what_is_settled_at_start_stays_and_cannot_be_changed() -> None:
+    network = SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:closed+slow=1s"),)))
+    with pytest.raises(InvalidBehaviour):
+        network.set_behaviour(0, "closed")
+    network.set_behaviour([0, 1], "silent")
+    assert network.validators[0].behaviour == Behaviour(silent=True, reach=Reach.CLOSED)
+    assert network.validators[1].behaviour == Behaviour(silent=True)
+    assert network.network_id == NETWORK

@@ -1,0 +1,198 @@
+"""Handshakes are judged as a node judges them: the recorded ones pass, every single fault is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simnet.sessions import (
+    CLIENT,
+    NOW,
+    Clock,
+    Line,
+    hello,
+    peer_list,
+    recorded,
+    recorded_answers,
+    recorded_client,
+    small_network,
+)
+from warpseal import bls
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.simnet.addresses import sign_address
+from warpseal.simnet.frames import decode
+from warpseal.simnet.handshake import Expectations, Refused, judge_handshake
+from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.violations import Fault
+
+NETWORK = 88888
+INFINITY = bytes([0xC0]) + bytes(95)
+
+MUTATIONS: list[tuple[Fault, dict[str, object]]] = [
+    (Fault.NETWORK_ID, {"network_id": 1}),
+    (Fault.CLOCK, {"my_time": NOW + 61}),
+    (Fault.CLOCK, {"my_time": NOW - 61}),
+    (Fault.TOO_MANY_SUBNETS, {"tracked_subnets": [bytes([i]) * 32 for i in range(17)]}),
+    (Fault.SUBNET_ID, {"tracked_subnets": [bytes(31)]}),
+    (Fault.ACPS, {"supported_acps": [236], "objected_acps": [236]}),
+    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=b"")}),
+    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([17]) + bytes(200))}),
+    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(8))}),
+    (Fault.SALT, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(9), salt=bytes(33))}),
+    (Fault.IP, {"ip_addr": bytes(5)}),
+    (Fault.IP, {"ip_addr": None}),
+    (Fault.PORT, {"ip_port": 0}),
+    (Fault.PORT, {"ip_port": 65536}),
+    (Fault.SIGNING_TIME, {"ip_signing_time": NOW + 61}),
+    (Fault.IP_SIGNATURE, {"ip_signing_time": NOW - 1}),
+    (Fault.IP_SIGNATURE, {"ip_addr": bytes([127, 0, 0, 1])}),
+    (Fault.IP_SIGNATURE, {"ip_port": 2}),
+    (Fault.IP_SIGNATURE, {"ip_node_id_sig": b"junk"}),
+    (Fault.IP_SIGNATURE, {"ip_node_id_sig": None}),
+    (Fault.BLS_SIGNATURE, {"ip_bls_sig": None}),
+    (Fault.BLS_SIGNATURE, {"ip_bls_sig": bytes(96)}),
+    (Fault.BLS_SIGNATURE, {"ip_bls_sig": bytes(95)}),
+    (Fault.VERSION, {"client": p2p.Client(name="avalanchego", major=1, minor=13, patch=9)}),
+    (Fault.VERSION, {"client": p2p.Client(name="avalanchego", major=2)}),
+    (Fault.VERSION, {"client": None}),
+]
+
+
+@pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
+def test_one_wrong_field_ends_the_connection(fault: Fault, changes: dict[str, object]) -> None:
+    line = Line(small_network())
+    line.send(hello(NETWORK, **changes))
+    assert line.outlet.closed
+    assert line.faults == {fault: 1}
+    assert line.outlet.kinds() == ["handshake"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"my_time": NOW + 60},
+        {"known_peers": None},
+        {"all_subnets": None},
+        {"tracked_subnets": [bytes([i]) * 32 for i in range(16)]},
+        {"supported_acps": [23], "objected_acps": [23]},
+        {"supported_acps": [236], "objected_acps": [194]},
+        {"ip_port": 65537},
+        {"ip_addr": bytes(10) + b"\xff\xff" + bytes(4)},
+        {"ip_bls_sig": INFINITY},
+        {"upgrade_time": 1},
+        {"client": p2p.Client(name="someone else", major=1, minor=99)},
+    ],
+    ids=str,
+)
+def test_what_a_node_lets_through_is_let_through(changes: dict[str, object]) -> None:
+    line = Line(small_network())
+    line.send(hello(NETWORK, **changes))
+    assert not line.outlet.closed
+    assert line.outlet.kinds() == ["handshake", "peer_list"]
+    assert line.faults == {}
+
+
+def test_the_first_fault_in_a_nodes_order_is_the_one_named() -> None:
+    line = Line(small_network())
+    line.send(hello(1, my_time=1, tracked_subnets=[bytes(3)], ip_addr=None, ip_bls_sig=None))
+    assert line.faults == {Fault.NETWORK_ID: 1}
+
+
+def test_a_second_handshake_ends_the_connection() -> None:
+    line = Line(small_network())
+    line.send(hello(NETWORK), hello(NETWORK))
+    assert line.outlet.closed
+    assert line.faults == {Fault.SECOND_HANDSHAKE: 1}
+
+
+def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
+    line = Line(small_network())
+    line.send(peer_list())
+    assert not line.session.finished
+    line.send(hello(NETWORK))
+    assert not line.session.finished
+    line.send(peer_list())
+    assert line.session.finished
+    assert line.faults == {Fault.EARLY_PEER_LIST: 1}
+
+
+def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_answers() -> None:
+    leaf, sent = recorded_client()
+    clock = Clock()
+    network = recorded(clock)
+    for index, (node, frames) in enumerate(sent.items()):
+        clock.now = decode(frames[0][4:]).handshake.my_time
+        line = Line(network, index, leaf)
+        line.session.feed(b"".join(frames))
+        assert line.session.finished
+        answers = [one for one in line.outlet.messages() if one.HasField("app_response") or one.HasField("app_error")]
+        assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
+        assert not line.outlet.closed
+    # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
+    assert network.violations.by_kind() == {Fault.BAD_REQUEST: len(sent)}
+
+
+def test_each_mutation_of_a_recorded_handshake_is_refused() -> None:
+    leaf, sent = recorded_client()
+    frames = next(iter(sent.values()))
+    mutated: dict[Fault, dict[str, object]] = {
+        Fault.NETWORK_ID: {"network_id": 1},
+        Fault.CLOCK: {"my_time": 1},
+        Fault.IP_SIGNATURE: {"ip_signing_time": 1},
+        Fault.PORT: {"ip_port": 0},
+        Fault.IP: {"ip_addr": bytes(3)},
+        Fault.BLS_SIGNATURE: {"ip_bls_sig": bytes(96)},
+    }
+    for fault, changes in mutated.items():
+        message = p2p.Message.FromString(frames[0][4:])
+        clock = Clock(message.handshake.my_time)
+        for name, value in changes.items():
+            setattr(message.handshake, name, value)
+        line = Line(recorded(clock), 0, leaf)
+        line.send(message)
+        assert line.outlet.closed
+        assert line.faults == {fault: 1}
+
+
+def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
+    other = bls.public_key_of(bls.generate_secret(bytes([1]) * 32))
+    message = hello(NETWORK).handshake
+    own = Expectations(NETWORK, PeerSettings(clock=Clock()), bls.public_key_of(CLIENT.bls_secret))
+    assert judge_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
+    with pytest.raises(Refused) as refused:
+        judge_handshake(message, CLIENT.leaf, Expectations(NETWORK, own.settings, other))
+    assert refused.value.fault is Fault.BLS_PROOF
+
+
+def test_a_validator_that_dials_another_one_is_held_to_its_key() -> None:
+    network = small_network()
+    caller = network.validators[1].identity
+    address = sign_address(caller, "0.0.0.0", 1, NOW)
+    changes = {"ip_node_id_sig": address.signature}
+    line = Line(network, 0, caller.leaf)
+    line.send(hello(NETWORK, **changes, ip_bls_sig=address.bls_signature))
+    assert not line.outlet.closed
+    line = Line(network, 0, caller.leaf)
+    line.send(hello(NETWORK, **changes))
+    assert line.faults == {Fault.BLS_PROOF: 1}
+
+
+def test_our_own_handshake_says_what_a_node_says() -> None:
+    network = small_network()
+    line = Line(network, 2)
+    sent = line.outlet.messages()[0].handshake
+    address = line.validator.address
+    assert address is not None
+    assert (sent.network_id, sent.my_time) == (NETWORK, NOW)
+    assert (sent.ip_addr, sent.ip_port, sent.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
+    assert sent.client == p2p.Client(name="avalanchego", major=1, minor=15)
+    assert list(sent.tracked_subnets) == [network.subnets[1].subnet_id]
+    assert sent.all_subnets
+    key = bls.parse_public_key(line.validator.bls_key)
+    assert judge_handshake(sent, line.validator.identity.leaf, Expectations(NETWORK, PeerSettings(clock=Clock()), key))
+    assert sent.HasField("known_peers")
+    assert len(sent.known_peers.salt) == 32
+
+
+def _answer_key(message: p2p.Message) -> bytes:
+    return message.SerializeToString(deterministic=True)

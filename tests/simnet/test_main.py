@@ -1,0 +1,152 @@
+"""`warpseal simnet` writes its file, says that it is ready, and stops when told to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simnet.client import call, connected
+from warpseal import bls
+from warpseal.errors import StartupError
+from warpseal.simnet import main
+from warpseal.warp.ids import parse_id, parse_node_id
+from warpseal.warp.message import UnsignedMessage
+
+REFERENCE_KEYS = {
+    "log-level",
+    "p-chain-api",
+    "info-api",
+    "api-port",
+    "metrics-port",
+    "signature-cache-size",
+    "allow-private-ips",
+    "tracked-subnet-ids",
+    "manually-tracked-peers",
+    "tls-cert-path",
+    "tls-key-path",
+    "max-p-chain-lookback",
+    "validator-refresh-period-seconds",
+}
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    main.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], dict[str, Any]]:
+    """Start the command in this process; return its task and the file that it wrote."""
+    task = asyncio.create_task(main.run(parsed(*words, "--write", str(file))))
+    async with asyncio.timeout(20):
+        while not file.exists() and not task.done():  # noqa: ASYNC110, ASYNC240
+            await asyncio.sleep(0.01)
+    assert not task.done(), task.exception()
+    return task, json.loads(file.read_text())  # noqa: ASYNC240
+
+
+async def test_the_file_says_all_that_a_client_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--validators", "4", "--messages", "6", "--presign", "2", "--l1", "validators=2,weights=5/3")
+    rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
+    task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
+    assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "config"}
+    primary, l1 = written["subnets"]
+    assert [len(one["validators"]) for one in (primary, l1)] == [4, 2]
+    assert [(one["weight"], one["active"]) for one in l1["validators"]] == [(5, True), (3, False)]
+    assert [one["publicKey"] is None for one in primary["validators"]] == [True, False, False, False]
+    assert len(l1["blockchainIds"]) == 1
+    for one in primary["validators"][1:]:
+        parse_node_id(one["nodeId"])
+        bls.parse_public_key(bytes.fromhex(one["publicKey"][2:]))
+    assert len(written["messages"]) == 3 * 6
+    for one in written["messages"]:
+        message = UnsignedMessage.parse(bytes.fromhex(one["message"]))
+        assert message.source_chain_id == parse_id(one["sourceBlockchainId"])
+        assert message.network_id == written["networkId"]
+        assert one["signingSubnetId"] in {primary["subnetId"], l1["subnetId"]}
+        bytes.fromhex(one["justification"])
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(task, 10) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 1
+    assert shown.out.startswith(f"simnet ready node={written['nodeUri']} network=88888 validators=6 messages=18")
+    assert "pre-signed 6 of 6" in shown.err
+
+
+async def test_the_config_holds_keys_of_the_reference_only_and_free_ports(tmp_path: Path) -> None:
+    task, written = await run_until_ready(tmp_path / "network.json", "--validators", "1", "--messages", "0")
+    config = written["config"]
+    assert config.keys() <= REFERENCE_KEYS
+    assert config["p-chain-api"] == config["info-api"] == {"base-url": written["nodeUri"]}
+    assert config["allow-private-ips"] is True
+    assert config["tracked-subnet-ids"] == [written["subnets"][1]["subnetId"]]
+    ports = {config["api-port"], config["metrics-port"]}
+    assert len(ports) == 2
+    for port in ports:
+        server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
+        server.close()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await asyncio.wait_for(task, 10) == 0
+    assert os.listdir(tmp_path) == ["network.json"]
+
+
+async def test_given_ports_stand_in_the_config(tmp_path: Path) -> None:
+    words = ("--validators", "1", "--messages", "0", "--api-port", "8080", "--metrics-port", "8081")
+    task, written = await run_until_ready(tmp_path / "network.json", *words, "--l1", "none")
+    assert (written["config"]["api-port"], written["config"]["metrics-port"]) == (8080, 8081)
+    assert len(written["subnets"]) == 1
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--validators", "0"),
+        ("--l1", "nonsense"),
+        ("--behave", "10%"),
+        ("--behave", "l1-7/0:silent"),
+        ("--weights", "much"),
+        ("--behaviours", "/does/not/exist.json"),
+    ],
+    ids=" ".join,
+)
+async def test_flags_that_make_no_network_end_it_with_a_reason(words: tuple[str, ...]) -> None:
+    with pytest.raises(StartupError):
+        await main.run(parsed(*words))
+
+
+def test_rules_come_from_a_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text('["10%:slow=2s", "l1-0/0:silent"]')
+    plan = main.plan_of(parsed("--behaviours", str(file), "--behave", "1:drop"))
+    assert [rule.scope for rule in plan.rules] == [None, None, "l1-0"]
+
+
+async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "network.json"
+    program = "import argparse,asyncio,sys\nfrom warpseal.simnet import main\np=argparse.ArgumentParser()\n"
+    program += "main.add_arguments(p)\nsys.exit(asyncio.run(main.run(p.parse_args())))"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "--validators", "2", "--messages", "3", "--write", str(file),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), 20)
+    assert line.startswith(b"simnet ready")
+    written = json.loads(file.read_text())
+    message = UnsignedMessage.parse(bytes.fromhex(written["messages"][-1]["message"]))
+    peers = await call(written["nodeUri"], "/ext/info", "info.peers")
+    port = int(peers["peers"][0]["publicIP"].rpartition(":")[2])
+    async with connected(port, written["networkId"]) as peer:
+        assert isinstance(await peer.ask(message.source_chain_id, message.raw), bytes)
+    process.terminate()
+    assert await asyncio.wait_for(process.wait(), 10) == 0
