@@ -199,9 +199,11 @@ def test_an_attempt_that_was_meant_for_another_counts_for_the_gap() -> None:
     made = plan()
     made.want([A, B], 0.0)
     made.take(0.0, 1)
-    made.touched(B, 0.0)
-    made.ready(B, 1.0)
-    assert made.take(9.0, 2) == [B]  # It was due before, and nothing is planned again until it fails.
+    made.take(0.0, 1)
+    made.park(B)
+    made.touched(B, 1.0, exempt=False)
+    made.ready(B, 2.0)
+    assert due_at(made, B) == 1.0 + GAP_S
 
 
 def test_an_unwanted_node_is_dialled_no_more_and_its_gap_survives() -> None:
@@ -256,7 +258,7 @@ def _happen(made: DialPlan, kind: str, who: NodeID, now: float) -> None:
         case "r":
             made.ready(who, now)
         case "t":
-            made.touched(who, now)
+            made.touched(who, now, exempt=False)
         case "p":
             made.unwant([who], now)
         case "x":

@@ -161,6 +161,11 @@ class AddressBook:
         allowed = self._allow_private
         return tuple(e for e in self._ordered(node_id) if allowed or is_public(e.ip))
 
+    def stranger_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
+        """Return which other node answered there when `node_id` was meant, if the last to answer was another."""
+        entry = self._entries.get(node_id)
+        return entry.strangers.get(endpoint) if entry is not None else None
+
     def only_private(self, node_id: NodeID) -> bool:
         """Tell whether addresses are known, and none of them may be dialled."""
         known = self._ordered(node_id)

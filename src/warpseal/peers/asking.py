@@ -67,12 +67,14 @@ class Waves:
         self._asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._turn: asyncio.Handle | None = None
+        self._budget = 0
 
     def send(self, request: PeerRequest, node_ids: Iterable[NodeID]) -> None:
         """Write a request to its peers, the first of them at once where nobody else is being written to."""
         (self._reasks if request.again else self._asks).append((request, iter(node_ids)))
         if self._turn is None:
-            self._write()
+            self._begin_turn()
+        self._write()
 
     def stop(self) -> None:
         """Forget what is not written."""
@@ -82,23 +84,29 @@ class Waves:
             self._turn.cancel()
             self._turn = None
 
-    def _write(self) -> None:
-        self._turn = None
-        loop = asyncio.get_running_loop()
-        now, budget = loop.time(), PEERS_PER_TURN
-        while budget and (self._asks or self._reasks):
-            waves = self._asks or self._reasks
-            request, node_ids = waves[0]
-            budget = self._write_some(request, node_ids, now, budget)
-            if budget:
-                waves.popleft()
-        if self._asks or self._reasks:
-            self._turn = loop.call_soon(self._write)
+    def _begin_turn(self) -> None:
+        """Allow so many writes until the loop has been round once."""
+        self._budget = PEERS_PER_TURN
+        self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
 
-    def _write_some(self, request: PeerRequest, node_ids: Iterator[NodeID], now: float, budget: int) -> int:
-        """Write to at most `budget` peers; returns what is left of it, 0 while peers may be left."""
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._asks or self._reasks:
+            self._begin_turn()
+            self._write()
+
+    def _write(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._budget and (self._asks or self._reasks):
+            waves = self._asks or self._reasks
+            self._write_some(*waves[0], now)
+            if self._budget:
+                waves.popleft()
+
+    def _write_some(self, request: PeerRequest, node_ids: Iterator[NodeID], now: float) -> None:
+        """Write to the next peers of a wave, until all are written to or the budget is used up."""
         if request.was_left or request.deadline <= now:
-            return budget
+            return
         for node_id in node_ids:
             connection = self._connected.get(node_id)
             if connection is None:
@@ -111,10 +119,9 @@ class Waves:
             else:
                 connection.statistics.asked += 1
                 self._totals.requests += 1
-            budget -= 1
-            if not budget:
-                return 0
-        return budget
+            self._budget -= 1
+            if not self._budget:
+                return
 
 
 def deliver(connection: PeerConnection, answered: Answered, now: float) -> None:

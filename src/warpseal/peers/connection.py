@@ -107,10 +107,9 @@ class PeerConnection:
         """Whether nothing that the peer was asked may still be answered."""
         return self._core is None or not (self._core.requests.known or self._core.requests.waiting)
 
-    @property
-    def release_at(self) -> float | None:
-        """When a `tick` lets a waiting request go; None when none waits."""
-        return self._core.release_at(self._loop.time()) if self._core is not None else None
+    def release_at(self, now: float) -> float | None:
+        """Return when a `tick` lets a waiting request go; None when none waits."""
+        return self._core.release_at(now) if self._core is not None else None
 
     def ask(self, request: PeerRequest, now: float) -> bool | None:
         """Send a request. Returns True when it was written, False when it waits, None when it was not taken."""

@@ -30,6 +30,10 @@ class Dialled(Protocol):
         """How many more connections there may be, beside those open and the dials under way."""
         ...
 
+    def is_connected(self, node_id: NodeID) -> bool:
+        """Whether there is a connection with this node."""
+        ...
+
     def attempting(self, node_id: NodeID, endpoint: Endpoint) -> PeerConnection:
         """Return a connection, not made yet, for one attempt."""
         ...
@@ -99,9 +103,14 @@ class Dialler:
     async def _dial(self, node_id: NodeID) -> None:
         """Try the addresses of a node in turn until somebody takes the connection; that settles the attempt."""
         prospect = self._plan.get(node_id)
-        candidates = self._book.candidates(node_id)
-        if prospect is None or not candidates:
+        known = self._book.candidates(node_id)
+        if prospect is None or not known:
             self._plan.park(node_id)
+            return
+        candidates = [e for e in known if not self._is_taken(node_id, e)]
+        if not candidates:
+            now = asyncio.get_running_loop().time()
+            self._plan.failed(node_id, Failure.WRONG_IDENTITY, now, reached=False, exempt=True)
             return
         # Where somebody answered in vain before, another address gets its turn.
         first = prospect.reached % len(candidates)
@@ -113,6 +122,11 @@ class Dialler:
                     self._owner.dial_failed(connection, reached=True)
                 return
         self._owner.dial_failed(connection, reached=False)
+
+    def _is_taken(self, node_id: NodeID, endpoint: Endpoint) -> bool:
+        """Tell whether a node that we are connected with answers there: it would refuse a second connection."""
+        stranger = self._book.stranger_at(node_id, endpoint)
+        return stranger is not None and self._owner.is_connected(stranger)
 
     async def _open(self, connection: PeerConnection) -> bool:
         """Make the TCP connection. Returns whether somebody took it."""
@@ -138,7 +152,8 @@ class Dialler:
                 connection.give_up(Failure.TLS_TIMEOUT)
             return await connection.settled  # The core has a deadline of its own for the rest.
         except asyncio.CancelledError:
-            connection.give_up(Failure.NOT_WANTED)
+            if not connection.is_connected:
+                connection.give_up(Failure.NOT_WANTED)
             raise
         finally:
             if log.isEnabledFor(logging.DEBUG):

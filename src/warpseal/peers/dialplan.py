@@ -153,11 +153,15 @@ class DialPlan:
         if prospect is not None and prospect.stage is Stage.DIALLING:
             prospect.stage, prospect.started_at = Stage.PARKED, float("-inf")
 
-    def touched(self, node_id: NodeID, now: float) -> None:
-        """Note that a node saw an attempt that was meant for another: the gap counts from now."""
+    def touched(self, node_id: NodeID, now: float, *, exempt: bool) -> None:
+        """Note that a node saw an attempt that was meant for another: the gap counts from now.
+
+        Where no gap applies, the node still has to notice first that we hung up.
+        """
         prospect = self._prospects.get(node_id)
         if prospect is not None and prospect.stage in (Stage.WAITING, Stage.PARKED):
-            prospect.started_at, prospect.gap_s = now, self._pace.gap_s
+            prospect.started_at = now
+            prospect.gap_s = self._pace.backoff.first_s if exempt else self._pace.gap_s
 
     def failed(self, node_id: NodeID, reason: str, now: float, *, reached: bool, exempt: bool) -> None:
         """Note a failed attempt. reached: somebody took the TCP connection; exempt: on a loopback address."""

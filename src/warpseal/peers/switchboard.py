@@ -78,7 +78,7 @@ class Switchboard:
     def waits(self, connection: PeerConnection) -> None:
         """Look after the waiting requests of a connection until none waits any more."""
         self._waiting.add(connection)
-        self._arm_release(connection.release_at or 0.0)
+        self._arm_release(connection.release_at(asyncio.get_running_loop().time()) or 0.0)
 
     def stop(self) -> None:
         """Close every connection; their addresses worked until now."""
@@ -96,6 +96,9 @@ class Switchboard:
 
     def open_slots(self, dialling: int) -> int:
         return self.max_connections - len(self.open) - dialling
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        return node_id in self.connected
 
     def attempting(self, node_id: NodeID, endpoint: Endpoint) -> PeerConnection:
         assert self.wiring is not None
@@ -185,8 +188,7 @@ class Switchboard:
         self._book.answered_by(connection.meant, endpoint, stranger)
         if stranger in self.connected or stranger not in self._plan:
             return
-        if not endpoint.ip.is_loopback:
-            self._plan.touched(stranger, now)
+        self._plan.touched(stranger, now, exempt=endpoint.ip.is_loopback)
         if self._book.hint(stranger, endpoint):
             self._plan.ready(stranger, now)
 
@@ -208,10 +210,10 @@ class Switchboard:
         now = asyncio.get_running_loop().time()
         next_at = None
         for connection in tuple(self._waiting):
-            at = connection.release_at
+            at = connection.release_at(now)
             if at is not None and at <= now:
                 connection.tick(now)
-                at = connection.release_at
+                at = connection.release_at(now)
             if at is None:
                 self._waiting.discard(connection)
             elif next_at is None or at < next_at:
