@@ -75,7 +75,7 @@ class Metrics:
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
         """Note one aggregation, failed ones too. stages: seconds by stage; "total" is the whole of it.
 
-        outcome: "ok" or the code of the error.
+        outcome: "ok", the code of the error, or "cancelled".
         """
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
