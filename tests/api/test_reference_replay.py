@@ -1,6 +1,6 @@
 """The recorded exchanges of the reference aggregator against the front door; the aggregation itself is scripted.
 
-The whole table against the whole daemon is replayed in tests/integration.
+The whole table against the whole daemon is replayed in tests/recorded.
 """
 
 from __future__ import annotations

@@ -1,0 +1,19 @@
+"""Starts a whole daemon on the recorded network."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final
+
+from tests.integration.daemon import Daemon, config_of, running
+from warpseal.simnet.network import SimulatedNetwork
+
+# Only what nobody ever answers takes so long; nothing else comes near it.
+REQUEST_TIMEOUT_S: Final = 2.0
+
+
+def started(network: SimulatedNetwork, folder: Path, **keys: object) -> AbstractAsyncContextManager[Daemon]:
+    """Start a daemon on the network. keys: more of its config file; `_` stands for `-`."""
+    named = {name.replace("_", "-"): value for name, value in keys.items()}
+    return running(config_of(network, folder, {"request-timeout-seconds": REQUEST_TIMEOUT_S, **named}))

@@ -1,0 +1,106 @@
+"""Every exchange recorded with the reference aggregator, against the whole daemon: the table says what is expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
+from tests.integration.daemon import Daemon
+from tests.integration.judge import parse
+from tests.recorded import recording
+from tests.recorded.starting import started
+from warpseal.simnet.network import SimulatedNetwork
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EXCHANGES = load_exchanges()
+SPEAKING = [one for one in EXCHANGES if one.path != "/metrics"]
+METRICS = [one for one in EXCHANGES if one.path == "/metrics"]
+UNKNOWN_KEY = EXCHANGES[54]
+
+
+async def _replay(daemon: Daemon, exchange: Exchange) -> tuple[int, str, dict[str, Any]]:
+    """Send the recorded bytes; return status, content type and the JSON body."""
+    url = daemon.api_url + exchange.path
+    async with daemon.session.request(exchange.method, url, data=exchange.raw_request) as answer:
+        return answer.status, answer.headers["content-type"], await answer.json()
+
+
+def _text(exchange: Exchange, body: dict[str, Any]) -> str:
+    return str(body["message" if exchange.path.startswith("/v1") else "error"])
+
+
+def _assert_refused(exchange: Exchange, expected: Expected, body: dict[str, Any]) -> None:
+    assert body["code"] == expected.code
+    if expected.text is None:
+        assert _text(exchange, body) == json.loads(exchange.body)["error"]
+    else:
+        assert expected.text in _text(exchange, body)
+
+
+def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
+    """Only the choice of signers is free: the message and its signed form are the reference's."""
+    ours, theirs = (bytes.fromhex(said["signed-message"]) for said in (body, json.loads(exchange.body)))
+    assert body.keys() == {"signed-message"}
+    assert parse(ours)[0] == parse(theirs)[0]
+    assert recording.sum_of_shares(parse(ours)[0], recording.signers_of(ours)) == parse(ours)[2]
+
+
+@pytest.mark.parametrize("exchange", SPEAKING, ids=lambda one: str(one.position))
+async def test_the_daemon_answers_as_the_table_says(daemon: Daemon, exchange: Exchange) -> None:
+    expected = EXPECTED[exchange.position]
+    status, content_type, body = await _replay(daemon, exchange)
+    assert (status, content_type) == (expected.status, "application/json")
+    if expected.code is not None:
+        _assert_refused(exchange, expected, body)
+    elif exchange.position in SIGNED:
+        _assert_signed(exchange, body)
+    else:
+        assert exchange.path == "/health"
+        recorded = json.loads(exchange.body)
+        name = "signature-aggregator-health"
+        assert body["status"] == recorded["status"] == "up"
+        assert body["details"][name].keys() == recorded["details"][name].keys()
+
+
+async def test_no_recorded_exchange_is_left_out() -> None:
+    assert sorted(EXPECTED) == [one.position for one in (*SPEAKING, *METRICS)]
+
+
+async def test_what_the_reference_answers_500_is_never_a_500(daemon: Daemon) -> None:
+    said = {one.position: (await _replay(daemon, one))[0] for one in EXCHANGES if one.status == 500}
+    assert len(said) == 10
+    assert set(said.values()) == {400, 404, 504}
+
+
+@pytest.mark.parametrize("exchange", METRICS, ids=lambda one: str(one.position))
+async def test_the_metrics_port_has_every_recorded_series_with_its_help_and_type(
+    daemon: Daemon, exchange: Exchange
+) -> None:
+    async with daemon.session.get(daemon.metrics_url + exchange.path) as answer:
+        page = (await answer.text()).splitlines()
+        assert answer.status == EXPECTED[exchange.position].status
+    assert [line for line in exchange.body.splitlines() if line not in page] == []
+    async with daemon.session.get(daemon.api_url + exchange.path) as elsewhere:
+        assert elsewhere.status == 404
+
+
+async def test_the_series_of_the_reference_count_what_was_replayed(daemon: Daemon) -> None:
+    name = "signature_aggregator_agg_sigs_req_count"
+    before = (await daemon.metrics())[name]
+    for position in (SIGNED[0], 1, 41):
+        await _replay(daemon, EXCHANGES[position])
+    assert (await daemon.metrics())[name] == before + 3
+
+
+async def test_a_setting_makes_unknown_keys_ignored_as_the_reference_does(
+    network: SimulatedNetwork, tmp_path: Path
+) -> None:
+    async with started(network, tmp_path, ignore_unknown_fields=True) as lenient:
+        status, _, body = await _replay(lenient, UNKNOWN_KEY)
+    assert status == UNKNOWN_KEY.status
+    _assert_signed(UNKNOWN_KEY, body)

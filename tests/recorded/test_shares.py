@@ -1,0 +1,46 @@
+"""The recorded shares, the bit sets of the reference's answers, and its bytes belong together."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from blspy import G1Element, G2Element, PopSchemeMPL
+from py_ecc.bls.ciphersuites import G2ProofOfPossession
+
+from tests.api.reference_table import load_exchanges
+from tests.integration.judge import parse
+from tests.recorded import recording
+
+ANSWERS = {
+    bytes.fromhex(json.loads(one.body)["signed-message"]): one.position
+    for one in reversed(load_exchanges())
+    if one.body.startswith('{"signed-message"')
+}
+"""The different signed messages of the reference, and where each stands first."""
+
+
+def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> None:
+    asked = {parse(answer)[0] for answer in ANSWERS}
+    assert asked == recording.shares().keys()
+    subnets = {recording.subnet_of(unsigned) for unsigned in asked}
+    assert subnets == {recording.PRIMARY, recording.L1, recording.PERMISSIONED}
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=ANSWERS.get)
+def test_the_recorded_shares_of_its_bit_set_sum_up_to_the_references_bytes(answer: bytes) -> None:
+    unsigned, _, signature = parse(answer)
+    assert recording.sum_of_shares(unsigned, recording.signers_of(answer)) == signature
+
+
+def test_every_recorded_share_is_the_signature_of_its_key() -> None:
+    for unsigned, of_message in recording.shares().items():
+        for key, share in of_message.items():
+            assert PopSchemeMPL.verify(G1Element.from_bytes(key), unsigned, G2Element.from_bytes(share))
+
+
+@pytest.mark.parametrize("subnet_id", [recording.PRIMARY, recording.L1, recording.PERMISSIONED])
+def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
+    answer = next(one for one in ANSWERS if recording.subnet_of(parse(one)[0]) == subnet_id)
+    unsigned, _, signature = parse(answer)
+    assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(answer), unsigned, signature)  # type: ignore[arg-type]
