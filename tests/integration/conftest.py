@@ -26,7 +26,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture(autouse=True)
 def no_fault_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Assert that nothing was logged as an error: whatever peers, nodes and clients do, it is no fault of the daemon."""
+    """Assert that nothing was logged as an error: whatever others do, it is no fault of the daemon."""
     yield
     faults = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,15 +86,29 @@ class Daemon:
 
     async def until_ready(self) -> None:
         """Wait until /ready says so."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (await self.get("/ready")).status != 200:
-                await asyncio.sleep(_POLL_S)
+
+        async def is_ready() -> bool:
+            return (await self.get("/ready")).status == 200
+
+        await until(is_ready)
 
     async def until_connected(self, count: int) -> None:
         """Wait until exactly `count` peers are connected."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (await self.metrics())["warpseal_peer_connections"] != count:
-                await asyncio.sleep(_POLL_S)
+
+        async def are_connected() -> bool:
+            return (await self.metrics())["warpseal_peer_connections"] == count
+
+        await until(are_connected)
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait until something holds; give up after a time that no machine needs."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            held = holds()
+            if held if isinstance(held, bool) else await held:
+                return
+            await asyncio.sleep(_POLL_S)
 
 
 @asynccontextmanager

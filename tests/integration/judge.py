@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from blspy import G1Element, G2Element, PopSchemeMPL
-from py_ecc.bls import G2ProofOfPossession
+from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.sets import Member

@@ -1,0 +1,145 @@
+"""Many callers at once: each is answered, equal requests share one fan-out, and who leaves takes nobody along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.integration.judge import judge
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import Plan, parse_rule
+from warpseal.simnet.rpc import Outage
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+CROWD = 200
+# So that a slow machine makes nobody be asked twice.
+ASKED_ONCE = {"reask_s": (30.0,), "next_wave_s": 30.0}
+
+
+def asked(network: SimulatedNetwork) -> int:
+    return sum(validator.counts.app_requests for validator in network.validators)
+
+
+async def test_two_hundred_distinct_requests_at_once_are_all_answered(tmp_path: Path) -> None:
+    async with (
+        simulated(Plan(validators=8, l1s=(), messages=CROWD)) as network,
+        running(config_of(network, tmp_path)) as daemon,
+    ):
+        messages = network.messages_of(PRIMARY_NETWORK)
+        assert len(messages) == CROWD
+        replies = await asyncio.gather(*(daemon.kebab(message) for message in messages))
+        for message, reply in zip(messages, replies, strict=True):
+            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+
+
+async def test_two_hundred_equal_requests_at_once_make_one_fan_out(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(8)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        half = CROWD // 2
+        replies = await asyncio.gather(
+            *(daemon.kebab(message) for _ in range(half)), *(daemon.v1(message) for _ in range(half))
+        )
+        assert {reply.status for reply in replies[:half]} == {200}
+        assert {reply.status for reply in replies[half:]} == {201}
+        for signed in {reply.signed for reply in replies}:
+            judge(network, signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        assert asked(network) == 8
+        assert network.calls["platform.getValidatorsAt"] == 1
+
+
+async def test_callers_of_one_message_with_different_quorums_share_its_shares(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=10, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(10)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        quorums = [1 + place % 100 for place in range(CROWD)]
+        replies = await asyncio.gather(*(daemon.kebab(message, quorum_percentage=quorum) for quorum in quorums))
+        for quorum, reply in zip(quorums, replies, strict=True):
+            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum)
+        assert asked(network) == 10
+
+
+async def test_a_crowd_beyond_the_limit_is_told_so_and_the_others_are_served(tmp_path: Path) -> None:
+    plan = Plan(validators=8, l1s=(), messages=CROWD, rules=(parse_rule("all:silent"),))
+    async with (
+        simulated(plan) as network,
+        running(config_of(network, tmp_path, {"max-requests-in-flight": 100})) as daemon,
+    ):
+        await daemon.until_connected(8)
+        messages = network.messages_of(PRIMARY_NETWORK)
+        clients = [asyncio.create_task(daemon.kebab(message)) for message in messages]
+        await until(lambda: sum(client.done() for client in clients) == 150)
+        network.set_behaviour(range(8), "")
+        replies = await asyncio.gather(*clients)
+        # One client address has half of all places.
+        assert Counter(reply.status for reply in replies) == {200: 50, 429: 150}
+        turned_away = next(reply for reply in replies if reply.status == 429)
+        assert turned_away.body["code"] == "too_many_requests"
+        assert int(turned_away.headers["Retry-After"]) >= 1
+
+
+async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> None:
+    plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=800ms"),))
+    async with simulated(plan) as network, running(config_of(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
+        await daemon.until_connected(10)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        leaving = [asyncio.create_task(daemon.kebab(message)) for _ in range(20)]
+        staying = [asyncio.create_task(daemon.kebab(message, quorum_percentage=80)) for _ in range(3)]
+        await until(lambda: asked(network) >= 10)
+        for one in leaving:
+            one.cancel()
+        replies = await asyncio.gather(*staying)
+        for reply in replies:
+            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 80)
+        assert asked(network) == 10
+        assert await cancelled(daemon, 20)
+
+
+async def test_when_the_last_client_leaves_nobody_is_asked_again(tmp_path: Path) -> None:
+    plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:silent"),))
+    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(10)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        clients = [asyncio.create_task(daemon.kebab(message)) for _ in range(5)]
+        await until(lambda: asked(network) >= 18)
+        for client in clients:
+            client.cancel()
+        await until(lambda: cancelled(daemon, 5))
+        before = asked(network)
+        # Had anybody stayed, a second asking would have come by now.
+        await asyncio.sleep(1.3)
+        assert asked(network) == before
+
+
+async def test_a_caller_with_a_short_deadline_does_not_end_what_others_wait_for(tmp_path: Path) -> None:
+    plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=700ms"),))
+    async with simulated(plan) as network, running(config_of(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
+        await daemon.until_connected(10)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        short, long = await asyncio.gather(daemon.kebab(message, timeout_seconds=0.3), daemon.kebab(message))
+        assert short.status == 504
+        judge(network, long.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        assert asked(network) == 10
+
+
+async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_others(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(8)
+        network.nodes[0].rpc.outages = {"platform.getValidatorsAt": Outage(delay_s=0.6)}
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        leaving = asyncio.create_task(daemon.kebab(message, pchain_height=11))
+        staying = asyncio.create_task(daemon.kebab(message, pchain_height=11))
+        before = network.calls["platform.getValidatorsAt"]
+        await asyncio.sleep(0.2)
+        leaving.cancel()
+        reply = await staying
+        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11)
+        assert network.calls["platform.getValidatorsAt"] - before == 1
+
+
+async def cancelled(daemon: Daemon, count: int) -> bool:
+    """Tell whether so many aggregations ended because their clients left."""
+    page = await daemon.metrics()
+    return page.get('warpseal_aggregation_duration_seconds_count{outcome="cancelled"}') == count
