@@ -15,6 +15,7 @@ from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import bloom, frames
 from warpseal.simnet.addresses import SignedAddress, sign_address
 from warpseal.simnet.certificates import node_id_of
+from warpseal.simnet.identity import Identity
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
 from warpseal.simnet.settings import PeerSettings
@@ -224,30 +225,42 @@ def test_a_get_peer_list_needs_a_good_filter(fault: Fault, known: p2p.BloomFilte
     assert line.faults == {fault: 1}
 
 
-def claim(**changes: object) -> p2p.ClaimedIpPort:
+def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
     made = p2p.ClaimedIpPort()
-    made.CopyFrom(sign_address(CLIENT, "127.0.0.1", 9, NOW).claim)
+    made.CopyFrom(sign_address(of, "127.0.0.1", 9, NOW).claim)
     for name, value in changes.items():
         setattr(made, name, value)
     return made
 
 
 @pytest.mark.parametrize(
-    ("fault", "bad"),
+    ("fault", "changes"),
     [
-        (Fault.PEER_LIST_CERTIFICATE, claim(x509_certificate=b"junk")),
-        (Fault.PEER_LIST_IP, claim(ip_addr=bytes(3))),
-        (Fault.PEER_LIST_PORT, claim(ip_port=0)),
-        (Fault.PEER_LIST_TIME, claim(timestamp=NOW + 61)),
-        (Fault.PEER_LIST_SIGNATURE, claim(timestamp=NOW - 1)),
+        (Fault.PEER_LIST_CERTIFICATE, {"x509_certificate": b"junk"}),
+        (Fault.PEER_LIST_IP, {"ip_addr": bytes(3)}),
+        (Fault.PEER_LIST_PORT, {"ip_port": 0}),
+        (Fault.PEER_LIST_TIME, {"timestamp": NOW + 61}),
+        (Fault.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
     ],
 )
-def test_a_bad_claim_in_a_peer_list_closes(fault: Fault, bad: p2p.ClaimedIpPort) -> None:
+def test_a_bad_claim_about_a_validator_closes(fault: Fault, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
-    line.send(peer_list(claim()))
+    about = line.network.validators[1].identity
+    line.send(peer_list(claim(), claim(about)))
     assert not line.outlet.closed
-    line.send(peer_list(claim(), bad))
+    line.send(peer_list(claim(), claim(about, **changes)))
     assert line.outlet.closed
+    assert line.faults == {fault: 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes"),
+    [(Fault.PEER_LIST_TIME, {"timestamp": NOW + 61}), (Fault.PEER_LIST_SIGNATURE, {"signature": b"junk"})],
+)
+def test_a_bad_claim_that_nobody_wants_is_a_tolerated_fault(fault: Fault, changes: dict[str, object]) -> None:
+    line = Line(small_network()).finish()
+    line.send(peer_list(claim(CLIENT, **changes)))
+    assert not line.outlet.closed
     assert line.faults == {fault: 1}
 
 

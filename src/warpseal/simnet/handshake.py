@@ -5,7 +5,7 @@ Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetP
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -17,7 +17,7 @@ from warpseal.simnet.addresses import IPAddress, address_preimage, is_signed_by,
 from warpseal.simnet.certificates import Leaf, RefusedCertificate, parse_leaf
 from warpseal.simnet.settings import PeerSettings, Version
 from warpseal.simnet.violations import Fault
-from warpseal.warp.ids import ID_BYTES, SubnetID
+from warpseal.warp.ids import ID_BYTES, NodeID, SubnetID
 
 _MAX_TRACKED_SUBNETS: Final = 16
 _PORT_MASK: Final = 0xFFFF
@@ -99,15 +99,23 @@ def judge_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
     return parsed, known.salt
 
 
-def judge_peer_list(claims: Iterable[p2p.ClaimedIpPort], settings: PeerSettings) -> None:
-    """Raise Refused for the first bad claim: form of all first, then time and signature of each."""
+def judge_peer_list(
+    claims: Iterable[p2p.ClaimedIpPort], settings: PeerSettings, wants: Callable[[NodeID, int], bool]
+) -> list[Refused]:
+    """Return the bad claims that a node ignores, because it does not want what they claim.
+
+    wants: whether it would take an address of that node, signed at that time (unix seconds). Raises Refused
+    for the first claim that is malformed, and then for the first wanted one with a bad time or signature.
+    """
     checked = [(claim, *_claim_form(claim)) for claim in claims]
     latest = settings.clock() + settings.max_clock_difference_s
+    ignored = []
     for claim, leaf, ip, port in checked:
-        if claim.timestamp > latest:
-            raise Refused(Fault.PEER_LIST_TIME, f"signed at {claim.timestamp}")
-        if not is_signed_by(leaf, address_preimage(ip, port, claim.timestamp), claim.signature):
-            raise Refused(Fault.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
+        refused = _claim_refusal(claim, leaf, (ip, port), latest)
+        if refused and wants(leaf.node_id, claim.timestamp):
+            raise refused
+        ignored += [refused] if refused else []
+    return ignored
 
 
 def _tracked_subnets(raw_ids: Iterable[bytes]) -> frozenset[SubnetID]:
@@ -163,6 +171,16 @@ def _claim_form(claim: p2p.ClaimedIpPort) -> tuple[Leaf, IPAddress, int]:
     except RefusedCertificate as error:
         raise Refused(Fault.PEER_LIST_CERTIFICATE, str(error)) from None
     return leaf, *_endpoint(claim.ip_addr, claim.ip_port, Fault.PEER_LIST_IP, Fault.PEER_LIST_PORT)
+
+
+def _claim_refusal(
+    claim: p2p.ClaimedIpPort, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float
+) -> Refused | None:
+    if claim.timestamp > latest:
+        return Refused(Fault.PEER_LIST_TIME, f"signed at {claim.timestamp}")
+    if not is_signed_by(leaf, address_preimage(*endpoint, claim.timestamp), claim.signature):
+        return Refused(Fault.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
+    return None
 
 
 @lru_cache(maxsize=256)

@@ -28,6 +28,7 @@ from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.violations import Fault, Violations
 from warpseal.simnet.world import World
+from warpseal.warp.ids import NodeID
 
 _MAX_UPTIME: Final = 100
 _FLOOD_TICK_S: Final = 0.05
@@ -188,7 +189,8 @@ class PeerSession:
         if not self.finished:
             self.finished = True
             self._validator.counts.finished_handshakes += 1
-        judge_peer_list(message.claimed_ip_ports, self._street.settings)
+        for ignored in judge_peer_list(message.claimed_ip_ports, self._street.settings, self._wants):
+            self.fault(ignored.fault, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
         if not self.finished or self._greeting is None:
@@ -199,6 +201,11 @@ class PeerSession:
         claims = self._street.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
         if claims:
             self._outlet.write(_peer_list_frame(claims))
+
+    def _wants(self, node_id: NodeID, signed_at: int) -> bool:
+        """Tell whether an address is of a validator, and newer than the one that is known."""
+        known = self._street.world.by_node(node_id)
+        return known is not None and (known.address is None or signed_at > known.address.signed_at)
 
     def _tick(self) -> None:
         if self.finished and self._greeting is not None:
