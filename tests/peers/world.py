@@ -129,27 +129,32 @@ class Questioner:
 
 
 @contextmanager
-def on_a_thread(made: Plan) -> Iterator[SimulatedNetwork]:
-    """Run a simulated network on a thread and loop of its own, so that stalls of our loop are not its stalls."""
+def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
+    """Run a simulated network on a thread and loop of its own, so that stalls of our loop are not its stalls.
+
+    Yields it with what calls something over there.
+    """
     network = SimulatedNetwork(made)
     ready = threading.Event()
-    stop: list[Callable[[], object]] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+    over = asyncio.Event()
 
     async def run() -> None:
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        stop.append(lambda: loop.call_soon_threadsafe(over.set))
+        loops.append(asyncio.get_running_loop())
         async with network:
             ready.set()
             await over.wait()
+
+    def call(action: Callable[[], None]) -> None:
+        loops[0].call_soon_threadsafe(action)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
         assert ready.wait(PATIENCE_S)
-        yield network
+        yield network, call
     finally:
-        stop[0]()
+        call(over.set)
         thread.join()
 
 
