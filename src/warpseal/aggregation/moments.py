@@ -2,8 +2,7 @@
 
 With e_x the deviation of the share at position x, the moments of a group are the products over its positions of
 e_x, e_x^x and e_x^(x^2). If exactly one share deviates, at i, then M1 = M0^i; if exactly two, at i and j, then
-M2 M0^(ij) = M1^(i+j). Colluders can feign such an equation, so what is located here is a claim, to be proven:
-if the rest of the group is clean, then exactly the located shares are bad.
+M2 M0^(ij) = M1^(i+j). Colluders can feign such an equation, so what is located here is a claim, to be proven.
 
 Source: L. Law and B. J. Matt, "Finding invalid signatures in pairing-based batches" (2007).
 """
@@ -29,7 +28,7 @@ def weights_of(moment: int, size: int) -> list[int]:
 def weighted_sum(terms: Sequence[T], weights: Sequence[int], add: Callable[[T, T], T]) -> T | None:
     """Return the sum of terms, each taken as often as its weight says; None when all weights are 0."""
     total: T | None = None
-    for bit in reversed(range(max(weights).bit_length())):
+    for bit in reversed(range(max(weights, default=0).bit_length())):
         if total is not None:
             total = add(total, total)
         for term, weight in zip(terms, weights, strict=True):

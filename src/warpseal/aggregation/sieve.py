@@ -3,7 +3,7 @@
 The deviation of a group (see `bls.deviation`) is one measurement, two pairings. It is multiplicative: measuring one
 half of a group yields the other half by division, so each split costs one measurement, whatever it finds. Small
 groups are not split to the end: from one or two more measurements `moments` tells where their bad shares are. Such
-claims are proven together, by one measurement of the rests of their groups, each taken a random number of times.
+claims are proven together, by one measurement of what they leave, each part taken a random number of times.
 
 All that holds within the subgroup only, so every sum is checked for it before it is measured, and what is outside
 is split until the culprits are alone. Nobody is named on the word of others: two colluding validators whose errors
@@ -121,11 +121,23 @@ class _Claim:
     def others(self) -> list[Suspicion]:
         return [one for position, one in enumerate(self.group.members) if position not in self.positions]
 
-    def sums_of_others(self) -> tuple[PublicKey, Share]:
-        keys, shares = self.group.batch.sums(self.group.start, self.group.stop)
-        for one in self.bad:
-            keys, shares = subtract_public_keys(keys, one.key), subtract_shares(shares, one.share)
-        return keys, shares
+    def sums_to_prove(self) -> list[tuple[PublicKey, Share]]:
+        """Return sums that do not deviate if the claim is true.
+
+        If the others are clean as a sum, the deviation of the group is that of the claimed ones: one is bad then,
+        but of two perhaps only one. If the others are clean with their positions as weights, too, both are: for
+        a single culprit would have been located as such.
+        """
+        others = [position for position in range(self.group.size) if position not in self.positions]
+        members = self.group.members
+        sums = []
+        for moment in range(len(self.positions)):
+            weights = [position**moment for position in others]
+            keys = weighted_sum([members[position].key for position in others], weights, add_public_keys)
+            shares = weighted_sum([members[position].share for position in others], weights, add_shares)
+            if keys is not None and shares is not None:
+                sums.append((keys, shares))
+        return sums
 
 
 class Sieve:
@@ -240,23 +252,24 @@ class Sieve:
         return deviation(keys, shares, self._hashed)
 
     def _prove_claims(self) -> None:
-        """Accept the claims whose groups are clean without those who are claimed to be bad."""
+        """Accept the claims that are true: all of them together if they are, else one by one."""
         claims, self._claims = self._claims, []
-        if len(claims) > 1 and self._hold_together(claims):
+        if len(claims) > 1 and self._are_true(claims):
             for claim in claims:
                 self._accept(claim)
             return
         for claim in claims:
-            others = claim.others
-            if not others or self._measure(*claim.sums_of_others()) == NO_DEVIATION:
+            if self._are_true((claim,)):
                 self._accept(claim)
             else:
                 moments = claim.group.moments
                 self._file(replace(claim.group, moments=moments and moments[:1], is_feigned=True))
 
-    def _hold_together(self, claims: Sequence[_Claim]) -> bool:
-        """Measure the rests of all groups at once; that a wrong one passes has a chance of one in 2^32."""
-        sums = [claim.sums_of_others() for claim in claims if claim.others]
+    def _are_true(self, claims: Sequence[_Claim]) -> bool:
+        """Measure the sums of all claims at once; that a wrong one passes has a chance of one in 2^32."""
+        sums = [pair for claim in claims for pair in claim.sums_to_prove()]
+        if not sums:
+            return True
         weights = [self._random.randrange(1, 1 << _PROOF_BITS) for _ in sums]
         keys = weighted_sum([one for one, _ in sums], weights, add_public_keys)
         shares = weighted_sum([one for _, one in sums], weights, add_shares)

@@ -1,0 +1,254 @@
+"""The caches of shares and finished answers, their common bound, and who is under suspicion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.aggregation.world import public_key, signature
+from warpseal.aggregation.answers import Answer, AnswerCache
+from warpseal.aggregation.budget import ByteBudget
+from warpseal.aggregation.goals import Goal
+from warpseal.aggregation.shares import SHARE_COST_BYTES, Candidate, ShareCache
+from warpseal.aggregation.suspects import Suspects
+from warpseal.bls import MalformedShare, share_bytes
+from warpseal.warp.ids import MessageID
+
+FIRST, SECOND, THIRD = (MessageID(sha256(text).digest()) for text in (b"1", b"2", b"3"))
+SET, OTHER_SET = b"s" * 32, b"o" * 32
+KEY = public_key(1)
+
+
+@dataclass(eq=False)
+class Ear:
+    """A listener that remembers."""
+
+    came: list[bytes] = field(default_factory=list)
+    went: list[bytes] = field(default_factory=list)
+
+    def share_came(self, public_key: bytes, candidate: Candidate) -> None:
+        self.came.append(candidate.raw)
+
+    def share_went(self, public_key: bytes, candidate: Candidate) -> None:
+        self.went.append(candidate.raw)
+
+
+def raw(number: int, text: bytes = b"x") -> bytes:
+    return signature(number, text)
+
+
+def cache(max_messages: int = 10, limit_bytes: int = 10**6) -> ShareCache:
+    return ShareCache(max_messages, ByteBudget(limit_bytes))
+
+
+# Shares.
+
+
+def test_a_share_is_decoded_once_and_kept_by_message_and_key() -> None:
+    shares = cache()
+    candidate = shares.offer(FIRST, KEY, raw(1))
+    assert candidate.raw == share_bytes(candidate.share) == raw(1)
+    assert not candidate.proven
+    assert shares.offer(FIRST, KEY, raw(1)) is candidate
+    assert shares.listen(FIRST, Ear()) == {KEY: candidate}
+    assert shares.listen(SECOND, Ear()) == {}
+
+
+def test_of_two_different_shares_of_a_key_the_first_stands_until_it_is_judged() -> None:
+    shares = cache()
+    first = shares.offer(FIRST, KEY, raw(1, b"lie"))
+    assert shares.offer(FIRST, KEY, raw(1)) is first
+    shares.reject(FIRST, KEY, first)
+    assert shares.offer(FIRST, KEY, raw(1)).raw == raw(1)
+
+
+def test_nothing_replaces_a_share_that_was_verified_alone() -> None:
+    shares = cache()
+    proven = shares.offer(FIRST, KEY, raw(1))
+    proven.proven = True
+    assert shares.offer(FIRST, KEY, raw(1, b"lie")) is proven
+
+
+def test_what_is_no_point_is_no_share() -> None:
+    shares = cache()
+    with pytest.raises(MalformedShare):
+        shares.offer(FIRST, KEY, b"\x80" + b"\xfe" * 95)
+    with pytest.raises(MalformedShare):
+        shares.offer(FIRST, KEY, b"\xc0" + bytes(95))
+    assert shares.listen(FIRST, Ear()) == {}
+
+
+def test_every_round_of_the_message_but_the_giver_s_own_is_told_of_a_share() -> None:
+    shares, own, other, stranger = cache(), Ear(), Ear(), Ear()
+    shares.listen(FIRST, own)
+    shares.listen(FIRST, other)
+    shares.listen(SECOND, stranger)
+    shares.offer(FIRST, KEY, raw(1), by=own)
+    shares.offer(FIRST, KEY, raw(1), by=own)
+    assert (own.came, other.came, stranger.came) == ([], [raw(1)], [])
+
+
+def test_every_round_of_the_message_is_told_when_a_share_was_bad() -> None:
+    shares, own, other = cache(), Ear(), Ear()
+    shares.listen(FIRST, own)
+    shares.listen(FIRST, other)
+    candidate = shares.offer(FIRST, KEY, raw(1), by=own)
+    shares.reject(FIRST, KEY, candidate)
+    assert own.went == other.went == [raw(1)]
+    assert shares.listen(FIRST, Ear()) == {}
+    shares.ignore(FIRST, other)
+    shares.offer(FIRST, KEY, raw(1), by=own)
+    assert other.came == [raw(1)]
+
+
+def test_the_number_of_messages_is_bounded_and_the_least_recently_used_goes_first() -> None:
+    shares = cache(max_messages=2)
+    shares.offer(FIRST, KEY, raw(1))
+    shares.offer(SECOND, KEY, raw(1))
+    shares.listen(FIRST, Ear())
+    shares.offer(THIRD, KEY, raw(1))
+    assert len(shares) == 2
+    assert KEY in shares.listen(FIRST, Ear())
+    assert shares.listen(SECOND, Ear()) == {}
+
+
+def test_the_bytes_of_shares_are_bounded() -> None:
+    budget = ByteBudget(5 * SHARE_COST_BYTES)
+    shares = ShareCache(100, budget)
+    for number in range(1, 12):
+        shares.offer(MessageID(sha256(b"%d" % number).digest()), public_key(number), raw(number))
+        assert budget.used_bytes <= 5 * SHARE_COST_BYTES
+    assert 1 <= len(shares) <= 4
+
+
+def test_a_message_larger_than_the_bound_is_let_go_as_a_whole() -> None:
+    budget = ByteBudget(3 * SHARE_COST_BYTES)
+    shares = ShareCache(100, budget)
+    for number in range(1, 9):
+        shares.offer(FIRST, public_key(number), raw(number))
+    assert budget.used_bytes <= 3 * SHARE_COST_BYTES
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=40))
+def test_all_that_was_taken_is_given_back(steps: list[tuple[int, int, bool]]) -> None:
+    budget = ByteBudget(6 * SHARE_COST_BYTES)
+    shares = ShareCache(3, budget)
+    for number, key, rejects in steps:
+        message_id = MessageID(sha256(b"%d" % number).digest())
+        candidate = shares.offer(message_id, public_key(key), raw(key))
+        if rejects:
+            shares.reject(message_id, public_key(key), candidate)
+        assert 0 <= budget.used_bytes <= 6 * SHARE_COST_BYTES
+        assert len(shares) <= 3
+    while shares._evict_oldest():
+        pass
+    assert budget.used_bytes == 0
+
+
+# Finished answers.
+
+
+def answer(weight: int, size: int = 300) -> Answer:
+    return Answer(b"m" * size, weight, 3)
+
+
+def goal(quorum: int, buffer: int = 0) -> Goal:
+    return Goal(quorum, buffer, 15.0, 100)
+
+
+def answers(limit_bytes: int = 10**6) -> AnswerCache:
+    return AnswerCache(ByteBudget(limit_bytes), limit_bytes, 30.0)
+
+
+def test_an_answer_serves_every_goal_whose_target_it_meets() -> None:
+    cached = answers()
+    cached.put(FIRST, SET, answer(80), goal(80), 0.0)
+    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(80)
+    assert cached.find(FIRST, SET, goal(67, 13), 0.0) == answer(80)
+    assert cached.find(FIRST, SET, goal(67, 14), 0.0) is None
+    assert cached.find(FIRST, SET, goal(81), 0.0) is None
+
+
+def test_an_answer_is_of_one_message_and_one_set() -> None:
+    cached = answers()
+    cached.put(FIRST, SET, answer(80), goal(80), 0.0)
+    assert cached.find(SECOND, SET, goal(67), 0.0) is None
+    assert cached.find(FIRST, OTHER_SET, goal(67), 0.0) is None
+
+
+def test_the_lightest_answer_that_suffices_is_given() -> None:
+    cached = answers()
+    for weight in (90, 70, 80):
+        cached.put(FIRST, SET, answer(weight), goal(weight), 0.0)
+    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
+    assert cached.find(FIRST, SET, goal(71), 0.0) == answer(80)
+    assert cached.find(FIRST, SET, goal(85), 0.0) == answer(90)
+
+
+def test_an_answer_that_missed_its_buffer_serves_the_same_request_for_half_a_minute() -> None:
+    cached = answers()
+    cached.put(FIRST, SET, answer(70), goal(67, 20), 0.0)
+    assert cached.find(FIRST, SET, goal(67, 20), 29.9) == answer(70)
+    assert cached.find(FIRST, SET, goal(67, 20), 30.0) is None
+    assert cached.find(FIRST, SET, goal(67, 19), 1.0) is None
+    assert cached.find(FIRST, SET, goal(60, 27), 1.0) is None
+    assert cached.find(FIRST, SET, goal(67), 99.0) == answer(70)
+
+
+def test_lookups_are_counted() -> None:
+    cached = answers()
+    cached.find(FIRST, SET, goal(67), 0.0)
+    cached.put(FIRST, SET, answer(70), goal(67), 0.0)
+    cached.find(FIRST, SET, goal(67), 0.0)
+    assert (cached.lookups.hits, cached.lookups.misses) == (1, 1)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(50, 100), st.integers(0, 30)), max_size=60))
+def test_answers_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]) -> None:
+    budget = ByteBudget(20_000)
+    cached = AnswerCache(budget, 20_000, 30.0)
+    for number, weight, buffer in steps:
+        message_id = MessageID(bytes([number]) * 32)
+        cached.put(message_id, SET, answer(weight), goal(50, buffer), 0.0)
+        assert 0 <= cached.held_bytes <= 10_000
+        assert budget.used_bytes == cached.held_bytes
+
+
+def test_shares_give_way_before_answers_do() -> None:
+    limit_bytes = 8 * SHARE_COST_BYTES
+    budget = ByteBudget(limit_bytes)
+    shares = ShareCache(10, budget)
+    cached = AnswerCache(budget, limit_bytes, 30.0)
+    shares.offer(FIRST, public_key(1), raw(1))
+    shares.offer(FIRST, public_key(2), raw(2))
+    cached.put(FIRST, SET, answer(70), goal(67), 0.0)
+    for number in range(3, 7):
+        shares.offer(SECOND, public_key(number), raw(number))
+    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
+    assert shares.listen(FIRST, Ear()) == {}
+
+
+# Suspicion.
+
+
+def test_a_key_is_suspect_for_ten_minutes() -> None:
+    suspects = Suspects(600.0)
+    suspects.add(KEY, 100.0)
+    assert suspects.holds(KEY, 699.9)
+    assert not suspects.holds(KEY, 700.0)
+    assert not suspects.holds(public_key(2), 100.0)
+
+
+def test_suspicion_is_renewed_by_every_bad_share_and_forgotten_when_it_is_over() -> None:
+    suspects = Suspects(600.0)
+    suspects.add(KEY, 100.0)
+    suspects.add(KEY, 500.0)
+    assert suspects.holds(KEY, 1_099.0)
+    suspects.add(public_key(2), 2_000.0)
+    assert len(suspects) == 1

@@ -1,0 +1,94 @@
+"""Nothing leaves that was not verified as it stands in its own bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
+from tests.aggregation.world import index_of, members, message, parsed_key, signature
+from warpseal import bls
+from warpseal.aggregation.combine import Electorate, check, combine
+from warpseal.bls import Share
+from warpseal.warp.message import SignedMessage, UnsignedMessage
+from warpseal.warp.signers import encode_signers
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+MEMBERS = members([10, 20, 30, 40])
+MESSAGE = message()
+
+
+def electorate(validators: CanonicalValidatorSet = MEMBERS) -> Electorate:
+    return Electorate(validators, [parsed_key(one.public_key) for one in validators.validators])
+
+
+def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], list[Share]]:
+    indices = [index_of(MEMBERS, number) for number in numbers]
+    return indices, [bls.decode_share(signature(number, about.raw)) for number in numbers]
+
+
+def test_right_shares_make_a_message_that_others_verify() -> None:
+    indices, parts = shares(4, 2, 3)
+    answer = combine(MESSAGE, electorate(), indices, parts, 90)
+    assert answer is not None
+    assert (answer.weight, answer.signers) == (90, 3)
+    judged = assert_valid(answer.signed_message, MESSAGE.raw, MEMBERS, 90)
+    assert judged.signers == tuple(sorted(indices))
+    assert_py_ecc_agrees(judged, MEMBERS)
+
+
+def test_one_wrong_share_makes_nothing() -> None:
+    indices, parts = shares(4, 2, 3)
+    parts[1] = bls.decode_share(signature(2, b"something else"))
+    assert combine(MESSAGE, electorate(), indices, parts, 90) is None
+
+
+def test_too_little_weight_makes_nothing() -> None:
+    indices, parts = shares(4, 2, 3)
+    assert combine(MESSAGE, electorate(), indices, parts, 91) is None
+
+
+def test_swapped_shares_of_two_validators_are_right_together() -> None:
+    indices, parts = shares(4, 2)
+    assert combine(MESSAGE, electorate(), indices, parts[::-1], 60) is not None
+
+
+def test_a_sum_outside_of_the_subgroup_makes_nothing() -> None:
+    indices, parts = shares(4, 2)
+    stray = bls.decode_share(b"\x80" + bytes(94) + b"\x02")
+    assert combine(MESSAGE, electorate(), indices, [parts[0], bls.add_shares(parts[1], stray)], 60) is None
+
+
+def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
+    numbers = {index_of(MEMBERS, number): number for number in range(1, 5)}
+    points = [bls.decode_share(signature(numbers[index], about.raw)) for index in indices if index in numbers]
+    return SignedMessage(about, encode_signers(indices), bls.sum_shares(points)).encode()
+
+
+def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
+    raw = signed([0, 1, 2, 3])
+    answer = check(raw, MESSAGE, electorate(), 100)
+    assert answer is not None
+    assert answer.weight == 100
+    assert answer.signed_message == raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        signed([0, 1, 2, 9]),
+        signed([0, 1, 2, 3], about=message(b"another")),
+        SignedMessage(MESSAGE, b"", bls.sum_shares(shares(1)[1])).encode(),
+        SignedMessage(MESSAGE, encode_signers([0, 1]), signed([0, 1, 2])[-96:]).encode(),
+    ],
+    ids=["unknown signer", "another message", "no signer", "fewer bits than signatures"],
+)
+def test_bytes_that_do_not_hold_are_refused(raw: bytes) -> None:
+    assert check(raw, MESSAGE, electorate(), 1) is None
+
+
+def test_keyless_weight_counts_in_the_total_only() -> None:
+    validators = members([10, 20, 30, 40], keyless=900)
+    indices, parts = shares(1, 2, 3, 4)
+    answer = combine(MESSAGE, electorate(validators), indices, parts, 100)
+    assert answer is not None
+    assert answer.weight == 100

@@ -1,0 +1,97 @@
+"""The message that a justification without a message names, and who is to sign it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from tests.aggregation.world import CHAIN, NETWORK_ID, SUBNET, Chains
+from warpseal.aggregation.derive import derive, manager_subnet
+from warpseal.errors import (
+    InvalidRequest,
+    NothingToSign,
+    SubnetNotConverted,
+    UnknownSubnet,
+    UnusableJustification,
+)
+from warpseal.node.platform import Subnet
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID
+from warpseal.warp.justification import L1ValidatorRegistrationJustification
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    PChainOwner,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+)
+from warpseal.warp.payload import AddressedCall
+
+L1 = SubnetID(sha256(b"l1").digest())
+CONVERSION_ID = sha256(b"conversion").digest()
+
+
+def chains() -> Chains:
+    known = Chains()
+    known.subnets[L1] = Subnet(L1, CONVERSION_ID, CHAIN, bytes(20))
+    return known
+
+
+def registration() -> RegisterL1Validator:
+    nobody = PChainOwner(0, ())
+    return RegisterL1Validator(L1, bytes(20), bytes(48), 1_800_000_000, nobody, nobody, 100)
+
+
+async def test_32_bytes_are_a_subnet_whose_conversion_is_attested() -> None:
+    message, about = await derive(L1, NETWORK_ID, chains())
+    assert about == L1
+    assert (message.network_id, message.source_chain_id) == (NETWORK_ID, P_CHAIN)
+    call = AddressedCall.parse(message.payload)
+    assert call.source_address == b""
+    assert SubnetToL1Conversion.parse(call.payload).conversion_id == CONVERSION_ID
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        L1ValidatorRegistrationJustification.bootstrap(L1, 3),
+        L1ValidatorRegistrationJustification.registered(registration()),
+    ],
+)
+async def test_a_proof_of_a_validation_asks_that_it_is_not_registered(
+    proof: L1ValidatorRegistrationJustification,
+) -> None:
+    message, about = await derive(proof.raw, NETWORK_ID, chains())
+    assert about == L1
+    payload = AddressedCall.parse(message.payload).payload
+    assert L1ValidatorRegistration.parse(payload) == L1ValidatorRegistration(proof.validation_id, False)
+
+
+@pytest.mark.parametrize("raw", [b"\x01", bytes(31), bytes(33), b"\x0a\x00", b"\x0a\x22\x0a\x20" + bytes(31)])
+async def test_anything_else_is_unusable(raw: bytes) -> None:
+    with pytest.raises(UnusableJustification) as caught:
+        await derive(raw, NETWORK_ID, chains())
+    assert isinstance(caught.value, InvalidRequest)
+
+
+async def test_nothing_at_all_is_nothing_to_sign() -> None:
+    with pytest.raises(NothingToSign):
+        await derive(b"", NETWORK_ID, chains())
+
+
+async def test_a_subnet_that_is_no_l1_has_no_conversion_to_attest() -> None:
+    with pytest.raises(SubnetNotConverted):
+        await derive(SUBNET, NETWORK_ID, chains())
+    with pytest.raises(SubnetNotConverted):
+        await manager_subnet(SUBNET, chains())
+
+
+async def test_an_unknown_subnet_is_named() -> None:
+    with pytest.raises(UnknownSubnet):
+        await derive(bytes(31) + b"\x07", NETWORK_ID, chains())
+
+
+async def test_the_subnet_of_the_manager_chain_signs() -> None:
+    known = chains()
+    assert await manager_subnet(L1, known) == SUBNET
+    known.subnets[L1] = Subnet(L1, CONVERSION_ID, P_CHAIN, bytes(20))
+    assert await manager_subnet(L1, known) == PRIMARY_NETWORK

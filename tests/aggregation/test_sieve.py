@@ -1,0 +1,271 @@
+"""Finding exactly the bad shares, few or many, and framing nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+import pytest
+from blspy import G1Element, G2Element, PopSchemeMPL
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.aggregation.world import parsed_key, public_key, signature
+from warpseal import bls
+from warpseal.aggregation.moments import Moments, locate, rest, weighted_sum, weights_of
+from warpseal.aggregation.sieve import Findings, Sieve, Suspicion
+from warpseal.bls import NO_DEVIATION, Deviation, Share
+
+MESSAGE = b"what they sign"
+HASHED = bls.hash_to_curve(MESSAGE)
+# A point of the curve that lies outside of the subgroup.
+STRAY = bls.decode_share(b"\x80" + bytes(94) + b"\x02")
+
+
+def share(number: int, message: bytes = MESSAGE) -> Share:
+    return bls.decode_share(signature(number, message))
+
+
+def suspicion(number: int, point: Share | None = None) -> Suspicion:
+    return Suspicion(number, parsed_key(public_key(number)), share(number) if point is None else point)
+
+
+def crowd(count: int, bad: Collection[int] = ()) -> list[Suspicion]:
+    """Return shares 1..count, those of `bad` over another message."""
+    return [suspicion(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)]
+
+
+def search(members: list[Suspicion], step: int = 1_000) -> tuple[Sieve, Findings]:
+    """Search to the end; return what was found in all."""
+    sieve = Sieve(MESSAGE)
+    found = [sieve.add(members)]
+    while sieve.has_dirty:
+        found.append(sieve.split(step))
+    return sieve, Findings(
+        tuple(one for part in found for one in part.clean),
+        tuple(one for part in found for one in part.proven),
+        tuple(one for part in found for one in part.bad),
+    )
+
+
+def numbers(found: tuple[Suspicion, ...]) -> list[int]:
+    return sorted(one.index for one in found)
+
+
+def assert_exactly(findings: Findings, count: int, bad: Collection[int]) -> None:
+    assert numbers(findings.bad) == sorted(bad)
+    good = numbers((*findings.clean, *findings.proven))
+    assert good == [number for number in range(1, count + 1) if number not in bad]
+
+
+# The primitives.
+
+
+def test_a_right_share_does_not_deviate_and_a_wrong_one_does() -> None:
+    key = parsed_key(public_key(1))
+    assert bls.deviation(key, share(1), HASHED) == NO_DEVIATION
+    assert bls.deviation(key, share(2), HASHED) != NO_DEVIATION
+
+
+def test_deviations_multiply_as_shares_add() -> None:
+    key = bls.add_public_keys(parsed_key(public_key(1)), parsed_key(public_key(2)))
+    together = bls.add_shares(share(1, b"a"), share(2, b"b"))
+    product = bls.multiply(deviation(1, b"a"), deviation(2, b"b"))
+    assert bls.deviation(key, together, HASHED) == product
+
+
+def test_the_inverse_is_the_deviation_of_negatives() -> None:
+    value = deviation(1, b"a")
+    pairing = G1Element.generator().pair(G2Element.generator())
+    negated = G1Element.generator().negate().pair(G2Element.generator())
+    assert bls.invert(Deviation(pairing)) == negated
+    assert bls.multiply(value, bls.invert(value)) == NO_DEVIATION
+    assert bls.invert(NO_DEVIATION) == NO_DEVIATION
+
+
+def test_the_subgroup_is_told_from_the_rest_of_the_curve() -> None:
+    assert bls.in_subgroup(share(1))
+    assert not bls.in_subgroup(STRAY)
+    assert bls.in_subgroup(bls.subtract_shares(STRAY, STRAY))
+
+
+def deviation(number: int, message: bytes) -> Deviation:
+    return bls.deviation(parsed_key(public_key(number)), share(number, message), HASHED)
+
+
+# Moments.
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=20), st.data())
+def test_a_weighted_sum_is_the_sum_of_the_weighted(terms: list[int], data: st.DataObject) -> None:
+    weights = data.draw(st.lists(st.integers(0, 300), min_size=len(terms), max_size=len(terms)))
+    total = weighted_sum(terms, weights, lambda left, right: left + right)
+    assert (total or 0) == sum(term * weight for term, weight in zip(terms, weights, strict=True))
+
+
+def moments_of(bad: Collection[int], size: int, count: int = 3) -> Moments:
+    """Return the moments of a group whose bad positions are `bad`."""
+    moments = []
+    for moment in range(count):
+        value = NO_DEVIATION
+        for position in bad:
+            for _ in range(weights_of(moment, size)[position]):
+                value = bls.multiply(value, deviation(position + 1, b"lie %d" % position))
+        moments.append(value)
+    return tuple(moments)
+
+
+@pytest.mark.parametrize("bad", [{0}, {3}, {6}])
+def test_one_bad_share_is_located_by_two_moments(bad: set[int]) -> None:
+    assert locate(moments_of(bad, 7, count=2), 7) == tuple(bad)
+
+
+@pytest.mark.parametrize("bad", [(0, 1), (0, 6), (2, 5), (5, 6)])
+def test_two_bad_shares_are_located_by_three_moments(bad: tuple[int, int]) -> None:
+    assert locate(moments_of(bad, 7, count=2), 7) is None
+    assert locate(moments_of(bad, 7), 7) == bad
+
+
+def test_three_bad_shares_are_not_located() -> None:
+    assert locate(moments_of((1, 2, 5), 7), 7) is None
+
+
+def test_the_moments_of_the_right_half_follow_from_the_whole_and_the_left() -> None:
+    bad = {1, 4, 5}
+    left = moments_of({1}, 3)
+    right = []
+    for moment in range(3):
+        value = NO_DEVIATION
+        for position in (4, 5):
+            for _ in range((position - 3) ** moment):
+                value = bls.multiply(value, deviation(position + 1, b"lie %d" % position))
+        right.append(value)
+    assert rest(moments_of(bad, 7), left, 3) == tuple(right)
+
+
+# The search.
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 16, 17, 40])
+def test_good_shares_are_clean_by_one_measurement(count: int) -> None:
+    sieve, findings = search(crowd(count))
+    assert_exactly(findings, count, ())
+    assert sieve.measurements == 1
+    assert len(findings.proven) == (1 if count == 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "bad"),
+    [
+        (1, {1}),
+        (2, {1}),
+        (2, {1, 2}),
+        (3, {1, 2, 3}),
+        (4, {2, 3}),
+        (5, {1, 3, 5}),
+        (16, {7}),
+        (16, {1, 16}),
+        (16, {2, 3, 4}),
+        (17, set(range(1, 18))),
+        (33, {5, 6, 7, 8, 30}),
+        (60, {1}),
+        (60, set(range(1, 61, 7))),
+    ],
+)
+def test_exactly_the_bad_ones_are_found(count: int, bad: set[int]) -> None:
+    _, findings = search(crowd(count, bad))
+    assert_exactly(findings, count, bad)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 40), st.randoms(use_true_random=False), st.sampled_from([0.02, 0.1, 0.3, 0.8]), st.integers(1, 9))
+def test_exactly_the_bad_ones_are_found_whatever_their_number(
+    count: int, random: Random, rate: float, step: int
+) -> None:
+    bad = {number for number in range(1, count + 1) if random.random() < rate}
+    _, findings = search(crowd(count, bad), step)
+    assert_exactly(findings, count, bad)
+
+
+def test_one_bad_share_among_many_costs_the_logarithm() -> None:
+    sieve, findings = search(crowd(200, {77}))
+    assert numbers(findings.bad) == [77]
+    assert sieve.measurements <= 8
+
+
+def test_many_bad_shares_cost_less_than_three_measurements_each() -> None:
+    bad = set(range(3, 200, 10))
+    sieve, findings = search(crowd(200, bad))
+    assert_exactly(findings, 200, bad)
+    assert sieve.measurements <= 3 * len(bad)
+
+
+def test_a_share_outside_of_the_subgroup_is_found_like_any_other() -> None:
+    members = crowd(20, {4})
+    members[10] = suspicion(11, bls.add_shares(share(11), STRAY))
+    _, findings = search(members)
+    assert_exactly(findings, 20, {4, 11})
+
+
+def test_two_whose_strays_cancel_each_other_out_are_found_and_frame_nobody() -> None:
+    for _ in range(5):
+        members = crowd(20)
+        members[3] = suspicion(4, bls.add_shares(share(4), STRAY))
+        members[12] = suspicion(13, bls.subtract_shares(share(13), STRAY))
+        _, findings = search([*members, *crowd(21, {21})[20:]])
+        assert set(numbers(findings.bad)) >= {21}
+        assert set(numbers(findings.bad)) <= {4, 13, 21}
+
+
+def test_two_whose_errors_cancel_each_other_out_frame_nobody_and_are_not_proven() -> None:
+    error = share(1, b"error")
+    for _ in range(5):
+        members = crowd(12, {9})
+        members[1] = suspicion(2, bls.add_shares(share(2), error))
+        members[6] = suspicion(7, bls.subtract_shares(share(7), error))
+        _, findings = search(members)
+        assert set(numbers(findings.bad)) in ({9}, {2, 7, 9})
+        assert not {2, 7} & set(numbers(findings.proven))
+
+
+def test_colluders_who_feign_the_equation_of_a_single_culprit_frame_nobody() -> None:
+    # Equal errors at positions a and b look like one culprit halfway between them.
+    error = share(1, b"error")
+    for _ in range(20):
+        colluders = {3, 5, 9, 14}
+        members = [suspicion(n, bls.add_shares(share(n), error) if n in colluders else None) for n in range(1, 17)]
+        _, findings = search(members)
+        assert_exactly(findings, 16, colluders)
+
+
+def test_shares_can_be_measured_singly() -> None:
+    sieve = Sieve(MESSAGE)
+    findings = sieve.add_singly(crowd(4, {2}))
+    assert numbers(findings.proven) == [1, 3, 4]
+    assert numbers(findings.bad) == [2]
+    assert findings.clean == ()
+
+
+def test_a_search_can_be_interrupted_and_says_what_is_open() -> None:
+    bad = set(range(1, 61, 6))
+    sieve = Sieve(MESSAGE)
+    members = crowd(60, bad)
+    found = list(sieve.add(members).bad)
+    while sieve.has_dirty:
+        open_before = {one.index for one in sieve.unresolved}
+        findings = sieve.split(3)
+        found += findings.bad
+        assert {one.index for one in findings.bad} <= open_before
+    assert numbers(tuple(found)) == sorted(bad)
+
+
+def test_nothing_is_found_among_nobody() -> None:
+    assert Sieve(MESSAGE).add([]) == Findings((), (), ())
+
+
+def test_what_is_clean_verifies_as_a_sum() -> None:
+    _, findings = search(crowd(30, {3, 17, 18}))
+    clean = [*findings.clean, *findings.proven]
+    keys = [G1Element.from_bytes(public_key(one.index)) for one in clean]
+    total = G2Element.from_bytes(bls.sum_shares([one.share for one in clean]))
+    assert PopSchemeMPL.fast_aggregate_verify(keys, MESSAGE, total)

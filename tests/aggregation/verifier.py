@@ -1,0 +1,57 @@
+"""An independent judge of signed messages: its own parser, its own arithmetic, blspy and py-ecc directly."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from fractions import Fraction
+
+from blspy import G1Element, G2Element, PopSchemeMPL
+from eth_typing import BLSPubkey, BLSSignature
+from py_ecc.bls.ciphersuites import G2ProofOfPossession
+
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What stands in a signed message. signers: canonical indices."""
+
+    unsigned: bytes
+    signers: tuple[int, ...]
+    signature: bytes
+
+
+def parse(raw: bytes) -> Judged:
+    """Take a signed message apart; every oddity is an assertion."""
+    version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
+    assert version == 0
+    end = 42 + length
+    kind, count = struct.unpack_from(">II", raw, end)
+    assert kind == 0
+    bits = raw[end + 8 : end + 8 + count]
+    assert len(bits) == count
+    assert not bits or bits[0] != 0, "padded signers"
+    signature = raw[end + 8 + count :]
+    assert len(signature) == 96
+    number = int.from_bytes(bits, "big")
+    return Judged(raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature)
+
+
+def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> Judged:
+    """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight; blspy decides."""
+    judged = parse(raw)
+    assert judged.unsigned == unsigned
+    assert judged.signers
+    assert judged.signers[-1] < len(members.validators)
+    weight = sum(members.validators[index].weight for index in judged.signers)
+    assert Fraction(weight, members.total_weight) >= Fraction(quorum, 100)
+    keys = [G1Element.from_bytes(members.validators[index].public_key) for index in judged.signers]
+    assert PopSchemeMPL.fast_aggregate_verify(keys, unsigned, G2Element.from_bytes(judged.signature))
+    return judged
+
+
+def assert_py_ecc_agrees(judged: Judged, members: CanonicalValidatorSet) -> None:
+    """Assert the same with an implementation that shares nothing with ours; takes a second."""
+    keys = [BLSPubkey(members.validators[index].public_key) for index in judged.signers]
+    assert G2ProofOfPossession.FastAggregateVerify(keys, judged.unsigned, BLSSignature(judged.signature))

@@ -1,0 +1,452 @@
+"""A small world for the aggregation: a network in memory, validators that sign or misbehave, and the rooms around."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from random import Random
+
+from tests.aggregation.clockwork import InlineExecutor
+from warpseal import bls
+from warpseal.aggregation.request import AggregationRequest
+from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.bls import PublicKey, SecretKey
+from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
+from warpseal.node.platform import Subnet
+from warpseal.peers.asking import Answer
+from warpseal.peers.reach import COMING, CONNECTED, Reach
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+NETWORK_ID = 88888
+HEIGHT = 100
+CHAIN = ChainID(sha256(b"chain").digest())
+SUBNET = SubnetID(sha256(b"subnet").digest())
+
+Script = Callable[["Asked"], Iterable[tuple[float, Answer]]]
+"""What a node does when asked: answers with the seconds after which they come."""
+
+
+@cache
+def secret(number: int) -> SecretKey:
+    """Return the same key for the same number, always."""
+    return bls.generate_secret(sha256(b"key %d" % number).digest())
+
+
+@cache
+def public_key(number: int) -> bytes:
+    """Return the 48 bytes of a key."""
+    return bls.public_key_bytes(bls.public_key_of(secret(number)))
+
+
+@cache
+def parsed_key(raw: bytes) -> PublicKey:
+    """Return a parsed key."""
+    return bls.parse_public_key(raw)
+
+
+@cache
+def signature(number: int, message: bytes) -> bytes:
+    """Return the share of a key over a message."""
+    return bls.sign(secret(number), message)
+
+
+def node(number: int) -> NodeID:
+    """Return a node id."""
+    return NodeID(number.to_bytes(20, "big"))
+
+
+def message(text: bytes = b"hello", chain: ChainID = CHAIN) -> UnsignedMessage:
+    """Return a message of an EVM chain."""
+    return UnsignedMessage.build(NETWORK_ID, chain, AddressedCall(bytes(20), text).encode())
+
+
+def members(weights: Sequence[int], keyless: int = 0) -> CanonicalValidatorSet:
+    """Return a set in which key and node n + 1 have the nth weight."""
+    entries: list[tuple[NodeID, bytes | None, int]] = [
+        (node(number), public_key(number), weight) for number, weight in enumerate(weights, 1)
+    ]
+    if keyless:
+        entries.append((NodeID(bytes(20)), None, keyless))
+    return canonical_set(entries)
+
+
+def index_of(validators: CanonicalValidatorSet, number: int) -> int:
+    """Return the canonical index of key `number`."""
+    index = validators.index_of_key(public_key(number))
+    assert index is not None
+    return index
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request to one node. times: how often it was asked before."""
+
+    node_id: NodeID
+    number: int
+    message: bytes
+    times: int
+    at: float
+
+    def share(self, raw: bytes) -> Answer:
+        """Return an answer that carries a share."""
+        return Answer(self.node_id, b"\x0a\x60" + raw, None, "")
+
+    def body(self, raw: bytes) -> Answer:
+        """Return an answer of raw app bytes."""
+        return Answer(self.node_id, raw, None, "")
+
+    def refusal(self, code: int, text: str = "no") -> Answer:
+        """Return a refusal."""
+        return Answer(self.node_id, None, code, text)
+
+
+def signs(after_s: float = 0.0) -> Script:
+    """Sign, after a while."""
+    return lambda asked: [(after_s, asked.share(signature(asked.number, asked.message)))]
+
+
+def signs_from(at: float, code: int = 1) -> Script:
+    """Refuse until a moment, then sign."""
+    good = signs()
+    return lambda asked: good(asked) if asked.at >= at else [(0.0, asked.refusal(code))]
+
+
+def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
+    """Refuse with a code."""
+    return lambda asked: [(after_s, asked.refusal(code, text))]
+
+
+def silent(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Never answer."""
+    return []
+
+
+def empty(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Answer with nothing."""
+    return [(0.0, asked.body(b""))]
+
+
+def garbage(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Answer with bytes that are no share."""
+    return [(0.0, asked.body(b"\x0a\x05hello"))]
+
+
+def off_curve(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Answer with 96 bytes that are no point."""
+    return [(0.0, asked.share(b"\x80" + b"\xfe" * 95))]
+
+
+def wrong(after_s: float = 0.0) -> Script:
+    """Sign something else."""
+    return lambda asked: [(after_s, asked.share(signature(asked.number, b"something else")))]
+
+
+def of_another(other: int) -> Script:
+    """Answer with somebody else's share."""
+    return lambda asked: [(0.0, asked.share(signature(other, asked.message)))]
+
+
+class _OpenAsk:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def deliver(self, sink: Callable[[Answer], None], answer: Answer) -> None:
+        if not self.is_closed:
+            sink(answer)
+
+
+@dataclass
+class Network:
+    """The peer network in memory. scripts: by number of node; whoever has none signs at once."""
+
+    scripts: dict[int, Script] = field(default_factory=dict)
+    disconnected: set[NodeID] = field(default_factory=set)
+    reaches: dict[NodeID, Reach] = field(default_factory=dict)
+    asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
+    open_asks: list[_OpenAsk] = field(default_factory=list)
+    dialled_soon: list[NodeID] = field(default_factory=list)
+    app_bytes: list[bytes] = field(default_factory=list)
+    next_dial_at: float | None = None
+    _times: dict[tuple[NodeID, bytes], int] = field(default_factory=dict)
+    _listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        return node_id not in self.disconnected
+
+    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
+        return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, COMING)
+
+    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+        self.dialled_soon += node_ids
+        return self.next_dial_at
+
+    def ask(
+        self,
+        node_ids: Iterable[NodeID],
+        chain_id: ChainID,
+        app_bytes: bytes,
+        *,
+        deadline: float,
+        again: bool,
+        sink: Callable[[Answer], None],
+    ) -> _OpenAsk:
+        loop = asyncio.get_running_loop()
+        opened = _OpenAsk()
+        self.open_asks.append(opened)
+        self.app_bytes.append(app_bytes)
+        numbers = tuple(int.from_bytes(node_id, "big") for node_id in node_ids)
+        self.asks.append((loop.time(), numbers, again))
+        for number in numbers:
+            if self.is_connected(node(number)):
+                self._answer(number, app_bytes, opened, sink)
+        return opened
+
+    def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def connect(self, number: int) -> None:
+        """A handshake is finished."""
+        self.disconnected.discard(node(number))
+        for listener in tuple(self._listeners):
+            listener(node(number), True)
+
+    def disconnect(self, number: int) -> None:
+        """A connection is lost."""
+        self.disconnected.add(node(number))
+        for listener in tuple(self._listeners):
+            listener(node(number), False)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody listens and every request was left."""
+        return not self._listeners and all(ask.is_closed for ask in self.open_asks)
+
+    def asked_numbers(self) -> list[int]:
+        """Return everyone who was asked, in order, repetitions included."""
+        return [number for _, numbers, _ in self.asks for number in numbers]
+
+    def _answer(self, number: int, app_bytes: bytes, opened: _OpenAsk, sink: Callable[[Answer], None]) -> None:
+        loop = asyncio.get_running_loop()
+        raw = _message_in(app_bytes)
+        key = (node(number), app_bytes)
+        asked = Asked(node(number), number, raw, self._times.get(key, 0), loop.time())
+        self._times[key] = asked.times + 1
+        for after_s, answer in self.scripts.get(number, signs())(asked):
+            loop.call_later(after_s, opened.deliver, sink, answer)
+
+
+def _message_in(app_bytes: bytes) -> bytes:
+    """Return field 1 of a signature request; its length is a varint of one or two bytes."""
+    assert app_bytes[:2] == b"\x02\x0a"
+    length, start = app_bytes[2], 3
+    if length & 0x80:
+        length, start = length & 0x7F | app_bytes[3] << 7, 4
+    return app_bytes[start : start + length]
+
+
+@dataclass
+class Sets:
+    """Validator sets. by_height: of SUBNET unless another subnet is named in `others`."""
+
+    latest: CanonicalValidatorSet
+    by_height: dict[int, CanonicalValidatorSet] = field(default_factory=dict)
+    others: dict[SubnetID, CanonicalValidatorSet] = field(default_factory=dict)
+    oldest: int = 0
+    calls: list[tuple[SubnetID, int, bool, bool]] = field(default_factory=list)
+    hangs: bool = False
+
+    async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
+        self.calls.append((subnet_id, height, named, epoch))
+        if self.hangs:
+            await asyncio.Event().wait()
+        if named and not epoch and height < self.oldest:
+            raise HeightTooOld(height, self.oldest, 1)
+        if subnet_id in self.others:
+            return self.others[subnet_id]
+        return self.by_height.get(height, self.latest)
+
+    def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
+        return tuple(parsed_key(validator.public_key) for validator in validators.validators)
+
+
+@dataclass
+class Chains:
+    """Chains and subnets that exist."""
+
+    subnet_by_chain: dict[ChainID, SubnetID] = field(default_factory=lambda: {CHAIN: SUBNET, P_CHAIN: PRIMARY_NETWORK})
+    subnets: dict[SubnetID, Subnet] = field(default_factory=lambda: {SUBNET: Subnet(SUBNET)})
+
+    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
+        if chain_id not in self.subnet_by_chain:
+            raise UnknownChain(id_text(chain_id))
+        return self.subnet_by_chain[chain_id]
+
+    async def subnet(self, subnet_id: SubnetID) -> Subnet:
+        if subnet_id not in self.subnets:
+            raise UnknownSubnet(id_text(subnet_id))
+        return self.subnets[subnet_id]
+
+    async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
+        return tuple(chain for chain, subnet in self.subnet_by_chain.items() if subnet == subnet_id)
+
+
+@dataclass
+class Epochs:
+    """Current epoch heights by chain."""
+
+    heights: dict[ChainID, int] = field(default_factory=dict)
+
+    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
+        return any(self.heights.get(chain_id) == height for chain_id in chain_ids)
+
+
+@dataclass
+class Heights:
+    """The proposed height; None: no node answers."""
+
+    height: int | None = HEIGHT
+
+    def current(self) -> int:
+        if self.height is None:
+            raise NodeUnavailable("the proposed height")
+        return self.height
+
+    async def first(self) -> int:
+        return self.current()
+
+
+@dataclass
+class Activity:
+    """Who is reluctant, known at once or when a test says so."""
+
+    nodes: frozenset[NodeID] = frozenset()
+    known: asyncio.Event | None = None
+    watched: int = 0
+
+    @contextmanager
+    def watch(self, subnet_id: SubnetID) -> Iterator[None]:
+        self.watched += 1
+        try:
+            yield
+        finally:
+            self.watched -= 1
+
+    def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
+        return self.nodes
+
+    async def ready(self, subnet_id: SubnetID) -> None:
+        if self.known is not None:
+            await self.known.wait()
+
+
+@dataclass
+class Followed:
+    """Which subnets are in use."""
+
+    used: list[SubnetID] = field(default_factory=list)
+    in_use: int = 0
+
+    @contextmanager
+    def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
+        self.used.append(subnet_id)
+        self.in_use += 1
+        try:
+            yield
+        finally:
+            self.in_use -= 1
+
+
+@dataclass
+class Metrics:
+    """What was reported."""
+
+    aggregations: list[tuple[str, Mapping[str, float]]] = field(default_factory=list)
+    bad_shares: list[str] = field(default_factory=list)
+
+    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
+        self.aggregations.append((outcome, stages))
+
+    def count_bad_share(self, node_ids: Iterable[str]) -> None:
+        self.bad_shares += node_ids
+
+
+class World:
+    """The service with everything around it in memory."""
+
+    def __init__(
+        self,
+        validators: CanonicalValidatorSet,
+        settings: AggregationSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.members = validators
+        self.network = Network()
+        self.heights = Heights()
+        self.sets = Sets(validators)
+        self.chains = Chains()
+        self.epochs = Epochs()
+        self.activity = Activity()
+        self.followed = Followed()
+        self.metrics = Metrics()
+        rooms = Rooms(
+            peers=self.network,
+            heights=self.heights,
+            sets=self.sets,
+            chains=self.chains,
+            epochs=self.epochs,
+            activity=self.activity,
+            followed=self.followed,
+            metrics=self.metrics,
+        )
+        self.service = SignatureAggregator(
+            rooms,
+            NETWORK_ID,
+            settings or AggregationSettings(),
+            executor=InlineExecutor(),
+            random=Random(seed),
+        )
+
+
+@asynccontextmanager
+async def tidy(world: World) -> AsyncIterator[World]:
+    """Assert behind the block that nothing is left over of its requests."""
+    yield world
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert world.network.is_quiet
+    assert world.activity.watched == 0
+    assert world.followed.in_use == 0
+
+
+def request(
+    quorum: int = 67,
+    buffer: int = 0,
+    *,
+    about: UnsignedMessage | None = None,
+    justification: bytes = b"",
+    signing_subnet_id: SubnetID | None = None,
+    height: int | None = None,
+    timeout_s: float | None = None,
+) -> AggregationRequest:
+    """Return a request for the usual message unless another is given."""
+    return AggregationRequest(
+        message=message() if about is None else about,
+        justification=justification,
+        signing_subnet_id=signing_subnet_id,
+        quorum=quorum,
+        buffer=buffer,
+        height=height,
+        timeout_s=timeout_s,
+    )
