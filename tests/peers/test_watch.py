@@ -1,0 +1,91 @@
+"""What an operator is warned of."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+import pytest
+
+from warpseal.peers.clock import PeerClocks
+from warpseal.peers.filelimit import RESERVED_FILES, FileLimit, raise_file_limit
+from warpseal.peers.watch import Watch
+from warpseal.warp.ids import NodeID
+
+
+def clocks(*offsets: int) -> PeerClocks:
+    made = PeerClocks()
+    for number, offset_s in enumerate(offsets):
+        made.add(NodeID(bytes([number]) * 20), offset_s, unix_s=1_000_000.0, now=50.0)
+    return made
+
+
+def test_the_median_of_the_peers_clocks_resists_liars() -> None:
+    assert clocks(0, 1, -1, 100_000, -7).median_offset_s(1_000_000.0, 50.0) == 0
+
+
+def test_two_clocks_prove_nothing() -> None:
+    assert clocks(90, 90).median_offset_s(1_000_000.0, 50.0) is None
+
+
+def test_a_clock_that_was_set_since_is_judged_as_it_is_now() -> None:
+    made = clocks(45, 45, 45)
+    assert made.median_offset_s(1_000_060.0 + 45, 110.0) == 0
+    assert made.median_offset_s(1_000_060.0, 110.0) == 45
+
+
+def test_only_the_latest_clock_of_a_peer_counts() -> None:
+    made = clocks(0, 0, 0)
+    for number in range(3):
+        made.add(NodeID(bytes([number]) * 20), 40, unix_s=1_000_010.0, now=60.0)
+    assert made.median_offset_s(1_000_010.0, 60.0) == 40
+
+
+@pytest.mark.parametrize(("offset_s", "right"), [(0, True), (30, True), (-30, True), (31, False), (-31, False)])
+def test_a_clock_off_by_more_than_thirty_seconds_is_warned_of(
+    offset_s: int, right: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(clocks(*[offset_s] * 5), (1, 15, 0), 30.0)
+    with caplog.at_level(logging.WARNING):
+        assert watch.check_clock(1_000_000.0, 50.0) is right
+    assert bool(caplog.records) is not right
+
+
+def test_each_warning_comes_at_most_every_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(clocks(60, 60, 60), (1, 15, 0), 30.0)
+    for now in (50.0, 51.0, 649.0):
+        watch.check_clock(1_000_000.0 + now - 50, now)
+    assert len(caplog.records) == 1
+    watch.check_clock(1_000_600.0, 650.0)
+    assert len(caplog.records) == 2
+
+
+def test_one_peer_from_the_future_is_no_reason_to_upgrade(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(PeerClocks(), (1, 15, 0), 30.0)
+    assert watch.check_versions([(99, 0, 0), *[(1, 15, 0)] * 9], 0.0)
+    assert not watch.check_versions([(1, 15, 1)] * 4 + [(1, 14, 2)] * 6, 0.0)
+    assert "4 of 10 peers run a newer version than the advertised 1.15.0, up to 1.15.1" in caplog.text
+
+
+def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:
+    limit = FileLimit(1_024)
+    watch = Watch(PeerClocks(), (1, 15, 0), 30.0)
+    assert watch.check_files(limit, limit.connections, 0.0)
+    assert not watch.check_files(limit, 2_000, 0.0)
+    assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
+
+
+def test_a_tiny_limit_still_leaves_room_for_peers() -> None:
+    assert FileLimit(64).connections == 32
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = min(soft, hard, 512) if hard != resource.RLIM_INFINITY else 512
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+        limit = raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit.files
+        assert limit.files == hard or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
