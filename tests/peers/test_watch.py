@@ -70,9 +70,15 @@ def test_one_peer_from_the_future_is_no_reason_to_upgrade(caplog: pytest.LogCapt
 def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:
     limit = FileLimit(1_024)
     watch = Watch(PeerClocks(), (1, 15, 0), 30.0)
-    assert watch.check_files(limit, limit.connections, 0.0)
-    assert not watch.check_files(limit, 2_000, 0.0)
+    assert watch.check_room(limit, limit.connections, limit.connections, 0.0)
+    assert not watch.check_room(limit, limit.connections, 2_000, 0.0)
     assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
+
+
+def test_more_peers_than_the_setting_allows_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(PeerClocks(), (1, 15, 0), 30.0)
+    assert not watch.check_room(FileLimit(4_096), 100, 101, 0.0)
+    assert "max-connections is 100; 101 peers are wanted" in caplog.text
 
 
 def test_a_tiny_limit_still_leaves_room_for_peers() -> None:

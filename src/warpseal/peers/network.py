@@ -244,7 +244,7 @@ class PeerNetwork:
         now = self._now()
         self._announce_unknown(now)
         self._watch.check_clock(self._unix_clock(), now)
-        self._watch.check_files(self._file_limit, len(self._plan), now)
+        self._watch.check_room(self._file_limit, self._switchboard.max_connections, len(self._plan), now)
         self._watch.check_versions(self.versions(), now)
 
     def _announce_unknown(self, now: float) -> None:

@@ -36,13 +36,14 @@ class Watch:
         )
         return False
 
-    def check_files(self, limit: FileLimit, wanted: int, now: float) -> bool:
+    def check_room(self, limit: FileLimit, max_connections: int, wanted: int, now: float) -> bool:
         """Warn when not all wanted nodes can be connected at once. Returns whether they can."""
         needed = limit.needed_for(wanted)
-        if needed is None:
-            return True
-        self._say(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, wanted, needed)
-        return False
+        if needed is not None:
+            self._say(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, wanted, needed)
+        elif wanted > max_connections:
+            self._say(now, "max-connections is %d; %d peers are wanted", max_connections, wanted)
+        return wanted <= min(max_connections, limit.connections)
 
     def check_versions(self, versions: Iterable[Version], now: float) -> bool:
         """Warn when many peers run something newer than we advertise. Returns whether few do."""
