@@ -12,6 +12,7 @@ from warpseal.peers.addresses import AddressBook, Endpoint, Remembered, Signed, 
 from warpseal.peers.remembered import ADDRESSES_NAME, AddressKeeper, load_addresses, save_addresses
 from warpseal.warp.ids import NodeID
 
+NOW = 1_700_000_000.0
 NODE, OTHER = NodeID(b"\1" * 20), NodeID(b"\2" * 20)
 HERE, THERE = Endpoint.parse("203.0.113.1", 9651), Endpoint.parse("2001:db8::1", 9652)
 MEMORIES = [
@@ -22,7 +23,7 @@ MEMORIES = [
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     save_addresses(tmp_path, MEMORIES)
-    assert load_addresses(tmp_path) == MEMORIES
+    assert load_addresses(tmp_path, NOW) == MEMORIES
 
 
 def test_the_file_tells_when_each_address_last_worked(tmp_path: Path) -> None:
@@ -32,8 +33,14 @@ def test_the_file_tells_when_each_address_last_worked(tmp_path: Path) -> None:
     assert node["worked"] == {"ip": "203.0.113.1", "port": 9651, "workedAt": 1_700_000_000.25, "signedAt": 100}
 
 
+@pytest.mark.parametrize("signed_at", [-1, int(NOW) + 61, 2**63 - 1])
+def test_what_was_signed_in_the_future_is_forgotten(tmp_path: Path, signed_at: int) -> None:
+    save_addresses(tmp_path, [Remembered(NODE, Worked(HERE, NOW, signed_at), Signed(THERE, 200))])
+    assert load_addresses(tmp_path, NOW) == [Remembered(NODE, None, Signed(THERE, 200))]
+
+
 def test_no_file_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert load_addresses(tmp_path) == []
+    assert load_addresses(tmp_path, NOW) == []
     assert caplog.records == []
 
 
@@ -55,7 +62,7 @@ def test_a_damaged_file_is_set_aside_with_a_warning(
 ) -> None:
     (tmp_path / ADDRESSES_NAME).write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        assert load_addresses(tmp_path) == []
+        assert load_addresses(tmp_path, NOW) == []
     assert "set aside" in caplog.text
     assert (tmp_path / f"{ADDRESSES_NAME}.damaged").read_bytes() == content
     assert not (tmp_path / ADDRESSES_NAME).exists()

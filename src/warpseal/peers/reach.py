@@ -36,6 +36,8 @@ class Reach(NamedTuple):
 
 CONNECTED: Final = Reach(Reachability.CONNECTED)
 COMING: Final = Reach(Reachability.COMING)
+# Ourselves: whose key may be in a validator set, where the daemon runs under a validator's certificate.
+NEVER: Final = Reach(Reachability.LOST, LostReason.NOT_CONNECTED)
 PRIVATE_ADDRESS: Final = Reach(Reachability.LOST, LostReason.PRIVATE_ADDRESS)
 NO_ADDRESS: Final = Reach(Reachability.LOST, LostReason.NO_ADDRESS)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ import msgspec
 
 from warpseal.peers.addresses import AddressBook, Endpoint, Remembered, Signed, Worked
 from warpseal.peers.folder import write_atomically
+from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S
 from warpseal.warp.ids import node_id_text, parse_node_id
 
 ADDRESSES_NAME: Final = "addresses.json"
@@ -36,7 +38,7 @@ class AddressKeeper:
     async def recall(self) -> None:
         """Take what an earlier process wrote."""
         if self._folder is not None:
-            self._book.recall(await asyncio.to_thread(load_addresses, self._folder))
+            self._book.recall(await asyncio.to_thread(load_addresses, self._folder, time.time()))
 
     async def run(self) -> None:
         """Write what has changed, every `interval_s`, until cancelled."""
@@ -71,15 +73,18 @@ class _File(msgspec.Struct):
     nodes: list[_Node]
 
 
-def load_addresses(folder: Path) -> list[Remembered]:
-    """Return what an earlier process wrote; nothing when there is no file, or one that cannot be read."""
+def load_addresses(folder: Path, unix_s: float) -> list[Remembered]:
+    """Return what an earlier process wrote; nothing when there is no file, or one that cannot be read.
+
+    What was signed after `unix_s` is left out: believed, it would keep out all that the node signs until then.
+    """
     path = folder / ADDRESSES_NAME
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_FILE_BYTES + 1)
         if len(raw) > _MAX_FILE_BYTES:
             raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
-        return _decode(raw)
+        return _decode(raw, unix_s + MAX_CLOCK_SKEW_S)
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
@@ -109,16 +114,16 @@ def _try_to_save(folder: Path, remembered: list[Remembered]) -> None:
         log.warning("addresses cannot be written: folder=%s error=%s", folder, error)
 
 
-def _decode(raw: bytes) -> list[Remembered]:
+def _decode(raw: bytes, latest_s: float) -> list[Remembered]:
     """Return the entries of a file. Raises ValueError, of which all errors of msgspec and of ids are kinds."""
     file = msgspec.json.decode(raw, type=_File)
     if file.format != _FORMAT:
         raise ValueError(f"format {file.format}, not {_FORMAT}")
-    return [_remembered(node) for node in file.nodes]
+    return [_remembered(node, latest_s) for node in file.nodes]
 
 
-def _remembered(node: _Node) -> Remembered:
-    worked, signed = node.worked, node.signed
+def _remembered(node: _Node, latest_s: float) -> Remembered:
+    worked, signed = ((a if a and 0 <= a.signed_at <= latest_s else None) for a in (node.worked, node.signed))
     return Remembered(
         parse_node_id(node.node_id),
         Worked(Endpoint.parse(worked.ip, worked.port), worked.worked_at, worked.signed_at) if worked else None,
