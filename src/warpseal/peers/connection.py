@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -21,6 +22,8 @@ from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import CoreSettings, PeerCore
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
+
+log = logging.getLogger(__name__)
 
 
 class PeerListener(Protocol):
@@ -47,7 +50,7 @@ class Wiring:
     """What all connections share."""
 
     context: SSLContext
-    own: OwnHandshake
+    own: Callable[[], OwnHandshake]
     core: CoreSettings
     zstd: Zstd
     shared: ReceiveBuffer
@@ -134,8 +137,12 @@ class PeerConnection:
         if blocked_since is not None and now - blocked_since >= self._wiring.unread_timeout_s:
             self.give_up(Failure.NOT_READING, f"nothing was read for {now - blocked_since:.0f} s")
             return
-        self._report(core.tick(now), now)
-        self._write_output(core)
+        try:
+            self._report(core.tick(now), now)
+            self._write_output(core)
+        except Exception:
+            log.exception("a fault of ours ended a connection")
+            self.give_up(Failure.INTERNAL)
 
     def flush_pong(self) -> bool:
         """Answer the pings read so far by one pong. Returns False when that has to wait for the peer to read."""
@@ -145,6 +152,11 @@ class PeerConnection:
         if pong:
             self.tls.write(pong)
         return True
+
+    def skip_pong(self) -> None:
+        """Leave the pings read so far without an answer: no node misses a pong, and one too many is fatal."""
+        if self._core is not None:
+            self._core.pong_owed = False
 
     def give_up(self, failure: str, detail: str = "") -> None:
         """End the connection for a reason of ours."""
@@ -190,7 +202,7 @@ class PeerConnection:
 
     def _start(self, certificate: Certificate) -> None:
         wiring = self._wiring
-        core = self._core = PeerCore(wiring.own, certificate, wiring.core, wiring.zstd)
+        core = self._core = PeerCore(wiring.own(), certificate, wiring.core, wiring.zstd)
         self.tls.write(core.start(self._loop.time(), wiring.unix_clock(), wiring.known_peers()))
 
     def _report(self, events: list[Event], now: float) -> None:

@@ -10,7 +10,6 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
-from warpseal import bls
 from warpseal.backoff import Backoff
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.asking import Ask, Sink, Waves
@@ -20,7 +19,9 @@ from warpseal.peers.dialplan import DialPlan, Pace, Prospect, Stage
 from warpseal.peers.filelimit import FileLimit, raise_file_limit
 from warpseal.peers.gossip import Gossip, how_many_to_ask
 from warpseal.peers.identity import Claim
-from warpseal.peers.reach import COMING, CONNECTED, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
+from warpseal.peers.ownaddress import OwnAddress
+from warpseal.peers.pongs import PongTurns
+from warpseal.peers.reach import COMING, CONNECTED, NEVER, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
 from warpseal.peers.remembered import AddressKeeper
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
@@ -30,13 +31,15 @@ from warpseal.peers.tls import ReceiveBuffer
 from warpseal.peers.wanted import WantedNodes
 from warpseal.peers.watch import Watch
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.handshake import OwnHandshake, Version, sign_claim
+from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import CoreSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF
+# As a part of the time between two pings, which is about the same for nodes and for us.
+_PONG_IS_LATE: Final = 0.25
 
 
 class PeerNetwork:
@@ -58,6 +61,7 @@ class PeerNetwork:
         self._random = random or SystemRandom()
         self._unix_clock = unix_clock
         self._zstd = Zstd()
+        self._node_id = claim.identity.node_id
         self._wanted = WantedNodes(claim.identity.node_id, (peer.node_id for peer in settings.manual_peers))
         self._book = AddressBook(
             self._wanted, allow_private=settings.allow_private_ips, max_nodes=settings.max_remembered_nodes
@@ -66,7 +70,9 @@ class PeerNetwork:
         self._plan = DialPlan(_pace(settings), self._random)
         totals = NetworkStatistics()
         self._gossip = Gossip(self._book, totals, os.urandom)
-        self._switchboard = Switchboard(self._plan, self._book, self._gossip, totals, settings.pong_delay_s)
+        pongs = PongTurns(settings.pong_delay_s, settings.ping_interval_s * _PONG_IS_LATE)
+        self._switchboard = Switchboard(self._plan, self._book, self._gossip, totals, pongs)
+        self._own = OwnAddress(claim.identity, unix_clock)
         self._switchboard.wiring = self._wiring(claim, network_id)
         self._dialler = Dialler(settings, self._plan, self._book, self._switchboard)
         self._sweep = Sweep(settings, self._switchboard, self._wanted, self._look_around)
@@ -126,7 +132,7 @@ class PeerNetwork:
             return CONNECTED
         prospect = self._plan.get(node_id)
         if prospect is None:
-            return COMING
+            return NEVER if node_id == self._node_id else COMING
         if prospect.stage is not Stage.PARKED:
             return reach_of_waiting(prospect, deadline)
         if self._book.only_private(node_id):
@@ -280,13 +286,12 @@ class PeerNetwork:
 
     def _wiring(self, claim: Claim, network_id: int) -> Wiring:
         settings, identity = self._settings, claim.identity
-        own_claim = sign_claim(identity.sign, bls.generate_secret(), int(self._unix_clock()))
         limits = RequestLimits(
             settings.max_outstanding, settings.max_sent_per_s, settings.max_queued, settings.slot_timeout_s
         )
         return Wiring(
             context=identity.context,
-            own=OwnHandshake(network_id, own_claim, settings.advertised_version),
+            own=lambda: OwnHandshake(network_id, self._own.claim(), settings.advertised_version),
             core=CoreSettings(
                 settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s, limits
             ),

@@ -39,12 +39,12 @@ class Switchboard:
         book: AddressBook,
         gossip: Gossip,
         totals: NetworkStatistics,
-        pong_delay_s: float,
+        pongs: PongTurns,
     ) -> None:
         self._plan = plan
         self._book = book
         self._gossip = gossip
-        self._pongs = PongTurns(pong_delay_s)
+        self._pongs = pongs
         self._listeners: list[Listener] = []
         self._waiting: set[PeerConnection] = set()
         self._release_timer: asyncio.TimerHandle | None = None
