@@ -52,6 +52,15 @@ def test_what_is_not_newer_is_never_verified(timestamp: int) -> None:
     assert statistics.forged_addresses == 0
 
 
+def test_a_newer_signature_for_the_same_place_is_no_reason_to_dial() -> None:
+    talk, book, _ = gossip([node(1)])
+    node_id = node(1).certificate.node_id
+    talk.learn([claim(node(1))], UNIX_S)
+    assert talk.learn([claim(node(1), timestamp=UNIX_S + 1)], UNIX_S) == []
+    assert book.newest_signed_at(node_id) == UNIX_S + 1
+    assert talk.learn([claim(node(1), port=9652, timestamp=UNIX_S + 2)], UNIX_S) == [node_id]
+
+
 def test_a_forgery_is_counted_and_ends_the_message() -> None:
     talk, book, statistics = gossip([node(1), node(2), node(3)])
     forged = replace(claim(node(2)), port=1)

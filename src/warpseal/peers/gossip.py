@@ -43,7 +43,7 @@ class Gossip:
         return self._filter
 
     def learn(self, addresses: Iterable[ClaimedAddress], unix_s: float) -> list[NodeID]:
-        """Take the entries of one peer list; return the nodes of which something newer is known now.
+        """Take the entries of one peer list; return the nodes that may be reached somewhere new.
 
         Only what is wanted and newer is verified; the first forgery ends the message.
         """
@@ -52,9 +52,11 @@ class Gossip:
             if not claim.verified(unix_s):
                 self._statistics.forged_addresses += 1
                 break
+            is_new = Endpoint(claim.ip, claim.port) not in self._book.candidates(claim.node_id)
             if self._take(claim):
                 self._statistics.addresses_learnt += 1
-                learnt.append(claim.node_id)
+                if is_new:
+                    learnt.append(claim.node_id)
         return learnt
 
     def learn_own(self, handshake: PeerHandshake) -> None:
