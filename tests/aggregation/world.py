@@ -400,7 +400,7 @@ class World:
         self.activity = Activity()
         self.followed = Followed()
         self.metrics = Metrics()
-        rooms = Rooms(
+        self.rooms = Rooms(
             peers=self.network,
             heights=self.heights,
             sets=self.sets,
@@ -411,7 +411,7 @@ class World:
             metrics=self.metrics,
         )
         self.service = SignatureAggregator(
-            rooms,
+            self.rooms,
             NETWORK_ID,
             settings or AggregationSettings(),
             executor=InlineExecutor(),

@@ -47,7 +47,7 @@ class Asking:
         self._settings = settings
         self._random = random
         self._selected = bytearray(len(roll.weights))
-        self._counted = bytearray(len(roll.weights))
+        self._counted = [False] * len(roll.weights)
         self._covered = 0
         self._extra = 0
         self._cursor = 0
@@ -115,12 +115,12 @@ class Asking:
 
     def recount(self, index: int) -> None:
         """Adapt the covered weight to what has become of a validator."""
+        if not self._selected[index]:
+            return
         fate = self._roll.fates[index]
-        counts = self._selected[index] and (
-            (fate is Fate.OPEN and self._links[index] > 0) or fate is Fate.SIGNED or fate is Fate.DOUBTED
-        )
-        if bool(counts) is not bool(self._counted[index]):
-            self._counted[index] = not self._counted[index]
+        counts = self._links[index] > 0 if fate is Fate.OPEN else fate is Fate.SIGNED or fate is Fate.DOUBTED
+        if counts != self._counted[index]:
+            self._counted[index] = counts
             self._covered += self._roll.weights[index] if counts else -self._roll.weights[index]
 
     # Asking.
@@ -134,8 +134,8 @@ class Asking:
         if now >= self._next_wave_at:
             self._next_wave_at = now + self._settings.next_wave_s
             self._extra = max(0, self._covered - cover) + max(1, missing)
-        self._select(cover + self._extra)
-        return [*self._first(now), *self._again(now), *self._probe(now)]
+        selected = self._select(cover + self._extra)
+        return [*self._first(selected, now), *self._again(now), *self._probe(now)]
 
     def next_at(self) -> float:
         """Return when `due` will have something to give though nothing has happened; inf: never."""
@@ -148,32 +148,38 @@ class Asking:
             moments.append(self._next_wave_at)
         return min(moments)
 
-    def _select(self, cover: int) -> None:
+    def _select(self, cover: int) -> list[NodeID]:
+        """Select until so much weight is covered; return the connected nodes of who was selected now."""
         order, roll = self._roll.order, self._roll
+        nodes: list[NodeID] = []
         if not self._large_picked:
             self._large_picked = True
             large = roll.total * self._settings.always_ask_percent
             for index in order:
                 if roll.weights[index] * 100 >= large:
-                    self._pick(index)
+                    self._pick(index, nodes)
         while self._covered < cover and self._cursor < len(order):
-            self._pick(order[self._cursor])
+            self._pick(order[self._cursor], nodes)
             self._cursor += 1
+        return nodes
 
-    def _pick(self, index: int) -> None:
+    def _pick(self, index: int, nodes: list[NodeID]) -> None:
         if self._selected[index]:
             return
         self._selected[index] = 1
-        if self._roll.fates[index] is Fate.OPEN:
-            self._ask_first(index, self._roll.members.validators[index].node_ids)
         self.recount(index)
+        if self._roll.fates[index] is Fate.OPEN:
+            for node in self._roll.members.validators[index].node_ids:
+                if node in self._connected and self._roll.may_answer(node):
+                    nodes.append(node)
 
     def _ask_first(self, index: int, nodes: tuple[NodeID, ...]) -> None:
         if self._roll.fates[index] is Fate.OPEN:
             self._fresh += [node for node in nodes if node in self._connected and self._roll.may_answer(node)]
 
-    def _first(self, now: float) -> Iterator[Ask]:
-        nodes = [node for node in dict.fromkeys(self._fresh) if self._may_be_asked(node)]
+    def _first(self, selected: list[NodeID], now: float) -> Iterator[Ask]:
+        fresh = (node for node in dict.fromkeys(self._fresh) if self._may_be_asked(node))
+        nodes = [*fresh, *selected]
         self._fresh.clear()
         if nodes:
             yield self._ask(nodes, 0, now)

@@ -111,11 +111,20 @@ class Prover:
         """Search a step further: dirty groups first, then those that are to be verified singly."""
         if self._sieve.has_dirty:
             return self._learn(await self._work(lambda: self._sieve.split(_STEP)))
+        return self._learn(await self._work(self._try_singles()))
+
+    def _try_singles(self) -> Callable[[], Findings]:
+        """Take the heaviest who are to be verified singly; return the work of it."""
         chosen = sorted(self._singles, key=self._weight, reverse=True)[:_SINGLES_AT_ONCE]
         candidates = list(self.candidates)
         for index in chosen:
             del self._singles[index]
-        return self._learn(await self._work(lambda: self._sieve.add_singly(self._suspicions(chosen, candidates))))
+
+        def work() -> Findings:
+            self._sieve.add_singly(self._suspicions(chosen, candidates))
+            return self._sieve.split(0)
+
+        return work
 
     def _learn(self, findings: Findings) -> Findings:
         """Note the findings; return them without shares that were dropped meanwhile."""

@@ -169,7 +169,7 @@ class Sieve:
         """The members of these groups."""
         return [one for _, _, group in self._dirty for one in group.members]
 
-    def add(self, members: Iterable[Suspicion]) -> Findings:
+    def add(self, members: Iterable[Suspicion]) -> None:
         """Take shares and measure their sum."""
         shuffled = list(members)
         # So that colluders cannot choose who they are grouped with.
@@ -177,17 +177,15 @@ class Sieve:
         if shuffled:
             batch = _Batch(shuffled)
             self._file(_Group(batch, 0, len(shuffled), self._moments(batch, 0, len(shuffled))))
-        return self._findings()
 
-    def add_singly(self, members: Iterable[Suspicion]) -> Findings:
+    def add_singly(self, members: Iterable[Suspicion]) -> None:
         """Take shares and measure each alone."""
         for member in members:
             batch = _Batch((member,))
             self._file(_Group(batch, 0, 1, self._moments(batch, 0, 1)))
-        return self._findings()
 
     def split(self, measurements: int) -> Findings:
-        """Search on, largest groups first, until all is resolved or about so many measurements were made."""
+        """Search until all is resolved or about so many measurements were made; return what was found since."""
         limit = self.measurements + measurements
         while self._dirty and self.measurements < limit:
             self._resolve(heappop(self._dirty)[2])

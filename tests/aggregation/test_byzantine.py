@@ -1,0 +1,213 @@
+"""Thousands of seeded rounds with lying, late and changing validators: no answer is ever unverified or below quorum.
+
+Judged by the parser and the arithmetic of `verifier`, blspy and, for a sample, py-ecc.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from tests.aggregation.clockwork import now, run
+from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.world import (
+    Asked,
+    Script,
+    World,
+    empty,
+    garbage,
+    members,
+    message,
+    node,
+    of_another,
+    off_curve,
+    refuses,
+    request,
+    signature,
+    signs,
+    signs_from,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
+from warpseal.peers.asking import Answer
+from warpseal.peers.reach import Reach, Reachability
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+ROUNDS_PER_SEED = 50
+SEEDS = 50
+MAX_VALIDATORS = 12
+MESSAGES = [message(b"message %d" % number) for number in range(4)]
+LIE = b"something else"
+
+
+def twice(first: bytes, second: bytes) -> Script:
+    """Answer twice, differently."""
+    return lambda asked: [
+        (0.0, asked.share(first or signature(asked.number, asked.message))),
+        (0.01, asked.share(second)),
+    ]
+
+
+def duplicates(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Answer the same three times."""
+    return [(0.0, asked.share(signature(asked.number, asked.message)))] * 3
+
+
+def lies_first(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    """Lie when asked for the first time, sign later."""
+    text = asked.message if asked.times else LIE
+    return [(0.0, asked.share(signature(asked.number, text)))]
+
+
+def behaviour(random: Random, count: int, at: float) -> Script:
+    """Return how one validator behaves."""
+    liar = random.randrange(1, count + 1)
+    scripts: list[Script] = [
+        wrong(random.choice([0.0, 0.2])),
+        of_another(liar),
+        garbage,
+        off_curve,
+        duplicates,
+        lies_first,
+        twice(signature(liar, LIE), signature(liar, MESSAGES[0].raw)),
+        twice(b"", signature(liar, LIE)),
+        silent,
+        empty,
+        refuses(random.choice([0, 1, 2, 6, 11, -1, -2, 99])),
+        signs_from(at + random.choice([0.3, 2.0, 6.0])),
+        signs(random.choice([0.1, 0.7, 3.0, 20.0])),
+    ]
+    return random.choice(scripts)
+
+
+def validator_set(random: Random) -> CanonicalValidatorSet:
+    count = random.randrange(4, MAX_VALIDATORS + 1)
+    weights = [random.choice([1, 5, 10, 10, 10, 100, 2**60]) for _ in range(count)]
+    return members(weights, keyless=random.choice([0, 0, 0, 3, 50]))
+
+
+class Play:
+    """One seed: a world whose validators and sets change from round to round."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = World(validator_set(self.random), seed=seed)
+        self.answered: list[tuple[Judged, CanonicalValidatorSet]] = []
+        self.failed = 0
+
+    async def play(self) -> None:
+        async with tidy(self.world):
+            for _ in range(ROUNDS_PER_SEED // 2):
+                self.set_the_stage()
+                await asyncio.gather(*(self.ask(self.wanted()) for _ in range(2)))
+
+    def set_the_stage(self) -> None:
+        random, network = self.random, self.world.network
+        if random.random() < 0.3:
+            self.world.members = self.world.sets.latest = validator_set(random)
+        count = len(self.world.members.validators)
+        rate = random.choice([0.0, 0.1, 0.3, 0.6])
+        network.scripts = {
+            number: behaviour(random, count, now()) for number in range(1, count + 1) if random.random() < rate
+        }
+        network.disconnected = {node(number) for number in range(1, count + 1) if random.random() < rate / 4}
+        network.reaches = {
+            one: Reach(Reachability.LOST, "not_connected", now() + random.choice([1.0, 99.0]))
+            for one in network.disconnected
+            if random.random() < 0.5
+        }
+        self.world.activity.nodes = frozenset(node(number) for number in range(1, count + 1) if random.random() < 0.1)
+        for number in random.sample(range(1, count + 1), 2):
+            loop = asyncio.get_running_loop()
+            loop.call_later(random.random() * 4, network.connect, number)
+            loop.call_later(random.random() * 4, network.disconnect, number)
+
+    def wanted(self) -> AggregationRequest:
+        random = self.random
+        quorum = random.choice([33, 50, 67, 67, 80, 100])
+        buffer = random.choice([0, 0, 10, 20])
+        return request(
+            quorum,
+            min(buffer, 100 - quorum),
+            about=random.choice(MESSAGES),
+            justification=random.choice([b"", b"j"]),
+            timeout_s=random.choice([None, 1.0, 5.0]),
+        )
+
+    async def ask(self, wanted: AggregationRequest) -> None:
+        validators, started = self.world.members, now()
+        patience_s = wanted.timeout_s or 15.0
+        try:
+            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.world.service.aggregate(wanted)
+        except (QuorumNotReached, QuorumImpossible) as error:
+            outcome = error
+        if isinstance(outcome, Aggregation):
+            assert wanted.message is not None
+            judged = assert_valid(outcome.signed_message, wanted.message.raw, validators, wanted.quorum)
+            self.answered.append((judged, validators))
+        else:
+            never = isinstance(outcome, QuorumImpossible)
+            assert outcome.shortfall.verdict is (Verdict.NEVER if never else Verdict.WAIT)
+            assert outcome.shortfall.signed_weight < outcome.shortfall.required_weight
+            self.failed += 1
+        assert now() - started <= patience_s + 0.1
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_no_answer_is_ever_unverified_or_below_quorum(first: int) -> None:
+    answered = failed = 0
+    for seed in range(first, first + 10):
+        play = Play(seed)
+        run(play.play())
+        answered += len(play.answered)
+        failed += play.failed
+    assert answered + failed == 10 * (ROUNDS_PER_SEED // 2) * 2
+    assert answered > 100
+    assert failed > 50
+
+
+def test_py_ecc_agrees_with_a_sample() -> None:
+    play = Play(4711)
+    run(play.play())
+    sample = play.random.sample(play.answered, 2)
+    for judged, validators in sample:
+        assert_py_ecc_agrees(judged, validators)
+
+
+def test_an_honest_majority_always_gets_its_answer() -> None:
+    """Whatever a third of the weight does, the others suffice, unless they cannot be reached."""
+
+    async def main(seed: int) -> None:
+        random = Random(seed)
+        world = World(members([10] * 9), seed=seed)
+        async with tidy(world):
+            for about in MESSAGES:
+                liars = random.sample(range(1, 10), 2)
+                world.network.scripts = {number: behaviour(random, 9, now()) for number in liars}
+                answer = await world.service.aggregate(request(67, about=about))
+                assert_valid(answer.signed_message, about.raw, world.members, 67)
+
+    for seed in range(60):
+        run(main(seed))
+
+
+def test_what_liars_leave_behind_never_spoils_later_requests() -> None:
+    async def main() -> None:
+        world = World(members([10] * 6))
+        async with tidy(world):
+            for script in (wrong(), of_another(3), lies_first, twice(b"", signature(1, LIE)), garbage):
+                about = UnsignedMessage.build(88888, MESSAGES[0].source_chain_id, repr(script).encode())
+                world.network.scripts = {1: script, 2: script}
+                await world.service.aggregate(request(50, about=about))
+                world.network.scripts = {}
+                answer = await world.service.aggregate(request(100, about=about))
+                assert_valid(answer.signed_message, about.raw, world.members, 100)
+
+    run(main())

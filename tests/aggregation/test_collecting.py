@@ -1,0 +1,624 @@
+"""Collecting over a network in memory: waves, patience, sharing, losses, buffers, as callers see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from tests.aggregation.clockwork import now, run
+from tests.aggregation.verifier import Judged, assert_valid
+from tests.aggregation.world import (
+    HEIGHT,
+    NETWORK_ID,
+    SUBNET,
+    Asked,
+    World,
+    empty,
+    garbage,
+    index_of,
+    members,
+    message,
+    node,
+    of_another,
+    off_curve,
+    public_key,
+    refuses,
+    request,
+    signature,
+    signs,
+    signs_from,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
+from warpseal.peers.asking import Answer
+from warpseal.peers.reach import Reach, Reachability
+from warpseal.warp.ids import P_CHAIN, ValidationID
+from warpseal.warp.l1_messages import ValidatorUptime
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+from warpseal.warp.validator_set import canonical_set
+
+Scene = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def play(world: World, scene: Scene) -> None:
+    """Run a scene; nothing may be left over behind it."""
+
+    async def main() -> None:
+        async with tidy(world):
+            await scene(world)
+
+    run(main())
+
+
+def signed(world: World, answer: Aggregation, wanted: AggregationRequest) -> Judged:
+    assert wanted.message is not None
+    return assert_valid(answer.signed_message, wanted.message.raw, world.members, wanted.quorum)
+
+
+def signer_numbers(world: World, judged: Judged) -> set[int]:
+    count = len(world.members.validators)
+    return {number for number in range(1, count + 1) if index_of(world.members, number) in judged.signers}
+
+
+async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
+    """Return how many seconds `work` took, and its result or error."""
+    started = now()
+    try:
+        result = await work
+    except (QuorumNotReached, QuorumImpossible, InternalError) as error:
+        result = error
+    return now() - started, result
+
+
+# The plain way.
+
+
+def test_a_message_is_signed_by_the_shortest_prefix() -> None:
+    async def scene(world: World) -> None:
+        answer = await world.service.aggregate(request(60))
+        assert signer_numbers(world, signed(world, answer, request(60))) == {3, 4}
+        assert (answer.signers, answer.signed_weight, answer.total_weight) == (2, 70, 100)
+        assert (answer.height, answer.signing_subnet_id, answer.cached) == (HEIGHT, SUBNET, False)
+        assert set(answer.stages) == {"validators", "connect", "collect", "verify", "total"}
+        assert world.followed.used == [SUBNET]
+
+    play(World(members([10, 20, 30, 40])), scene)
+
+
+def test_every_answer_counts_whichever_request_it_answers() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(0.9), 2: signs(1.2)}
+        seconds, answer = await taken(world.service.aggregate(request(100)))
+        assert signed(world, answer, request(100))
+        assert seconds == pytest.approx(1.2)
+        assert len(world.network.asks) > 1
+
+    play(World(members([50, 50])), scene)
+
+
+def test_half_the_stake_that_signs_only_after_eight_seconds_needs_one_call() -> None:
+    async def scene(world: World) -> None:
+        for number in (1, 2, 3):
+            world.network.scripts[number] = signs_from(now() + 8.0)
+        seconds, answer = await taken(world.service.aggregate(request(67)))
+        assert signed(world, answer, request(67))
+        assert 8.0 <= seconds <= 12.5
+
+    play(World(members([20, 20, 20, 20, 20])), scene)
+
+
+def test_a_message_that_nobody_knows_yet_is_probed_and_then_asked_of_all() -> None:
+    async def scene(world: World) -> None:
+        ready_at = now() + 3.0
+        world.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
+        seconds, answer = await taken(world.service.aggregate(request(67)))
+        assert signed(world, answer, request(67))
+        assert 3.0 <= seconds <= 4.5
+        early = [len(numbers) for at, numbers, again in world.network.asks if again and at < ready_at]
+        assert early == [8, 8]
+
+    play(World(members([1] * 40)), scene)
+
+
+def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
+    async def scene(world: World) -> None:
+        world.network.disconnected = {node(number) for number in range(1, 6)}
+        for number in range(1, 6):
+            asyncio.get_running_loop().call_later(2.0 + number, world.network.connect, number)
+        seconds, answer = await taken(world.service.aggregate(request(67)))
+        assert signed(world, answer, request(67))
+        assert seconds == pytest.approx(6.0)
+        assert answer.stages["connect"] == pytest.approx(6.0)
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_who_loses_its_connection_is_asked_again_when_it_is_back() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts[1] = lambda asked: [(0.0, asked.refusal(1))] if asked.at < begun + 3 else signs()(asked)
+        begun = now()
+        asyncio.get_running_loop().call_later(1.0, world.network.disconnect, 1)
+        asyncio.get_running_loop().call_later(3.0, world.network.connect, 1)
+        seconds, answer = await taken(world.service.aggregate(request(100)))
+        assert signed(world, answer, request(100))
+        assert seconds == pytest.approx(3.0)
+
+    play(World(members([20] * 5)), scene)
+
+
+# Failing.
+
+
+def test_final_refusals_fail_at_once_and_for_ever() -> None:
+    async def scene(world: World) -> None:
+        about = message(chain=P_CHAIN)
+        world.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
+        wanted = request(67, about=about, signing_subnet_id=SUBNET)
+        seconds, error = await taken(world.service.aggregate(wanted))
+        assert isinstance(error, QuorumImpossible)
+        assert seconds < 0.1
+        assert error.shortfall.counts["conversion_id_mismatch"] == 2
+        assert error.shortfall.missing[0].error_message == "provided conversionID"
+        assert error.shortfall.verdict is Verdict.NEVER
+
+    play(World(members([21, 20, 19, 20, 20])), scene)
+
+
+def test_what_cannot_be_reached_fails_at_once_and_says_when_to_come_back() -> None:
+    async def scene(world: World) -> None:
+        for number in (1, 2):
+            world.network.disconnected.add(node(number))
+            world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", now() + 40.0)
+        world.network.next_dial_at = now() + 7.5
+        seconds, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        assert not error.at_deadline
+        assert seconds < 0.1
+        assert error.shortfall.retry_after_s == pytest.approx(7.5)
+        assert set(world.network.dialled_soon) == {node(1), node(2)}
+        assert error.shortfall.counts["not_connected"] == 2
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
+    async def scene(world: World) -> None:
+        for number in (1, 2):
+            world.network.disconnected.add(node(number))
+            world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", now() + 8.0)
+            asyncio.get_running_loop().call_later(8.1, world.network.connect, number)
+        impatient = taken(world.service.aggregate(request(67, timeout_s=5.0)))
+        patient = taken(world.service.aggregate(request(67)))
+        (early, error), (late, answer) = await asyncio.gather(impatient, patient)
+        assert isinstance(error, QuorumNotReached)
+        assert early < 0.1
+        assert signed(world, answer, request(67))
+        assert late == pytest.approx(8.1)
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
+    async def scene(world: World) -> None:
+        lost = Reach(Reachability.LOST, "private_address", None)
+        for number in (1, 2):
+            world.network.disconnected.add(node(number))
+            asyncio.get_running_loop().call_later(2.0, world.network.reaches.__setitem__, node(number), lost)
+        seconds, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        assert 2.0 <= seconds <= 2.3
+        assert error.shortfall.counts["private_address"] == 2
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_silence_lasts_until_the_deadline() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: silent, 2: empty}
+        seconds, error = await taken(world.service.aggregate(request(67, timeout_s=6.0)))
+        assert isinstance(error, QuorumNotReached)
+        assert error.at_deadline
+        assert seconds == pytest.approx(6.0)
+        assert error.shortfall.counts == {"no_answer": 1, "empty_answer": 1}
+        assert error.shortfall.signed_weight == 60
+
+    play(World(members([20] * 5)), scene)
+
+
+@pytest.mark.parametrize("script", [garbage, off_curve, wrong()])
+def test_bad_answers_lose_weight_for_now(script: Any) -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: script, 2: script}
+        seconds, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        assert not error.at_deadline
+        assert seconds < 0.1
+        assert error.shortfall.verdict is Verdict.WAIT
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
+    async def scene(world: World) -> None:
+        payload = ValidatorUptime(ValidationID(bytes(32)), 80).encode()
+        about = UnsignedMessage.build(NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode())
+        world.network.scripts = {1: refuses(2), 2: signs(5.0)}
+        seconds, answer = await taken(world.service.aggregate(request(80, about=about)))
+        assert signed(world, answer, request(80, about=about))
+        assert seconds == pytest.approx(5.0)
+        assert world.network.asked_numbers().count(1) == 1
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_weight_without_keys_fails_before_anybody_is_asked() -> None:
+    async def scene(world: World) -> None:
+        seconds, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumImpossible)
+        assert seconds == 0.0
+        assert world.network.asks == []
+
+    play(World(members([1] * 60, keyless=40)), scene)
+
+
+# Buffers.
+
+
+def test_the_buffer_is_awaited_no_longer_than_allowed() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: silent}
+        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+        assert seconds == pytest.approx(2.0)
+        assert signer_numbers(world, signed(world, answer, request(67))) == {2, 3, 4, 5}
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_while() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: silent}
+        await world.service.aggregate(request(67, 20))
+        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+        assert (seconds, answer.cached) == (0.0, True)
+        await asyncio.sleep(31.0)
+        world.network.scripts = {}
+        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+        assert not answer.cached
+        assert signer_numbers(world, signed(world, answer, request(87))) == {1, 2, 3, 4, 5}
+
+    play(World(members([20] * 5)), scene)
+
+
+# Reluctant validators.
+
+
+def test_a_reluctant_validator_that_still_signs_is_used_when_it_is_needed() -> None:
+    async def scene(world: World) -> None:
+        world.activity.nodes = frozenset({node(4)})
+        answer = await world.service.aggregate(request(67))
+        assert signer_numbers(world, signed(world, answer, request(67))) == {2, 4}
+
+    play(World(members([49_463, 49_463_000, 49_463, 49_463_000])), scene)
+
+
+def test_no_answer_leaves_before_it_is_known_who_is_reluctant() -> None:
+    async def scene(world: World) -> None:
+        world.activity.known = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.3, setattr, world.activity, "nodes", frozenset({node(1)}))
+        loop.call_later(0.3, world.activity.known.set)
+        seconds, answer = await taken(world.service.aggregate(request(60)))
+        assert signer_numbers(world, signed(world, answer, request(60))) == {2, 3}
+        assert seconds == pytest.approx(0.3)
+        assert world.network.asks[0][0] == pytest.approx(now() - 0.3)
+
+    play(World(members([40, 30, 30])), scene)
+
+
+def test_an_upstream_node_that_hangs_holds_nobody_up_for_long() -> None:
+    async def scene(world: World) -> None:
+        world.activity.known = asyncio.Event()
+        seconds, answer = await taken(world.service.aggregate(request(60)))
+        assert signed(world, answer, request(60))
+        assert seconds <= 1.1
+
+    play(World(members([40, 30, 30])), scene)
+
+
+# Sharing.
+
+
+def test_a_hundred_equal_requests_make_one_fan_out() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(0.3)}
+        answers = await asyncio.gather(*(world.service.aggregate(request(100)) for _ in range(100)))
+        assert len({answer.signed_message for answer in answers}) == 1
+        assert sorted(world.network.asked_numbers()) == [1, 2, 3, 4, 5]
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_callers_of_one_fan_out_keep_their_own_quorum() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(1.4)}
+        quick = taken(world.service.aggregate(request(67)))
+        slow = taken(world.service.aggregate(request(100)))
+        (early, first), (late, second) = await asyncio.gather(quick, slow)
+        assert early < 0.1
+        assert late == pytest.approx(1.4)
+        assert len(signed(world, first, request(67)).signers) == 4
+        assert len(signed(world, second, request(100)).signers) == 5
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_one_caller_s_deadline_never_ends_it_for_others() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(4.0)}
+        hasty = taken(world.service.aggregate(request(100, timeout_s=1.0)))
+        patient = taken(world.service.aggregate(request(100)))
+        (early, error), (late, answer) = await asyncio.gather(hasty, patient)
+        assert isinstance(error, QuorumNotReached)
+        assert early == pytest.approx(1.0)
+        assert late == pytest.approx(4.0)
+        assert signed(world, answer, request(100))
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_one_caller_s_cancellation_never_ends_it_for_others() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(2.2)}
+        first = asyncio.create_task(world.service.aggregate(request(100)))
+        second = asyncio.create_task(world.service.aggregate(request(100)))
+        await asyncio.sleep(1.0)
+        first.cancel()
+        answer = await second
+        assert signed(world, answer, request(100))
+        assert first.cancelled()
+        assert world.network.asks[0][1].count(1) == 1
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_the_last_caller_to_leave_ends_the_fan_out() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: silent}
+        callers = [asyncio.create_task(world.service.aggregate(request(100))) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert world.network.is_quiet
+        before = len(world.network.asks)
+        await asyncio.sleep(10.0)
+        assert len(world.network.asks) == before
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(0.5)}
+        first = asyncio.create_task(world.service.aggregate(request(100)))
+        first.add_done_callback(lambda _: joined.append(asyncio.create_task(world.service.aggregate(request(100)))))
+        joined: list[asyncio.Task[Aggregation]] = []
+        await first
+        await asyncio.sleep(0)
+        assert signed(world, await joined[0], request(100))
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_another_justification_makes_another_fan_out_that_shares_the_shares() -> None:
+    async def scene(world: World) -> None:
+        # Whoever is asked with the justification "a" signs slowly; with "b" validator 1 refuses.
+        world.network.scripts = {2: signs(3.0), 3: signs(3.0)}
+        first = asyncio.create_task(world.service.aggregate(request(100, justification=b"a")))
+        await asyncio.sleep(2.0)
+        world.network.scripts = {1: refuses(1), 2: silent, 3: silent}
+        seconds, answer = await taken(world.service.aggregate(request(100, justification=b"b")))
+        assert signed(world, answer, request(100))
+        assert seconds == pytest.approx(1.0)
+        assert signed(world, await first, request(100))
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
+    async def scene(world: World) -> None:
+        about = message(chain=P_CHAIN)
+        world.network.scripts = {number: refuses(5) for number in range(1, 6)}
+        wanted = request(67, about=about, signing_subnet_id=SUBNET)
+        _, error = await taken(world.service.aggregate(wanted))
+        assert isinstance(error, QuorumImpossible)
+        world.network.scripts = {}
+        proven = request(67, about=about, signing_subnet_id=SUBNET, justification=b"proof")
+        assert signed(world, await world.service.aggregate(proven), proven)
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_no_refusal_outlives_its_round() -> None:
+    async def scene(world: World) -> None:
+        about = message(chain=P_CHAIN)
+        wanted = request(67, about=about, signing_subnet_id=SUBNET)
+        world.network.scripts = {number: refuses(5) for number in range(1, 6)}
+        await taken(world.service.aggregate(wanted))
+        world.network.scripts = {}
+        assert signed(world, await world.service.aggregate(wanted), wanted)
+
+    play(World(members([20] * 5)), scene)
+
+
+# Caches.
+
+
+def test_a_finished_answer_asks_nobody() -> None:
+    async def scene(world: World) -> None:
+        first = await world.service.aggregate(request(80))
+        asked = len(world.network.asks)
+        again = await world.service.aggregate(request(67))
+        assert again.cached
+        assert again.signed_message == first.signed_message
+        assert len(world.network.asks) == asked
+        shares, answers = world.service.caches()
+        assert (answers.hits, answers.misses) == (1, 1)
+        assert (shares.hits, shares.misses) == (0, 5)
+        assert shares.size_bytes > 0 < answers.size_bytes
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_equal_sets_at_different_heights_share_their_answers() -> None:
+    async def scene(world: World) -> None:
+        await world.service.aggregate(request(80))
+        world.sets.by_height[HEIGHT + 1] = members([20] * 5)
+        world.heights.height = HEIGHT + 1
+        again = await world.service.aggregate(request(80))
+        assert (again.cached, again.height) == (True, HEIGHT + 1)
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_another_set_reuses_the_shares() -> None:
+    async def scene(world: World) -> None:
+        await world.service.aggregate(request(100))
+        changed = members([20, 20, 20, 20, 30])
+        world.members = world.sets.latest = changed
+        answer = await world.service.aggregate(request(100))
+        assert not answer.cached
+        assert assert_valid(answer.signed_message, message().raw, changed, 100)
+        assert len(world.network.asks) == 1
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_higher_quorum_asks_only_who_is_missing() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {5: silent}
+        await world.service.aggregate(request(67))
+        world.network.scripts = {}
+        await world.service.aggregate(request(100))
+        assert world.network.asks[-1][1] == (5,)
+
+    play(World(members([20] * 5)), scene)
+
+
+# Bad shares.
+
+
+def test_one_bad_share_is_named_dropped_and_the_round_goes_on() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {2: wrong(), 5: signs(0.4)}
+        seconds, answer = await taken(world.service.aggregate(request(80)))
+        assert signer_numbers(world, signed(world, answer, request(80))) == {1, 3, 4, 5}
+        assert seconds == pytest.approx(0.4)
+        assert len(world.metrics.bad_shares) == 1
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_suspect_s_share_is_proven_alone_before_it_enters_a_sum() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {2: wrong()}
+        await taken(world.service.aggregate(request(100)))
+        assert len(world.metrics.bad_shares) == 1
+        # Again a liar: the others' sum is right at once, nobody needs to be searched for.
+        about = message(b"second")
+        answer = await world.service.aggregate(request(80, about=about))
+        assert signer_numbers(world, signed(world, answer, request(80, about=about))) == {1, 3, 4, 5}
+        assert len(world.metrics.bad_shares) == 1
+        # Honest now, and needed.
+        world.network.scripts = {}
+        third = message(b"third")
+        answer = await world.service.aggregate(request(100, about=third))
+        assert len(signed(world, answer, request(100, about=third)).signers) == 5
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> None:
+    async def scene(world: World) -> None:
+        # The heavy ones suffice; the light one's lie is cached, unseen.
+        world.network.scripts = {1: wrong(), 3: signs(0.2)}
+        await world.service.aggregate(request(80))
+        assert world.metrics.bad_shares == []
+        world.network.scripts = {}
+        answer = await world.service.aggregate(request(100))
+        assert len(signed(world, answer, request(100)).signers) == 3
+        assert len(world.metrics.bad_shares) == 1
+        assert world.network.asks[-1][1] == (1,)
+
+    play(World(members([10, 40, 50])), scene)
+
+
+def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: wrong(), 2: signs(1.0)}
+        first = asyncio.create_task(world.service.aggregate(request(100, justification=b"a", timeout_s=20)))
+        await asyncio.sleep(0.5)
+        world.network.scripts = {1: signs(3.0), 2: signs(1.0)}
+        second = asyncio.create_task(world.service.aggregate(request(100, justification=b"b", timeout_s=20)))
+        _, error = await taken(asyncio.wait_for(first, 30))
+        # In the first round validator 1 gave the bad answer itself: its weight is lost there.
+        assert isinstance(error, QuorumNotReached)
+        answer = await second
+        assert len(signed(world, answer, request(100)).signers) == 3
+
+    play(World(members([30, 30, 40])), scene)
+
+
+def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: of_another(2), 2: of_another(1)}
+        answer = await world.service.aggregate(request(100))
+        assert len(signed(world, answer, request(100)).signers) == 4
+        # A smaller answer that takes one of them but not the other must not be built on that.
+        changed = members([20, 1, 60, 60])
+        world.members = world.sets.latest = changed
+        world.network.scripts = {}
+        smaller = await world.service.aggregate(request(99))
+        assert assert_valid(smaller.signed_message, message().raw, changed, 99)
+
+    play(World(members([20, 20, 60, 60])), scene)
+
+
+def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None:
+    # A key and its negation: the sum of both is nothing, and nothing verifies under it.
+    raw = public_key(1)
+    pair = canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
+
+    def negative(asked: Asked) -> Iterable[tuple[float, Answer]]:
+        share = signature(1, asked.message)
+        return [(0.0, asked.share(bytes([share[0] ^ 0x20]) + share[1:]))]
+
+    async def scene(world: World) -> None:
+        world.network.scripts = {2: negative}
+        _, error = await taken(world.service.aggregate(request(100)))
+        assert isinstance(error, InternalError)
+
+    play(World(pair), scene)
+
+
+# Settings.
+
+
+def test_waits_are_settings() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: silent}
+        seconds, _ = await taken(world.service.aggregate(request(67, 20)))
+        assert seconds == pytest.approx(0.5)
+        seconds, _ = await taken(world.service.aggregate(request(100)))
+        assert seconds == pytest.approx(3.0)
+
+    play(World(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), scene)

@@ -1,0 +1,227 @@
+"""The service as a whole: what it reports, what it refuses, and how it behaves among a thousand validators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from tests.aggregation.clockwork import run
+from tests.aggregation.verifier import assert_valid
+from tests.aggregation.world import (
+    HEIGHT,
+    NETWORK_ID,
+    SUBNET,
+    World,
+    members,
+    message,
+    node,
+    refuses,
+    request,
+    signature,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal.aggregation.service import SignatureAggregator
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
+from warpseal.peers.reach import Reach, Reachability
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
+from warpseal.warp.message import UnsignedMessage
+
+MANY = 1_000
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, 55.1, float("nan")])
+def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidTimeout):
+            await World(members([1])).service.aggregate(request(timeout_s=timeout_s))
+
+    run(main())
+
+
+def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
+    async def main() -> World:
+        world = World(members([20] * 5))
+        await world.service.aggregate(request(67))
+        await world.service.aggregate(request(67))
+        with pytest.raises(UnknownChain):
+            await world.service.aggregate(request(about=message(chain=ChainID(bytes(31) + b"\x01"))))
+        world.network.scripts = {1: silent}
+        with pytest.raises(QuorumNotReached):
+            await world.service.aggregate(request(100, about=message(b"late"), timeout_s=1.0))
+        caller = asyncio.create_task(world.service.aggregate(request(100, about=message(b"gone"))))
+        await asyncio.sleep(0.5)
+        caller.cancel()
+        await asyncio.wait((caller,))
+        return world
+
+    outcomes = run(main()).metrics.aggregations
+    assert [outcome for outcome, _ in outcomes] == ["ok", "ok", "unknown_chain", "quorum_not_reached", "cancelled"]
+    stages = [set(stages) for _, stages in outcomes]
+    collected = {"validators", "connect", "collect", "verify", "total"}
+    assert stages == [collected, {"validators", "total"}, {"total"}, collected, {"validators", "total"}]
+    assert outcomes[3][1]["collect"] == pytest.approx(1.0)
+    assert outcomes[3][1]["total"] == pytest.approx(1.0)
+
+
+def test_one_log_line_tells_what_became_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = World(members([20] * 5))
+        await world.service.aggregate(request(67))
+        world.network.scripts = {1: refuses(7), 2: refuses(7)}
+        world.sets.others[PRIMARY_NETWORK] = world.members
+        with pytest.raises(QuorumImpossible):
+            await world.service.aggregate(request(67, about=message(chain=P_CHAIN)))
+
+    with caplog.at_level(logging.INFO, "warpseal.aggregation"):
+        run(main())
+    good, bad = caplog.records
+    assert (
+        vars(good).items()
+        >= {
+            "outcome": "ok",
+            "message_id": id_text(message().id),
+            "signing_subnet_id": id_text(SUBNET),
+            "height": HEIGHT,
+            "signers": 4,
+            "signed_weight": 80,
+            "total_weight": 100,
+        }.items()
+    )
+    assert "collect_s" in vars(good)
+    assert vars(bad)["outcome"] == "quorum_impossible"
+    assert vars(bad)["verdict"] == "never"
+    assert vars(bad)["counts"] == {"conversion_id_mismatch": 2}
+    assert "L1 may verify" in vars(bad)["hints"][0]
+
+
+def test_the_hint_of_the_primary_network_reaches_the_caller() -> None:
+    async def main() -> QuorumNotReached:
+        world = World(members([20] * 5))
+        world.sets.others[PRIMARY_NETWORK] = world.members
+        world.network.scripts = dict.fromkeys(range(1, 6), silent)
+        with pytest.raises(QuorumNotReached) as caught:
+            await world.service.aggregate(request(67, about=message(chain=P_CHAIN), timeout_s=1.0))
+        return caught.value
+
+    error = run(main())
+    assert any("L1 may verify" in hint for hint in error.detail()["hints"])
+    assert error.detail()["signingSubnetId"] == id_text(PRIMARY_NETWORK)
+    assert error.detail()["validators"][0]["reason"] == "no_answer"
+
+
+def test_what_a_failure_tells_is_ready_for_json() -> None:
+    async def main() -> QuorumNotReached:
+        world = World(members([20] * 4, keyless=20))
+        world.network.disconnected = {node(1)}
+        world.network.reaches = {node(1): Reach(Reachability.LOST, "no_address", None)}
+        with pytest.raises(QuorumNotReached) as caught:
+            await world.service.aggregate(request(67))
+        return caught.value
+
+    detail = run(main()).detail()
+    assert detail["verdict"] == "wait"
+    assert (detail["signedWeight"], detail["requiredWeight"], detail["totalWeight"]) == ("0", "67", "100")
+    assert detail["pChainHeight"] == str(HEIGHT)
+    assert detail["counts"] == {"no_bls_key": 1, "no_address": 1, "not_asked": 3}
+    assert {"nodeIds": [], "weight": "20", "reason": "no_bls_key"} in detail["validators"]
+
+
+def test_memory_stays_within_its_bound() -> None:
+    async def main() -> None:
+        world = World(members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3))
+        for number in range(20):
+            about = message(b"%d" % number)
+            answer = await world.service.aggregate(request(67, about=about))
+            assert_valid(answer.signed_message, about.raw, world.members, 67)
+            assert sum(cache.size_bytes for cache in world.service.caches()) <= 40_000
+
+    run(main())
+
+
+# Among a thousand, on a real loop with real threads. Bounds are generous: slow machines must pass.
+
+
+def many() -> World:
+    return World(members([100 + number % 7 for number in range(MANY)]))
+
+
+def threaded(world: World, executor: ThreadPoolExecutor) -> SignatureAggregator:
+    return SignatureAggregator(world.rooms, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
+
+
+def presign(about: UnsignedMessage, bad: set[int]) -> None:
+    for number in range(1, MANY + 1):
+        signature(number, b"something else" if number in bad else about.raw)
+
+
+class Ticker:
+    """Measures for how long the loop was held up at most."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+
+    async def run(self) -> None:
+        before = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            after = time.perf_counter()
+            self.worst_s = max(self.worst_s, after - before)
+            before = after
+
+
+async def test_a_thousand_validators_are_summed_without_holding_up_the_loop() -> None:
+    about, bad = message(b"among many"), {17, 400, 801}
+    presign(about, bad)
+    world, ticker = many(), Ticker()
+    world.network.scripts = {number: wrong(0.01) for number in bad}
+    with ThreadPoolExecutor(1) as executor:
+        service = threaded(world, executor)
+        async with tidy(world):
+            ticking = asyncio.create_task(ticker.run())
+            await asyncio.sleep(0.01)
+            answer = await service.aggregate(request(67, about=about))
+            ticking.cancel()
+    judged = assert_valid(answer.signed_message, about.raw, world.members, 67)
+    assert len(judged.signers) <= 680
+    assert ticker.worst_s < 0.25
+
+
+async def test_a_hopeless_quorum_among_a_thousand_fails_in_no_time() -> None:
+    about = message(b"hopeless")
+    world = many()
+    for number in range(1, 400):
+        world.network.disconnected.add(node(number))
+        world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", float("inf"))
+    with ThreadPoolExecutor(1) as executor:
+        service = threaded(world, executor)
+        async with tidy(world):
+            started = time.perf_counter()
+            with pytest.raises(QuorumNotReached) as caught:
+                await service.aggregate(request(67, about=about))
+            taken_s = time.perf_counter() - started
+    assert not caught.value.at_deadline
+    assert caught.value.shortfall.counts["not_connected"] == 399
+    assert len(caught.value.shortfall.missing) == 50
+    assert taken_s < 0.5
+
+
+async def test_a_thousand_refusals_fail_in_no_time() -> None:
+    world = many()
+    world.sets.others[PRIMARY_NETWORK] = world.members
+    world.network.scripts = {number: refuses(4) for number in range(1, MANY + 1)}
+    with ThreadPoolExecutor(1) as executor:
+        service = threaded(world, executor)
+        async with tidy(world):
+            started = time.perf_counter()
+            with pytest.raises(QuorumImpossible):
+                await service.aggregate(request(67, about=message(chain=P_CHAIN)))
+            taken_s = time.perf_counter() - started
+    assert taken_s < 0.5
