@@ -220,6 +220,24 @@ def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
     play(World(members([20] * 5)), scene)
 
 
+def test_news_of_a_failed_dial_fail_the_request_at_once() -> None:
+    async def scene(world: World) -> None:
+        lost = Reach(Reachability.LOST, "not_connected", now() + 99.0)
+        world.network.disconnected = {node(1), node(2)}
+
+        def fail(number: int) -> None:
+            world.network.reaches[node(number)] = lost
+            world.network.disconnect(number)
+
+        for number in (1, 2):
+            asyncio.get_running_loop().call_later(1.01, fail, number)
+        seconds, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        assert seconds == pytest.approx(1.01)
+
+    play(World(members([20] * 5)), scene)
+
+
 def test_silence_lasts_until_the_deadline() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: silent, 2: empty}

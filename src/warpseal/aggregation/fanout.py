@@ -179,13 +179,12 @@ class FanOut:
         if now < self._look_at:
             return
         self._look_at = now + self._tools.settings.reach_poll_s
-        subnet_id = self._subject.subnet_id
-        self._round.set_reluctant(self._tools.activity.reluctant(subnet_id))
+        self._round.set_reluctant(self._tools.activity.reluctant(self._subject.subnet_id))
         for node_id in self._absent:
-            # With a deadline of now, every planned dial lies behind it: its moment is what each goal needs.
-            self._round.reach(node_id, _away(self._tools.peers.reach(node_id, subnet_id, now)))
+            self._look_for(node_id, now)
 
     def _connection_changed(self, node_id: NodeID, is_connected: bool) -> None:
+        """Take a connect, a disconnect, or a dial that failed."""
         if self._members.index_of_node(node_id) is None:
             return
         if is_connected:
@@ -194,8 +193,14 @@ class FanOut:
         else:
             self._absent.add(node_id)
             self._round.disconnected(node_id)
-            self._look_at = 0.0
-        self._wake.set()
+            self._look_for(node_id, self._loop.time())
+        if self._round.stirred:
+            self._wake.set()
+
+    def _look_for(self, node_id: NodeID, now: float) -> None:
+        """Look whether a node that is not connected can be reached."""
+        # With a deadline of now, every planned dial lies behind it: its moment is what each goal needs.
+        self._round.reach(node_id, _away(self._tools.peers.reach(node_id, self._subject.subnet_id, now)))
 
     def _ask(self) -> None:
         now = self._loop.time()

@@ -72,7 +72,7 @@ class Round:
     def disconnected(self, node_id: NodeID) -> None:
         """Note that a node is not connected any more."""
         index = self.roll.members.index_of_node(node_id)
-        if index is not None:
+        if index is not None and self.asking.is_connected(node_id):
             self.asking.disconnect(node_id, index)
             self.stirred = True
 
