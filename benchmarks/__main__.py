@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, print_report, print_summary
@@ -16,6 +18,7 @@ NAMES = ("cold", "cached", "connections", "bad_shares", "coalescing")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the chosen benchmarks. A missed aim is reported and is no failure; the exit code stays 0."""
     args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _leave)
     reports = []
     for name in args.names or NAMES:
         print(f"\nrunning {name} …", flush=True)
@@ -25,6 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.append(report)
     print_summary(reports)
     return 0
+
+
+def _leave(number: int, _frame: object) -> NoReturn:
+    """End by an exception, so that the processes that were started are stopped on the way out."""
+    sys.exit(128 + number)
 
 
 def benchmark(name: str) -> Callable[[bool], Report]:

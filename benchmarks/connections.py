@@ -16,6 +16,7 @@ from benchmarks.report import Aim, Figure, Report, faults_figure
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
 SETTLE_S = 3.0
+TOLD_PEERS = 5
 ENOUGH_PERCENT = 67
 MEMORY_AIM = Aim(90)
 CPU_AIM = Aim(4)
@@ -44,19 +45,26 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
     with transport_floor(folder, 1, 1) as floor:
         handshake_s = floor.connect(validators)
     with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
-        cold = await _connect(network, folder / "daemon")
-        warm = await _connect(network, folder / "daemon")
-        faults = faults_figure(network.faults())
-    rss_kib = cold.rss_bytes / validators / KIBIBYTE
-    cpu_ms = cold.cpu_s / validators * 1e3
+        told = await _connect(network, folder / "told")
+        faults = network.faults()
+    few = NetworkPlan(validators, (validators,), 1, ("--info-peers", str(TOLD_PEERS)))
+    with simulated_network(few, folder) as network:
+        gossip = await _connect(network, folder / "gossip")
+        warm = await _connect(network, folder / "gossip")
+        faults += network.faults()
     figures = [
-        Figure("RSS growth per connection", rss_kib, "KiB", MEMORY_AIM),
-        Figure("CPU per connection / bare TLS handshake", cold.cpu_s / validators / handshake_s, "x", CPU_AIM),
-        Figure("CPU per connection", cpu_ms, "ms"),
-        Figure("CPU per connection, warm", warm.cpu_s / validators * 1e3, "ms"),
+        Figure("RSS growth per connection", told.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM),
+        Figure("CPU per connection / bare TLS handshake", told.cpu_s / validators / handshake_s, "x", CPU_AIM),
+        Figure("CPU per connection", told.cpu_s / validators * 1e3, "ms"),
+        Figure("CPU per connection, addresses by gossip", gossip.cpu_s / validators * 1e3, "ms"),
+        Figure("CPU per connection, addresses remembered", warm.cpu_s / validators * 1e3, "ms"),
         Figure("bare TLS handshake, CPU of the client", handshake_s * 1e3, "ms"),
+        *_times("cold, all addresses from info.peers", told),
+        *_times(f"cold, {TOLD_PEERS} addresses from info.peers, the rest by gossip", gossip),
+        *_times(f"warm, {TOLD_PEERS} addresses from info.peers, the rest remembered", warm),
+        faults_figure(faults),
     ]
-    return Report("connections", quick, (*figures, *_times("cold", cold), *_times("warm", warm), faults))
+    return Report("connections", quick, tuple(figures))
 
 
 async def _connect(network: Network, folder: Path) -> Connected:
@@ -72,7 +80,7 @@ async def _connect(network: Network, folder: Path) -> Connected:
 
 def _times(start: str, found: Connected) -> tuple[Figure, ...]:
     return (
-        Figure(f"{start} start: listening after", found.listening_s, "s"),
-        Figure(f"{start} start: {ENOUGH_PERCENT} % of the weight after", found.enough_s, "s"),
-        Figure(f"{start} start: 100 % of the weight after", found.all_s, "s"),
+        Figure(f"{start}: listening after", found.listening_s, "s"),
+        Figure(f"{start}: {ENOUGH_PERCENT} % of the weight after", found.enough_s, "s"),
+        Figure(f"{start}: 100 % of the weight after", found.all_s, "s"),
     )

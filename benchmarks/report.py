@@ -88,7 +88,8 @@ def print_summary(reports: Iterable[Report]) -> None:
 def _print_rows(figures: Iterable[Figure], benchmark: str = "") -> None:
     for figure in figures:
         aim = f"aim {figure.aim}" if figure.aim else ""
-        print(f"  {benchmark:11}{figure.name:62} {_shown(figure.value):>9} {figure.unit:7} {aim:13} {figure.verdict}")
+        name = f"{benchmark}: {figure.name}" if benchmark else figure.name
+        print(f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict}")
 
 
 def _shown(value: float) -> str:
