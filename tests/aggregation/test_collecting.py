@@ -260,6 +260,8 @@ def test_bad_answers_lose_weight_for_now(script: Any) -> None:
         assert not error.at_deadline
         assert seconds < 0.1
         assert error.shortfall.verdict is Verdict.WAIT
+        await asyncio.sleep(0)
+        assert len(world.metrics.bad_shares) == 2
 
     play(World(members([20] * 5)), scene)
 

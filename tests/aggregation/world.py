@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from random import Random
 
-from tests.aggregation.clockwork import InlineExecutor
+from tests.aggregation.clockwork import InlineExecutor, now
 from warpseal import bls
 from warpseal.aggregation.request import AggregationRequest
 from warpseal.aggregation.service import Rooms, SignatureAggregator
@@ -416,6 +416,7 @@ class World:
             settings or AggregationSettings(),
             executor=InlineExecutor(),
             random=Random(seed),
+            clock=now,
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from warpseal.aggregation.answers import Answer
 from warpseal.aggregation.goals import Goal
@@ -50,19 +50,25 @@ class Missed:
 class Caller:
     """One who waits: height and hints are the caller's own and go into the explanation of a failure.
 
-    Times of the event loop's clock: entered_at, connected_at (the required weight was connected), ready_at.
+    entered_at, connected_at (the required weight was connected), ready_at: times of `clock`, which measures what
+    the event loop's clock may be too coarse for.
     """
 
     goal: Goal
     height: int
     hints: tuple[str, ...]
-    entered_at: float
+    clock: Callable[[], float]
     outcome: asyncio.Future[Reached | Missed]
+    entered_at: float = field(init=False)
     connected_at: float | None = None
     ready_at: float | None = None
 
-    def stages(self, now: float) -> dict[str, float]:
+    def __post_init__(self) -> None:
+        self.entered_at = self.clock()
+
+    def stages(self) -> dict[str, float]:
         """Return seconds by stage, up to now."""
+        now = self.clock()
         connected_at = now if self.connected_at is None else self.connected_at
         ready_at = now if self.ready_at is None else self.ready_at
         return {

@@ -144,6 +144,8 @@ class FanOut:
         for ask in self._asks:
             ask.close()
         self._intake.close()
+        for node_id in self._round.malformed_answers():
+            self._tools.metrics.count_bad_share((node_id_text(node_id),))
         for index in self._prover.unresolved:
             # Somebody's share among them is bad, it is not known whose: they would spoil the next sum, too.
             candidate = self._prover.candidates[index]
@@ -238,9 +240,9 @@ class FanOut:
         for caller in self._callers:
             standing = self._round.standing(caller.goal, now)
             if caller.connected_at is None and self._is_connected(caller.goal):
-                caller.connected_at = now
+                caller.connected_at = caller.clock()
             if standing is Standing.READY and now >= min(self._activity_known_at, caller.goal.deadline):
-                caller.ready_at = now if caller.ready_at is None else caller.ready_at
+                caller.ready_at = caller.clock() if caller.ready_at is None else caller.ready_at
                 ready.append(caller)
             elif standing in (Standing.LOST, Standing.LATE):
                 failed.append((caller, standing is Standing.LATE))
@@ -262,7 +264,7 @@ class FanOut:
         self._tools.answers.put(self._subject.message.id, self._members.digest, answer, first.goal, now)
         for caller in tuple(self._callers):
             if caller is first or caller.goal.target <= answer.weight:
-                self._settle(caller, Reached(answer, caller.stages(now)))
+                self._settle(caller, Reached(answer, caller.stages()))
 
     async def _search(self, failed: Sequence[int]) -> None:
         """The sum of the failed ones was not right: name whose shares are bad, or go on with what is clean."""
@@ -315,7 +317,7 @@ class FanOut:
             key = (caller.goal.required, caller.height, caller.hints)
             if key not in made:
                 made[key] = self._explain(caller, now)
-            self._settle(caller, Missed(made[key], late, caller.stages(now)))
+            self._settle(caller, Missed(made[key], late, caller.stages()))
 
     def _explain(self, caller: Caller, now: float) -> QuorumShortfall:
         shortfall = explain(self._round, caller.goal, caller.height, self._subject.subnet_id, caller.hints)

@@ -1,7 +1,7 @@
 """One shared fan-out as pure state: what happens goes in; whom to ask, when enough, and who is lost comes out.
 
 A message, a validator set and a justification make a round; its callers' goals come and go. Integers only; times
-are those of the event loop's clock. Source of truth for the losses: docs/protocol.md.
+are those of the event loop's clock. The rules: docs/aggregation.md.
 """
 
 from __future__ import annotations
@@ -182,6 +182,10 @@ class Round:
     def signers(self, goal: Goal) -> tuple[int, ...]:
         """Return the signers of a goal that is ready, in the order of preference."""
         return self.roll.shortest_prefix(goal.target)
+
+    def malformed_answers(self) -> list[NodeID]:
+        """Return the nodes whose answer could be no share."""
+        return [node_id for node_id, word in self.roll.words.items() if word is _MALFORMED_ANSWER]
 
     def want_of_connections(self, goal: Goal) -> list[NodeID]:
         """Return the nodes that are not connected, if it is for want of their weight that a goal fails."""

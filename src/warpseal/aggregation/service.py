@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
+from time import perf_counter
 from typing import Final
 
 from warpseal.aggregation.answers import Answer, AnswerCache
@@ -55,7 +56,7 @@ class Rooms:
 
 
 class SignatureAggregator:
-    """Used from one event loop. executor: worker threads for sums and pairings."""
+    """Used from one event loop. executor: worker threads for sums and pairings; clock: for how long stages take."""
 
     def __init__(
         self,
@@ -65,9 +66,11 @@ class SignatureAggregator:
         *,
         executor: Executor | None = None,
         random: Random | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._rooms = rooms
         self._settings = settings
+        self._clock = clock
         self._budget = ByteBudget(settings.cache_bytes)
         # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
         self._shares = ShareCache(settings.signature_cache_size, self._budget)
@@ -94,7 +97,7 @@ class SignatureAggregator:
 
         Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached.
         """
-        work = _Work(asyncio.get_running_loop().time())
+        work = _Work(self._clock)
         outcome = _CANCELLED
         try:
             aggregation = await self._aggregate(request, work)
@@ -103,7 +106,7 @@ class SignatureAggregator:
             outcome = error.code
             raise
         finally:
-            stages = work.finish(asyncio.get_running_loop().time())
+            stages = work.finish()
             self._rooms.metrics.observe_aggregation(outcome, stages)
             _log(outcome, work, stages)
         return aggregation
@@ -118,10 +121,10 @@ class SignatureAggregator:
         )
 
     async def _aggregate(self, request: AggregationRequest, work: _Work) -> Aggregation:
-        deadline = work.started_at + self._patience_s(request)
+        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
         resolved = work.resolved = await self._resolver.resolve(request, deadline)
         now = asyncio.get_running_loop().time()
-        work.stages["validators"] = now - work.started_at
+        work.stages["validators"] = self._clock() - work.started_at
         goal = Goal(request.quorum, request.buffer, deadline, resolved.members.total_weight)
         answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
         work.is_cached = answer is not None
@@ -133,7 +136,7 @@ class SignatureAggregator:
             height=resolved.height,
             signing_subnet_id=resolved.subnet_id,
             quorum=request.quorum,
-            stages=work.finish(asyncio.get_running_loop().time()),
+            stages=work.finish(),
             cached=work.is_cached,
             signers=answer.signers,
             signed_weight=answer.weight,
@@ -142,7 +145,7 @@ class SignatureAggregator:
 
     async def _collect(self, request: AggregationRequest, work: _Work, resolved: Resolved, goal: Goal) -> Answer:
         loop = asyncio.get_running_loop()
-        caller = Caller(goal, resolved.height, resolved.hints, loop.time(), loop.create_future())
+        caller = Caller(goal, resolved.height, resolved.hints, self._clock, loop.create_future())
         subject = Subject(resolved.message, request.justification, resolved.subnet_id, resolved.members)
         with self._rooms.followed.use(resolved.subnet_id, resolved.members):
             outcome = await self._fan_outs.collect(subject, caller)
@@ -162,8 +165,9 @@ class SignatureAggregator:
 class _Work:
     """What is known of one request, for its log line and its metrics."""
 
-    def __init__(self, started_at: float) -> None:
-        self.started_at = started_at
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.started_at = clock()
+        self._clock = clock
         self.stages: dict[str, float] = {}
         self.resolved: Resolved | None = None
         self.is_cached = False
@@ -177,9 +181,9 @@ class _Work:
             return QuorumImpossible(missed.shortfall)
         return QuorumNotReached(missed.shortfall, at_deadline=missed.late)
 
-    def finish(self, now: float) -> Mapping[str, float]:
+    def finish(self) -> Mapping[str, float]:
         """Return seconds by stage, the whole of it included."""
-        self.stages["total"] = now - self.started_at
+        self.stages["total"] = self._clock() - self.started_at
         return dict(self.stages)
 
     def fields(self) -> dict[str, object]:
