@@ -124,5 +124,7 @@ def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_tim
         newest_version=".".join(map(str, max(versions, default=()))),
         clock_offset_s=network.clock_offset_s,
         requests=totals.requests,
+        pending=sum(connection.outstanding for connection in network.connected.values()),
+        unanswered=totals.timeouts,
         request_timeout_s=request_timeout_s,
     )

@@ -56,6 +56,14 @@ def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts(
     assert late.request_id == 1
 
 
+def test_requests_without_an_answer_in_time_are_counted_once() -> None:
+    table = RequestTable(SMALL)
+    submit_all(table, [request(n) for n in (1, 2)])
+    assert table.answered(CHAIN, 1, 1.0)
+    table.forget_expired(3.0)
+    assert (table.take_timed_out(), table.take_timed_out()) == (1, 0)
+
+
 def test_an_answer_behind_the_deadline_is_noise() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1, deadline=5.0)])

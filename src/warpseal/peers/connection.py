@@ -38,6 +38,9 @@ class PeerListener(Protocol):
     def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
         """Addresses came, unverified."""
 
+    def on_timeouts(self, count: int) -> None:
+        """So many requests got no answer in time; late ones still count."""
+
     def on_ping(self, connection: PeerConnection) -> None:
         """A ping was read; `flush_pong` is to be called when the burst is over."""
 
@@ -110,6 +113,11 @@ class PeerConnection:
         """Whether nothing that the peer was asked may still be answered."""
         return self._core is None or not (self._core.requests.known or self._core.requests.waiting)
 
+    @property
+    def outstanding(self) -> int:
+        """How many requests wait for an answer, or for their turn."""
+        return self._core.requests.outstanding + self._core.requests.waiting if self._core is not None else 0
+
     def release_at(self, now: float) -> float | None:
         """Return when a `tick` lets a waiting request go; None when none waits."""
         return self._core.release_at(now) if self._core is not None else None
@@ -140,6 +148,9 @@ class PeerConnection:
         try:
             self._report(core.tick(now), now)
             self._write_output(core)
+            timed_out = core.requests.take_timed_out()
+            if timed_out:
+                self._wiring.listener.on_timeouts(timed_out)
         except Exception:
             log.exception("a fault of ours ended a connection")
             self.give_up(Failure.INTERNAL)

@@ -42,7 +42,7 @@ class NetworkStatistics:
 
     dials: attempts begun; failures: their ends without a connection, by reason; endings: ends of connections that
     stood, by reason. requests: one for each peer asked. addresses_learnt, forged_addresses: of peer lists, with a
-    right and a wrong signature.
+    right and a wrong signature. timeouts: requests that got no answer in time; late ones still count as answers.
     """
 
     dials: int = 0
@@ -50,6 +50,7 @@ class NetworkStatistics:
     requests: int = 0
     answers: int = 0
     refusals: int = 0
+    timeouts: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     addresses_learnt: int = 0

@@ -151,6 +151,9 @@ class Switchboard:
         if learnt:
             self.woken.set()
 
+    def on_timeouts(self, count: int) -> None:
+        self.totals.timeouts += count
+
     def on_ping(self, connection: PeerConnection) -> None:
         self._pongs.add(connection)
 

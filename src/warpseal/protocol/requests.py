@@ -62,7 +62,7 @@ class RequestTable:
     answer or its deadline, while its slot is free again `slot_timeout_s` after writing.
     """
 
-    __slots__ = ("_asks", "_known", "_limits", "_reasks", "_sent", "_slots", "_swept_at")
+    __slots__ = ("_asks", "_known", "_limits", "_reasks", "_sent", "_slots", "_swept_at", "_timed_out")
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -74,6 +74,7 @@ class RequestTable:
         self._asks: deque[PeerRequest] = deque()
         self._reasks: deque[PeerRequest] = deque()
         self._swept_at = -math.inf
+        self._timed_out = 0
 
     @property
     def waiting(self) -> int:
@@ -89,6 +90,11 @@ class RequestTable:
     def known(self) -> int:
         """How many written requests an answer may still belong to."""
         return len(self._known)
+
+    def take_timed_out(self) -> int:
+        """Return how many slots were freed for want of an answer since the last call."""
+        timed_out, self._timed_out = self._timed_out, 0
+        return timed_out
 
     def submit(self, request: PeerRequest, now: float) -> bytes | None:
         """Take a request: return the bytes to write now, empty while it waits, or None when the queue is full.
@@ -159,6 +165,7 @@ class RequestTable:
         oldest = now - self._limits.slot_timeout_s
         for request_id in [key for key, written in self._slots.items() if written <= oldest]:
             del self._slots[request_id]
+            self._timed_out += 1
 
     def _enqueue(self, request: PeerRequest, now: float) -> bool:
         if self.waiting >= self._limits.queued and now >= self._swept_at + _SWEEP_INTERVAL_S:
