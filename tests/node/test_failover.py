@@ -123,6 +123,18 @@ async def test_a_node_of_another_network_is_never_used() -> None:
     assert foreign.calls["platform.getHeight"] == 0
 
 
+async def test_a_node_of_another_network_is_never_used_by_calls_that_come_together_either() -> None:
+    foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
+    ours = RecordedNode()
+    async with serving(ours, foreign) as uris, open_session() as session:
+        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1], uris[0]).p_chain_api)
+        upstream = connected(session, settings)
+        assert await upstream.info.network_id() == 88_888
+        for _ in range(3):
+            assert await asyncio.gather(*(upstream.platform.height() for _ in range(8))) == [19] * 8
+    assert foreign.calls["platform.getHeight"] == 0
+
+
 async def test_a_caller_learns_that_a_node_is_of_another_network_but_not_which() -> None:
     ours, foreign = RecordedNode(), RecordedNode({"info.getNetworkID": {"networkID": "5"}})
     async with serving(ours, foreign) as uris, open_session() as session:

@@ -52,6 +52,16 @@ async def test_a_thousand_callers_at_once_make_one_fetch() -> None:
         assert here.set_calls() == 1
 
 
+async def test_whoever_comes_in_the_moment_of_the_answer_makes_no_second_fetch() -> None:
+    async with world(RecordedNode({SET: made_up_set(3)})) as here:
+        asking = [asyncio.create_task(here.sets.at(L1, 19, named=False))]
+        while not asking[0].done():
+            asking.append(asyncio.create_task(here.sets.at(L1, 19, named=False)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asking)
+        assert here.set_calls() == 1
+
+
 async def test_equal_sets_at_different_heights_are_one_object() -> None:
     async with world() as here:
         await here.heights.poll()

@@ -41,30 +41,31 @@ NETWORK_ID = Call("info.getNetworkID", {}, INFO_PATHS, decode_network_id, Origin
 
 
 class NetworkCheck:
-    """Whether one node belongs to the served network; asked before its first use and after each failure."""
+    """Whether one node belongs to the served network; asked before its first use and after each failure.
+
+    What it told last is believed until it tells otherwise: several calls may judge by one answer.
+    """
 
     def __init__(self, node: UpstreamNode) -> None:
         self._node = node
         self._network_id: int | None = None
-        self._silent_until: float | None = None
+        self._valid_until = float("-inf")
 
     def forget(self) -> None:
         """Ask again before the next use: another node may answer at this address by then."""
-        self._network_id = None
-        self._silent_until = None
+        self._valid_until = float("-inf")
 
     def is_due(self, served: ServedNetwork, now: float) -> bool:
         """Tell whether the node is to be asked before it is used."""
-        if served.network_id is None or self._network_id is not None:
-            return False
-        return self._silent_until is None or now >= self._silent_until
+        return served.network_id is not None and now >= self._valid_until
 
     async def ask(self, now: float) -> None:
         """Ask the node for its network id; no answer is fine."""
         try:
             self._network_id = await self._node.call(NETWORK_ID, timeout_s=_CHECK_TIMEOUT_S)
+            self._valid_until = float("inf")
         except (CallFailure, RpcRefusal):
-            self._silent_until = now + _ASK_SILENT_NODES_AGAIN_AFTER_S
+            self._valid_until = now + _ASK_SILENT_NODES_AGAIN_AFTER_S
 
     def judge(self, served: ServedNetwork) -> None:
         """Return where the node may be used. Raises CallFailure where it is of another network."""

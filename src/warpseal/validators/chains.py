@@ -32,6 +32,7 @@ class Chains:
         self._unknown_subnets: RecentCache[SubnetID, None] = RecentCache(_MAX_UNKNOWN, now)
         self._chain_flights: SingleFlight[ChainID, SubnetID] = SingleFlight()
         self._subnet_flights: SingleFlight[SubnetID, Subnet] = SingleFlight()
+        self._blockchains_flights: SingleFlight[SubnetID, tuple[ChainID, ...]] = SingleFlight()
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
@@ -60,6 +61,9 @@ class Chains:
         known = self._blockchains.get(subnet_id)
         if known is not None:
             return known.value
+        return await self._blockchains_flights.run(subnet_id, lambda: self._ask_blockchains(subnet_id))
+
+    async def _ask_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         chain_ids = await self._platform.blockchains_of(subnet_id, origin=Origin.CALLER)
         self._blockchains.put(subnet_id, chain_ids, keep_s=_BLOCKCHAINS_KEPT_S)
         return chain_ids

@@ -94,7 +94,7 @@ class ValidatorSets:
         if not is_current:
             await self._check_lookback(height)
         parsed = await self._fetched(key, named, origin)
-        return self._keep(key, parsed, is_current)
+        return self._keep(key, parsed, is_current=is_current)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         """Return the parsed keys in canonical order.
@@ -113,7 +113,7 @@ class ValidatorSets:
         empty = self._empty.get(key)
         return empty.value if empty else None
 
-    def _keep(self, key: SetKey, parsed: ParsedSet, is_current: bool) -> CanonicalValidatorSet:
+    def _keep(self, key: SetKey, parsed: ParsedSet, *, is_current: bool) -> CanonicalValidatorSet:
         if parsed.validators.total_weight == 0:
             self._empty.put(key, parsed.validators, keep_s=_EMPTY_KEPT_S)
         else:
@@ -142,7 +142,10 @@ class ValidatorSets:
         while True:
             try:
                 entries = await self._platform.validators_at(subnet_id, height, origin=origin)
-                return await self._parsed(subnet_id, entries)
+                parsed = await self._parsed(subnet_id, entries)
+                # Kept before the waiters wake up: who comes in between starts no second fetch.
+                self._keep(key, parsed, is_current=False)
+                return parsed
             except HeightAhead as ahead:
                 if height - ahead.tip > self._settings.max_height_ahead:
                     raise HeightTooNew(height, ahead.tip) from None
