@@ -16,6 +16,7 @@ from pathlib import Path
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
 _CPU_CLOCK_OF_PROCESS = 2
+_PROJECT = Path(__file__).parents[1]
 
 
 class ProcessFailed(Exception):
@@ -55,7 +56,9 @@ def running(
     pin = ("taskset", "--cpu-list", str(core)) if core is not None else ()
     command = [*pin, sys.executable, "-m", module, *arguments]
     with log.open("a") as errors:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=_PROJECT
+        )
     try:
         yield Process(child.pid, _first_line(child, log), log)
     finally:
