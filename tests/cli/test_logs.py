@@ -1,0 +1,110 @@
+"""Log lines: one per event whatever is in it, fields that programs can read, and the id of the request."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from warpseal.cli.logs import LEVELS, LineFormatter, set_up_logging
+from warpseal.requestid import request_id
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, which is as it was afterwards; so are the loggers of the libraries."""
+    logger = logging.getLogger()
+    before = logger.handlers, logger.level
+    libraries = {name: logging.getLogger(name).level for name in ("aiohttp", "asyncio", "uvicorn")}
+    yield logger
+    logger.handlers, level = before
+    logger.setLevel(level)
+    for name, level in libraries.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def line(message: str, *args: object, level: int = logging.INFO, **fields: object) -> str:
+    record = logging.LogRecord("warpseal.x", level, "f.py", 1, message, args, None)
+    vars(record).update(fields)
+    return LineFormatter().format(record)
+
+
+def test_a_line_has_time_level_logger_message_and_fields() -> None:
+    shown = line("the network is known", network_id=5, share=0.5, why="two words", empty="", quote='a"b', eq="a=b")
+    time, level, logger, *rest = shown.split(" ", 3)
+    assert len(time) == len("2024-01-01T00:00:00.000Z")
+    assert time.endswith("Z")
+    assert (level, logger) == ("INFO", "")
+    assert rest[0] == (
+        'warpseal.x the network is known network_id=5 share=0.5 why="two words" empty="" quote="a\\"b" eq="a=b"'
+    )
+
+
+@pytest.mark.parametrize("bad", ["\n", "\r", "\x1b[31m", "\x00", "\x9b", "\u2028", "\u202e", "\ud800"])
+def test_no_character_of_others_can_forge_or_hide_a_line(bad: str) -> None:
+    for shown in (line(f"peer said {bad}INFO forged"), line("peer said", text=f"{bad}INFO forged")):
+        assert len(shown.splitlines()) == 1
+        assert shown.isprintable()
+        shown.encode()
+        assert "INFO forged" in shown
+
+
+def test_arguments_of_a_message_are_escaped_too() -> None:
+    assert line("dialled %s", "a\nb").endswith("dialled a\\nb")
+
+
+def test_a_trace_follows_on_lines_of_its_own() -> None:
+    try:
+        raise ValueError("the reason")
+    except ValueError as error:
+        record = logging.LogRecord(
+            "x", logging.ERROR, "f.py", 1, "a fault", (), (type(error), error, error.__traceback__)
+        )
+    first, *rest = LineFormatter().format(record).splitlines()
+    assert first.endswith("a fault")
+    assert rest[-1] == "ValueError: the reason"
+
+
+def test_lines_of_a_request_carry_its_id_and_others_none(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    set_up_logging("info")
+    log = logging.getLogger("warpseal.test")
+    log.info("before")
+    token = request_id.set("id-1")
+    try:
+        log.info("inside", extra={"signers": 3})
+        log.debug("not shown")
+    finally:
+        request_id.reset(token)
+    before, inside = stream.getvalue().splitlines()
+    assert before.endswith("warpseal.test before")
+    assert inside.endswith("warpseal.test inside signers=3 request_id=id-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("off", []),
+        ("fatal", ["FATAL"]),
+        ("error", ["FATAL", "ERROR"]),
+        ("warn", ["FATAL", "ERROR", "WARNING"]),
+        ("info", ["FATAL", "ERROR", "WARNING", "INFO"]),
+        ("debug", ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG"]),
+        ("trace", ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]),
+        ("verbo", ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE", "Level 1"]),
+    ],
+)
+def test_the_levels_of_the_reference_silence_what_they_silence_there(
+    name: str, shown: list[str], root: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    set_up_logging(name)
+    for level in (50, 40, 30, 20, 10, 5, 1):
+        logging.getLogger("warpseal.test").log(level, "x")
+    levels = [line.split(" ", 1)[1].split(" warpseal")[0].strip() for line in stream.getvalue().splitlines()]
+    assert levels == shown
+    assert set(LEVELS) == {"off", "fatal", "error", "warn", "info", "debug", "trace", "verbo"}

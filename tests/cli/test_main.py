@@ -1,0 +1,163 @@
+"""The command: help for everything, the version, exit codes, and config check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpseal import __version__
+from warpseal.cli.main import COMMANDS, main
+from warpseal.config.keys import KEYS
+
+NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
+LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}
+
+
+def write(folder: Path, content: Any) -> str:
+    file = folder / "config.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(file)
+
+
+def exit_code(*arguments: str) -> int:
+    """Return the exit code of a command, however it ends."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in KEYS:
+        bare = key.name.upper().replace("-", "_")
+        monkeypatch.delenv(f"WARPSEAL_{bare}", raising=False)
+        monkeypatch.delenv(bare, raising=False)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"warpseal {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_names_every_command_and_what_it_does(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*arguments) == 0
+    shown = capsys.readouterr().out
+    for words, (_, what) in COMMANDS.items():
+        assert words[0] in shown
+        assert len(words) > 1 or what.split()[0] in shown
+
+
+@pytest.mark.parametrize("words", list(COMMANDS))
+def test_every_command_has_a_help_text_for_itself_and_each_of_its_flags(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*words, "--help") == 0
+    shown = capsys.readouterr().out
+    assert " ".join(("warpseal", *words)) in shown
+    lines = shown.splitlines()
+    for place, line in enumerate(lines):
+        words_of_line = line.split()
+        if line.startswith("  --") and len(words_of_line) < 3:
+            # The explanation of a long flag stands on the next line.
+            assert lines[place + 1].startswith("     "), line
+
+
+def test_the_help_of_serve_has_a_flag_for_every_key_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("serve", "--help") == 0
+    shown = capsys.readouterr().out
+    for key in KEYS:
+        assert f"--{key.name} " in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("sereve",), ("config",), ("config", "check"), ("serve", "--no-such-flag"), ("doctor", "--wait", "long")],
+)
+def test_a_wrong_call_ends_with_2_and_says_how_it_is_right(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*arguments) == 2
+    assert "usage: warpseal" in capsys.readouterr().err
+
+
+def test_config_check_shows_what_is_in_force_and_where_it_comes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPSEAL_METRICS_PORT", "7001")
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    file = write(tmp_path, {**LEAST, "api-port": 7000})
+    assert exit_code("config", "check", file) == 0
+    shown = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
+    assert set(rows) == {key.name for key in KEYS}
+    assert "7000" in rows["api-port"]
+    assert f"file {file}" in rows["api-port"]
+    assert "7001" in rows["metrics-port"]
+    assert "environment WARPSEAL_METRICS_PORT" in rows["metrics-port"]
+    assert "debug" in rows["log-level"]
+    assert "environment LOG_LEVEL" in rows["log-level"]
+    assert rows["signature-cache-size"].endswith("default")
+    assert "https://node.example:9650" in rows["p-chain-api"]
+    assert "s3cr3t" not in shown
+
+
+def test_config_check_names_all_faults_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {
+        "p-chain-api": {"base-url": "ftp://x"},
+        "api-port": 70000,
+        "log-levle": "info",
+        "tracked-subnet-ids": ["11111111111111111111111111111111LpoYY", "nonsense"],
+    }
+    assert exit_code("config", "check", write(tmp_path, wrong)) == 1
+    shown = capsys.readouterr().out
+    assert "5 faults" in shown
+    for path in ("p-chain-api.base-url", "info-api", "api-port", "log-levle", "tracked-subnet-ids[1]"):
+        assert f"\n  {path}: " in shown
+    assert "did you mean log-level?" in shown
+
+
+@pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
+def test_config_check_of_a_file_that_is_none(
+    content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "missing.json") if content is None else write(tmp_path, content)
+    assert exit_code("config", "check", file) == 1
+    shown = capsys.readouterr().out
+    assert words in shown
+    assert file in shown
+
+
+@pytest.mark.parametrize("command", ["serve", "doctor"])
+def test_a_faulty_config_ends_every_command_with_1_and_no_trace(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(command, "--config", write(tmp_path, {"api-port": "x"})) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("warpseal: the configuration has 3 faults")
+    assert "api-port" in shown
+
+
+def test_config_file_as_the_first_flag_means_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "missing.json")
+    for arguments in (("--config-file", file), (f"--config-file={file}",), ("--api-port", "1", "--config", file)):
+        assert exit_code(*arguments) == 1
+        assert file in capsys.readouterr().err
+
+
+def test_without_any_config_the_missing_keys_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("serve") == 1
+    shown = capsys.readouterr().err
+    assert "p-chain-api: missing" in shown
+    assert "info-api: missing" in shown
+
+
+def test_an_impossible_simulated_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("simnet", "--validators", "3", "--behave", "7:wrong") == 1
+    assert "there is no validator 7" in capsys.readouterr().err
