@@ -18,7 +18,7 @@ SIGNATURE_BYTES: Final = 96
 _HANDLER_PREFIX: Final = encode_varint(SIGNATURE_REQUEST_HANDLER)
 # Field 1, 96 bytes: all that a node ever writes.
 _SIGNATURE_PREFIX: Final = bytes((0x0A, SIGNATURE_BYTES))
-_RESPONSE_BYTES: Final = len(_SIGNATURE_PREFIX) + SIGNATURE_BYTES
+RESPONSE_BYTES: Final = len(_SIGNATURE_PREFIX) + SIGNATURE_BYTES
 
 
 class NoSignature(StrEnum):
@@ -39,7 +39,7 @@ def decode_signature_response(body: bytes) -> bytes | NoSignature:
 
     MALFORMED is everything else: no such message, or a signature of another length.
     """
-    if len(body) == _RESPONSE_BYTES and body.startswith(_SIGNATURE_PREFIX):
+    if len(body) == RESPONSE_BYTES and body.startswith(_SIGNATURE_PREFIX):
         return body[len(_SIGNATURE_PREFIX) :]
     try:
         signature = sdk_pb2.SignatureResponse.FromString(body).signature

@@ -46,6 +46,10 @@ class FrameDecoder:
         """Return the messages that `chunk` completes, in order, without their lengths."""
         if self.overflow is not None:
             return []
+        if not self._buffer and not self._to_swallow:
+            length = int.from_bytes(chunk[:LENGTH_BYTES], "big")
+            if LENGTH_BYTES + length == len(chunk) and length <= self._keep:
+                return [bytes(chunk[LENGTH_BYTES:])]  # One frame and nothing else, as most chunks are.
         if self._to_swallow:
             swallowed = min(self._to_swallow, len(chunk))
             self._to_swallow -= swallowed

@@ -8,15 +8,17 @@ back to the generated parser for every other legal encoding.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from warpseal.pb import p2p_pb2
+from warpseal.protocol.acp118 import RESPONSE_BYTES
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.faults import Undecodable
 from warpseal.protocol.framing import encode_frame
-from warpseal.protocol.wire import encode_member, members, read_varint
+from warpseal.protocol.wire import LENGTH_DELIMITED, encode_member, members, read_varint
 
 
 class Member(IntEnum):
@@ -54,7 +56,13 @@ _MASK_32: Final = 0xFFFF_FFFF
 _CHAIN_PREFIX: Final = b"\x0a\x20"
 _AFTER_CHAIN: Final = len(_CHAIN_PREFIX) + _ID_BYTES
 _REQUEST_ID_KEY: Final = 0x10
-_RESPONSE_BODY_KEY: Final = 0x1A
+# Field 3 with the length of a response that holds a share, all of it that a node writes.
+_SHARE_FOLLOWS: Final = bytes((0x1A, RESPONSE_BYTES))
+# Enough for the key and the length of anything up to 256 MiB.
+_HEAD_BYTES: Final = 6
+_HEADS_REMEMBERED: Final = 1024
+# Longer answers than this hold no share behind a request id of 32 bits, or not in the bytes that nodes write.
+_LONGEST_SHARE_BYTES: Final = _AFTER_CHAIN + 1 + 5 + len(_SHARE_FOLLOWS) + RESPONSE_BYTES
 
 
 def open_envelope(frame: bytes, zstd: Zstd) -> tuple[int, bytes]:
@@ -74,11 +82,9 @@ def open_envelope(frame: bytes, zstd: Zstd) -> tuple[int, bytes]:
 
 def _only_member(raw: bytes) -> tuple[int, bytes]:
     """Return the member of a message: in all that nodes write, its one field, which fills it."""
-    key, offset = read_varint(raw, 0)
-    if key & 7 == 2:
-        length, offset = read_varint(raw, offset)
-        if offset + length == len(raw):
-            return key >> 3, raw[offset:]
+    head = _member_head(raw[:_HEAD_BYTES])
+    if head is not None and head[2] == len(raw):
+        return head[0], raw[head[1] :]
     found: tuple[int, bytes] | None = None
     for number, value in members(raw, _ENVELOPE_FIELDS):
         if isinstance(value, bytes) and (found is None or number in _KNOWN):
@@ -88,20 +94,47 @@ def _only_member(raw: bytes) -> tuple[int, bytes]:
     return found
 
 
+@lru_cache(maxsize=_HEADS_REMEMBERED)
+def _member_head(first: bytes) -> tuple[int, int, int] | None:
+    """Return (field number, offset of its value, where it ends) as told by a message's first bytes, else None.
+
+    A thousand answers begin alike, so these bytes are looked at once.
+    """
+    try:
+        key, offset = read_varint(first, 0)
+        length, offset = read_varint(first, offset)
+    except Undecodable:
+        return None
+    return (key >> 3, offset, offset + length) if key & 7 == LENGTH_DELIMITED else None
+
+
 def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
     """Return (chain id, request id, app bytes). Raises Undecodable."""
-    if body[:2] == _CHAIN_PREFIX and len(body) > _AFTER_CHAIN and body[_AFTER_CHAIN] == _REQUEST_ID_KEY:
-        request_id, offset = read_varint(body, _AFTER_CHAIN + 1)
-        if request_id <= _MASK_32 and offset < len(body) and body[offset] == _RESPONSE_BODY_KEY:
-            length, offset = read_varint(body, offset + 1)
-            if offset + length == len(body):
-                return body[2:_AFTER_CHAIN], request_id, body[offset:]
-    _check_size(body, _PARSED_BYTES)
+    head = _share_head(body[:-RESPONSE_BYTES]) if len(body) <= _LONGEST_SHARE_BYTES else None
+    if head is not None:
+        return head[0], head[1], body[-RESPONSE_BYTES:]
     try:
         response = p2p_pb2.AppResponse.FromString(body)
     except DecodeError as error:
         raise Undecodable(f"app response: {error}") from None
     return response.chain_id, response.request_id, response.app_bytes
+
+
+@lru_cache(maxsize=_HEADS_REMEMBERED)
+def _share_head(head: bytes) -> tuple[bytes, int] | None:
+    """Return (chain id, request id) if `head` is all that stands before the share in an AppResponse, else None.
+
+    It is the same in the answers of a whole wave, and looked at once.
+    """
+    if head[:2] != _CHAIN_PREFIX or len(head) <= _AFTER_CHAIN or head[_AFTER_CHAIN] != _REQUEST_ID_KEY:
+        return None
+    try:
+        request_id, offset = read_varint(head, _AFTER_CHAIN + 1)
+    except Undecodable:
+        return None
+    if request_id > _MASK_32 or head[offset:] != _SHARE_FOLLOWS:
+        return None
+    return head[2:_AFTER_CHAIN], request_id
 
 
 def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:

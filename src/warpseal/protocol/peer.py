@@ -167,7 +167,8 @@ class PeerCore:
         except ConnectionFault as fault:
             self._close(fault, events)
         else:
-            self._release(now)
+            if self._requests.waiting:
+                self._release(now)
         return events
 
     def tick(self, now: float) -> list[Event]:
