@@ -55,7 +55,8 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     top = parser.add_subparsers(metavar="COMMAND", required=True)
     config = top.add_parser("config", help="look at a config file").add_subparsers(metavar="ACTION", required=True)
     for words, (module_name, what) in COMMANDS.items():
-        command = (config if len(words) > 1 else top).add_parser(words[-1], help=what, description=f"{what}.")
+        sentence = what if what.endswith("?") else f"{what}."
+        command = (config if len(words) > 1 else top).add_parser(words[-1], help=what, description=sentence)
         if tuple(arguments[: len(words)]) == words:
             module = import_module(f"warpseal.cli.{module_name}")
             module.add_arguments(command)
