@@ -80,9 +80,10 @@ def test_one_log_line_tells_what_became_of_a_request(caplog: pytest.LogCaptureFi
         with pytest.raises(QuorumImpossible):
             await world.service.aggregate(request(67, about=message(chain=P_CHAIN)))
 
-    with caplog.at_level(logging.INFO, "warpseal.aggregation"):
+    with caplog.at_level(logging.DEBUG, "warpseal.aggregation"):
         run(main())
     good, bad = caplog.records
+    assert (good.levelno, bad.levelno) == (logging.DEBUG, logging.INFO)
     assert (
         vars(good).items()
         >= {

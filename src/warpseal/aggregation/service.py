@@ -207,8 +207,8 @@ class _Work:
 
 
 def _log(outcome: str, work: _Work, stages: Mapping[str, float]) -> None:
-    """Write the one line of a request; where a finished answer was at hand there is hardly anything to tell."""
-    level = logging.DEBUG if work.is_cached else logging.INFO
+    """Say why there is no answer; where there is one, the front door's line tells what most people want to know."""
+    level = logging.DEBUG if outcome == _OK else logging.INFO
     if log.isEnabledFor(level):
         seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
         log.log(level, "aggregation", extra={"outcome": outcome, **work.fields(), **seconds})
