@@ -39,7 +39,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.peers.asking import Answer
 from warpseal.peers.reach import Reach, Reachability
-from warpseal.warp.ids import P_CHAIN, ValidationID
+from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.payload import AddressedCall
@@ -546,6 +546,35 @@ def test_one_bad_share_is_named_dropped_and_the_round_goes_on() -> None:
         assert len(world.metrics.bad_shares) == 1
 
     play(World(members([20] * 5)), scene)
+
+
+def test_a_flood_of_bad_shares_is_sifted_until_what_is_clean_suffices() -> None:
+    async def scene(world: World) -> None:
+        liars = set(range(1, 200, 4))
+        for number in range(1, 201):
+            delay_s = number / 100
+            world.network.scripts[number] = wrong(delay_s) if number in liars else signs(delay_s)
+        answer = await world.service.aggregate(request(67))
+        honest = signer_numbers(world, signed(world, answer, request(67)))
+        assert not honest & liars
+        assert len(honest) == 134
+        assert world.metrics.bad_shares
+        # What was left in doubt is forgotten, not believed: its validators are asked again.
+        world.network.scripts = {}
+        everybody = await world.service.aggregate(request(100))
+        assert len(signed(world, everybody, request(100)).signers) == 200
+
+    play(World(members([1] * 200)), scene)
+
+
+def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
+    async def scene(world: World) -> None:
+        liars = {3, 50, 77, 98}
+        world.network.scripts = {number: wrong() for number in liars}
+        await world.service.aggregate(request(67))
+        assert set(world.metrics.bad_shares) == {node_id_text(node(number)) for number in liars}
+
+    play(World(members([1] * 100)), scene)
 
 
 def test_a_suspect_s_share_is_proven_alone_before_it_enters_a_sum() -> None:

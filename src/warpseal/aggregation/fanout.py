@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from random import Random
@@ -224,6 +224,8 @@ class FanOut:
     async def _conclude(self) -> None:
         """Answer everyone who can be answered; search for bad shares as far as that helps anybody."""
         while self._callers:
+            if self._prover.is_flooded:
+                self._round.doubt(self._prover.newcomers(self._signed()))
             ready = self._judge()
             if ready and not self._prover.is_searching:
                 await self._attempt(ready)
@@ -268,9 +270,7 @@ class FanOut:
 
     async def _search(self, failed: Sequence[int]) -> None:
         """The sum of the failed ones was not right: name whose shares are bad, or go on with what is clean."""
-        fates = self._round.roll.fates
-        signed = (index for index, fate in enumerate(fates) if fate is Fate.SIGNED)
-        members = self._prover.to_search(failed, signed)
+        members = self._prover.to_search(failed, self._signed())
         if not members:
             raise AssertionError("shares that were all verified alone make no valid sum")
         self._round.doubt(members)
@@ -280,6 +280,9 @@ class FanOut:
         if self._fruitless > _MAX_FRUITLESS:
             raise AssertionError("nothing is wrong with shares that make no valid sum")
         self._apply(findings)
+
+    def _signed(self) -> Iterator[int]:
+        return (index for index, fate in enumerate(self._round.roll.fates) if fate is Fate.SIGNED)
 
     def _search_helps(self) -> bool:
         """Tell whether doubted shares, once cleared, could bring somebody to the quorum or the buffer."""

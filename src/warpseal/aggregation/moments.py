@@ -64,13 +64,15 @@ def rest(whole: Moments, left: Moments, left_size: int) -> Moments:
 
 def _locate_pair(moments: Moments, powers: Sequence[Deviation], size: int) -> tuple[int, ...] | None:
     sums = _powers(moments[1], 2 * size)
+    # M2 M0^(ij), first for j = i + 1, and from there on by steps of M0^i.
+    start = moments[2]
     for first in range(size - 1):
-        # M2 M0^(ij) for j = i + 1, and from there on by steps of M0^i.
-        product = multiply(moments[2], _power(powers[first], first + 1))
+        product = start
         for second in range(first + 1, size):
             if product == sums[first + second]:
                 return (first, second)
             product = multiply(product, powers[first])
+        start = multiply(multiply(start, powers[first + 1]), powers[first + 1])
     return None
 
 

@@ -22,8 +22,11 @@ T = TypeVar("T")
 
 # Measurements after a failure until an answer may leave before all bad ones are named: enough for a dozen.
 _THOROUGH_SEARCH: Final = 64
-# Measurements in one step on the worker thread, a millisecond each.
-_STEP: Final = 16
+# Measurements in one step on the worker thread, a millisecond each; short ones where each may be the last.
+_STEP: Final = 32
+_SHORT_STEP: Final = 6
+# With many bad ones about, so many new shares are searched before they are tried in a sum.
+_NEWCOMERS: Final = 16
 _SINGLES_AT_ONCE: Final = 8
 
 
@@ -47,16 +50,22 @@ class Prover:
         self._thorough_until = 0
         self._checked: set[int] = set()
         self._singles: dict[int, Candidate] = {}
+        self._newcomers: list[int] = []
 
     @property
     def has_doubts(self) -> bool:
         """Whether a search could find out more."""
-        return bool(self._singles) or self._sieve.has_dirty
+        return bool(self._singles) or bool(self._newcomers) or self._sieve.has_dirty
 
     @property
     def is_searching(self) -> bool:
         """Whether the search for those who spoilt a sum is still on, whatever can be answered meanwhile."""
         return self._sieve.has_dirty and self._sieve.measurements < self._thorough_until
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether so many shares were bad that others are likely to be, too."""
+        return self._sieve.has_dirty and self._sieve.measurements >= self._thorough_until
 
     @property
     def unresolved(self) -> list[int]:
@@ -96,22 +105,39 @@ class Prover:
             signed = failed
         return [index for index in signed if index not in self._checked and not self._is_proven(index)]
 
+    def newcomers(self, signed: Iterable[int]) -> list[int]:
+        """Return shares that no sum has held yet, and search among them, too, from the next step on.
+
+        Nobody while they are few.
+        """
+        found = [index for index in signed if index not in self._checked and not self._is_proven(index)]
+        if len(found) < _NEWCOMERS:
+            return []
+        self._newcomers += found
+        return found
+
     async def search(self, indices: Sequence[int]) -> Findings:
         """Begin to search among these candidates."""
-
-        def work() -> Findings:
-            self._sieve.add(self._suspicions(indices, candidates))
-            return self._sieve.split(_STEP)
-
-        candidates = list(self.candidates)
+        self._newcomers += indices
         self._thorough_until = self._sieve.measurements + _THOROUGH_SEARCH
-        return self._learn(await self._work(work))
+        return await self.search_on()
 
     async def search_on(self) -> Findings:
         """Search a step further: dirty groups first, then those that are to be verified singly."""
-        if self._sieve.has_dirty:
-            return self._learn(await self._work(lambda: self._sieve.split(_STEP)))
+        if self._newcomers or self._sieve.has_dirty:
+            return self._learn(await self._work(self._next_step()))
         return self._learn(await self._work(self._try_singles()))
+
+    def _next_step(self) -> Callable[[], Findings]:
+        newcomers, self._newcomers = self._newcomers, []
+        candidates = list(self.candidates)
+        measurements = _SHORT_STEP if self.is_flooded else _STEP
+
+        def work() -> Findings:
+            self._sieve.add(self._suspicions(newcomers, candidates))
+            return self._sieve.split(measurements)
+
+        return work
 
     def _try_singles(self) -> Callable[[], Findings]:
         """Take the heaviest who are to be verified singly; return the work of it."""

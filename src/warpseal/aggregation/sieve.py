@@ -37,6 +37,7 @@ from warpseal.bls import (
 # Up to this size the positions of bad shares are cheaper to compute than to search for. Measured.
 _LOCATED_SIZE: Final = 16
 _PROOF_BITS: Final = 32
+_PROVEN_TOGETHER: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,13 @@ class Sieve:
     @property
     def has_dirty(self) -> bool:
         """Whether there are groups that are known to hold a bad share."""
-        return bool(self._dirty)
+        return bool(self._dirty) or bool(self._claims)
 
     @property
     def unresolved(self) -> list[Suspicion]:
         """The members of these groups."""
-        return [one for _, _, group in self._dirty for one in group.members]
+        groups = [*(group for _, _, group in self._dirty), *(claim.group for claim in self._claims)]
+        return [one for group in groups for one in group.members]
 
     def add(self, members: Iterable[Suspicion]) -> None:
         """Take shares and measure their sum."""
@@ -189,9 +191,8 @@ class Sieve:
         limit = self.measurements + measurements
         while self._dirty and self.measurements < limit:
             self._resolve(heappop(self._dirty)[2])
-            if not self._dirty:
+            if not self._dirty or len(self._claims) >= _PROVEN_TOGETHER:
                 self._prove_claims()
-        self._prove_claims()
         return self._findings()
 
     def _resolve(self, group: _Group) -> None:
