@@ -143,7 +143,7 @@ def _about_missing(core: Core, subnet: SubnetReadiness) -> Iterator[Finding]:
     for reason, nodes in by_reason.items():
         named = ", ".join(node_id_text(node_id) for node_id in nodes[:MAX_NAMED])
         more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
-        what = f"{len(nodes)} validators are missing ({reason}): {named}{more}"
+        what = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
         yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT))
 
 
@@ -171,7 +171,7 @@ def _about_versions(config: Config, core: Core) -> Iterator[Finding]:
     newer = [version for version in core.network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
-        what = f"{len(newer)} validators run newer versions than the advertised {ours}, up to {newest}"
+        what = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
         yield Finding(Grade.WARNING, what, "raise advertised-version before the network asks for it")
 
 
@@ -181,6 +181,10 @@ def _about_files(core: Core) -> Iterator[Finding]:
     if needed is not None:
         limit = core.network.file_limit.files
         yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
+
+
+def _counted(count: int) -> str:
+    return "1 validator is" if count == 1 else f"{count} validators are"
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:
