@@ -83,7 +83,7 @@ def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum:
     return str(reply.body["code"])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 async def test_in_chaos_every_answer_is_right_and_every_failure_has_a_reason(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     l1s = (L1Plan(shared=True), L1Plan(validators=7))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import ask_py_ecc, judge
-from warpseal.simnet.plan import Plan
+from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK
 
@@ -82,6 +82,15 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
         assert reply.detail["verdict"] == "wait"
         assert reply.detail["counts"] == {"not_connected": 10}
         assert int(reply.headers["Retry-After"]) >= 1
+
+
+async def test_validators_that_take_connections_and_say_nothing_hold_nobody_up(tmp_path: Path) -> None:
+    plan = Plan(validators=12, l1s=(), rules=(parse_rule("0-1:mute"), parse_rule("2-3:closed")))
+    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        async with asyncio.timeout(8):
+            reply = await daemon.kebab(message, quorum_percentage=66)
+        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 66)
 
 
 async def test_after_a_start_the_daemon_is_ready_and_says_what_is_connected(tmp_path: Path) -> None:

@@ -86,6 +86,21 @@ async def test_a_validator_that_hangs_up_is_dialled_again(tmp_path: Path) -> Non
         assert endings == {'warpseal_peer_disconnects_total{reason="hung_up"}': 20}
 
 
+async def test_a_configured_node_that_is_a_validator_itself_is_found_though_nobody_lists_it(tmp_path: Path) -> None:
+    plan = Plan(validators=10, l1s=(), node_is_validator=True)
+    no_gossip = {"gossip_interval_s": 60.0}
+    async with simulated(plan) as network, running(config_of(network, tmp_path, peers=no_gossip)) as daemon:
+        await sign_with_all(daemon, network)
+
+
+async def test_validators_with_rsa_certificates_sign_as_well(tmp_path: Path) -> None:
+    async with (
+        simulated(Plan(validators=10, l1s=(), rsa=2)) as network,
+        running(config_of(network, tmp_path)) as daemon,
+    ):
+        await sign_with_all(daemon, network)
+
+
 async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> None:
     async with simulated(SHARED) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]

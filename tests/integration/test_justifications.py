@@ -45,6 +45,8 @@ async def test_a_wrong_justification_fails_and_the_failure_hints_at_the_l1s_own_
         # The refusals were about that justification: with the right one the same message is signed.
         reply = await daemon.kebab(conversion)
         judge(network, reply.signed, conversion.unsigned.raw, PRIMARY_NETWORK, 67)
+        # A message that is signed is signed: by then no justification is needed at all.
+        assert (await daemon.v1(conversion, justification="00" * 31)).signed == reply.signed
 
 
 @pytest.mark.parametrize("prefix", ["", "0x"])
