@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
 
 import py_ecc.bls  # noqa: F401 - lifts the recursion limit beyond what the stack holds; the daemon never loads it
+import pytest
 from hypothesis import settings
 
 DEFAULT_RECURSION_LIMIT = 1_000
@@ -12,3 +15,16 @@ DEFAULT_RECURSION_LIMIT = 1_000
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)
 settings.load_profile("warpseal")
+
+
+@pytest.fixture(autouse=True)
+def log_set_up() -> Iterator[None]:
+    """Undo what a test sets up of logging: the next one looks at its own lines."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    libraries = {name: logging.getLogger(name).level for name in ("aiohttp", "asyncio", "uvicorn")}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in libraries.items():
+        logging.getLogger(name).setLevel(before)
