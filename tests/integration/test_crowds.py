@@ -87,7 +87,7 @@ async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> Non
         message = network.messages_of(PRIMARY_NETWORK)[0]
         leaving = [asyncio.create_task(daemon.kebab(message)) for _ in range(20)]
         staying = [asyncio.create_task(daemon.kebab(message, quorum_percentage=80)) for _ in range(3)]
-        await until(lambda: asked(network) >= 10)
+        await until(lambda: has_taken(daemon, 23))
         for one in leaving:
             one.cancel()
         replies = await asyncio.gather(*staying)
@@ -103,6 +103,7 @@ async def test_when_the_last_client_leaves_nobody_is_asked_again(tmp_path: Path)
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         clients = [asyncio.create_task(daemon.kebab(message)) for _ in range(5)]
+        await until(lambda: has_taken(daemon, 5))
         await until(lambda: asked(network) >= 18)
         for client in clients:
             client.cancel()
@@ -137,6 +138,11 @@ async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_other
         reply = await staying
         judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11)
         assert network.calls["platform.getValidatorsAt"] - before == 1
+
+
+async def has_taken(daemon: Daemon, count: int) -> bool:
+    """Tell whether so many requests have arrived."""
+    return (await daemon.metrics())["signature_aggregator_agg_sigs_req_count"] == count
 
 
 async def cancelled(daemon: Daemon, count: int) -> bool:
