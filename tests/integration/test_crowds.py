@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.integration.daemon import KEBAB, Daemon, config_of, running, simulated, until
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
@@ -48,6 +48,19 @@ async def test_two_hundred_equal_requests_at_once_make_one_fan_out(tmp_path: Pat
             judge(network, signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert asked(network) == 8
         assert network.calls["platform.getValidatorsAt"] == 1
+
+
+async def test_the_log_data_of_a_message_is_the_same_request_as_the_message(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(8)
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        raw = message.unsigned.raw
+        # The ABI encoding of one `bytes`: offset, length, content, zeros up to a whole word.
+        data = (32).to_bytes(32, "big") + len(raw).to_bytes(32, "big") + raw + bytes(-len(raw) % 32)
+        plain, logged = await asyncio.gather(daemon.kebab(message), daemon.post(KEBAB, {"message": "0x" + data.hex()}))
+        for reply in (plain, logged):
+            judge(network, reply.signed, raw, PRIMARY_NETWORK, 67)
+        assert asked(network) == 8
 
 
 async def test_callers_of_one_message_with_different_quorums_share_its_shares(tmp_path: Path) -> None:

@@ -101,6 +101,19 @@ async def test_validators_with_rsa_certificates_sign_as_well(tmp_path: Path) -> 
         await sign_with_all(daemon, network)
 
 
+async def test_with_fewer_connections_than_validators_the_heaviest_are_connected(tmp_path: Path) -> None:
+    # Places 3 to 9 have 91 % of the stake.
+    plan = Plan(validators=10, l1s=(), weights="200/300/400/1300/1300/1300/1300/1300/1300/1300")
+    async with simulated(plan) as network, running(config_of(network, tmp_path, {"max-connections": 7})) as daemon:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        reply = await daemon.kebab(message, quorum_percentage=90)
+        verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 90)
+        assert set(verdict.signers) == {validator.bls_key for validator in network.validators[3:]}
+        await asyncio.sleep(0.3)
+        assert sum(validator.counts.open_connections for validator in network.validators) == 7
+        assert [validator.counts.connections for validator in network.validators[:3]] == [0, 0, 0]
+
+
 async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> None:
     async with simulated(SHARED) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.integration.judge import judge
 from warpseal.requestid import request_id
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.simnet.settings import PeerSettings
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule("0-3:refuse=7/no"),))
@@ -105,6 +107,18 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
     ):
         await daemon.until_connected(4)
         assert (await daemon.metrics())["warpseal_newer_peers"] == 4
+
+
+async def test_a_clock_that_differs_from_the_peers_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(validators=10, l1s=(), settings=PeerSettings(clock=lambda: time.time() + 45))
+    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_connected(10)
+        await until(lambda: any("clock" in record.getMessage() for record in caplog.records))
+        assert 43 <= (await daemon.metrics())["warpseal_clock_offset_seconds"] <= 47
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        judge(network, (await daemon.kebab(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_scrape_between_requests_costs_nobody_anything(tmp_path: Path) -> None:
