@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import aiohttp
@@ -136,6 +137,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         task.cancel()
         await asyncio.wait((task,))
     assert task.cancelled(), "the daemon ended by itself"
+    await asyncio.sleep(0)
+    assert not list(_left_behind()), "tasks of the daemon outlived it"
 
 
 def config_of(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **rooms: Any) -> Config:
@@ -155,6 +158,15 @@ def config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any]
     file = folder / "config.json"
     file.write_text(json.dumps({**aggregator_config(network, 0, 0), **own, **(keys or {})}))
     return file
+
+
+def _left_behind() -> Iterator[str]:
+    """Yield the daemon's tasks that still run; those of the simulated network may."""
+    for task in asyncio.all_tasks():
+        code = getattr(task.get_coro(), "cr_code", None)
+        parts = Path(code.co_filename).parts if isinstance(code, CodeType) else ()
+        if "warpseal" in parts and "simnet" not in parts:
+            yield str(code)
 
 
 def _subject(message: SimMessage | None) -> dict[str, str]:
