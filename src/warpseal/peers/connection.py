@@ -193,7 +193,9 @@ class PeerConnection:
             return
         self.bytes_seen += len(data)
         now = self._loop.time()
-        self._report(core.receive(data, now), now)
+        events = core.receive(data, now)
+        if events:
+            self._report(events, now)
         self._write_output(core)
         if core.pong_owed:
             self._wiring.listener.on_ping(self)

@@ -187,8 +187,9 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         started = monotonic()
+        has_more = True
         try:
-            while self._incoming.pending or self._tls.pending():
+            while has_more or self._incoming.pending:
                 data = self._tls.read(READ_BYTES)
                 if not data:
                     self.close(Failure.HUNG_UP)
@@ -196,13 +197,16 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._owner.received(data)
                 if self._failure:
                     return
+                # Less than was asked for: that was the rest of a record.
+                has_more = len(data) == READ_BYTES and self._tls.pending() > 0
                 spent_s = monotonic() - started
-                if spent_s > SLICE_S and (self._incoming.pending or self._tls.pending()):
+                if spent_s > SLICE_S and (has_more or self._incoming.pending):
                     self._rest(min(spent_s * REST_FACTOR, MAX_REST_S))
                     return
         except ssl.SSLWantReadError:
             pass  # Half a record has arrived.
-        self._flush()
+        if self._outgoing.pending:
+            self._flush()
 
     def _rest(self, delay_s: float) -> None:
         assert self._transport is not None

@@ -160,10 +160,12 @@ class PeerCore:
         if self.closed is not None:
             return events
         self._quiet_s = 0.0
+        decoder = self._decoder
         try:
-            for frame in self._decoder.feed(data):
+            for frame in decoder.feed(data):
                 self._take(frame, now, events)
-            self._check_stream(now)
+            if decoder.swallowed_bytes or decoder.overflow is not None:
+                self._check_stream(now)
         except ConnectionFault as fault:
             self._close(fault, events)
         else:
