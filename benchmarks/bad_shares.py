@@ -21,7 +21,7 @@ QUICK_VALIDATORS = 20
 QUICK_BAD_COUNTS = (0, 1, 2)
 STARTS = 3
 LATER = 8
-# Everybody is needed but for some: bad shares cannot stay outside of the first sum.
+# Of two thirds of the weight about two thirds of the bad shares stand in the way; those found are counted.
 QUORUM = 67
 WARM_UP_TIMEOUT_S = 1
 

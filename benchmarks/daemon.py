@@ -22,10 +22,8 @@ POLL_S = 0.05
 # How long after an answer the late answers of its fan-out may still come in.
 SETTLE_S = 0.3
 REQUEST_PATH = "/aggregate-signatures"
-APP_REQUESTS = "signature_aggregator_app_request_count"
 LOOKUPS = "warpseal_cache_lookups_total"
 BAD_SHARES = "warpseal_bad_shares_total"
-ANSWERS = "warpseal_validator_answers_total"
 
 
 class RequestFailed(Exception):

@@ -53,13 +53,14 @@ def running(
 
     log: file for its standard error. core: the one CPU core that it may use. Raises ProcessFailed.
     """
-    pin = ("taskset", "--cpu-list", str(core)) if core is not None else ()
-    command = [*pin, sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     with log.open("a") as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=_PROJECT
         )
     try:
+        if core is not None:
+            os.sched_setaffinity(child.pid, {core})  # Threads that it starts from now on inherit this.
         yield Process(child.pid, _first_line(child, log), log)
     finally:
         _stop(child)
