@@ -9,21 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.daemon import BAD_SHARES, SETTLE_S, Daemon, RequestFailed, Start, daemon
-from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, mean
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.payload import AddressedCall
 
-VALIDATORS = 1000
-BAD_COUNTS = (0, 1, 100)
 AIMS = {1: Aim(1.5), 100: Aim(4)}
-QUICK_VALIDATORS = 20
-QUICK_BAD_COUNTS = (0, 1, 2)
-STARTS = 3
-LATER = 8
 # Of two thirds of the weight about two thirds of the bad shares stand in the way; those found are counted.
 QUORUM = 67
 WARM_UP_TIMEOUT_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many of what. bad: how many validators sign wrongly, network by network; later: requests per start."""
+
+    validators: int
+    bad: tuple[int, ...]
+    starts: int
+    later: int
+
+
+SIZES = Sizes(validators=1000, bad=(0, 1, 100), starts=3, later=8)
+QUICK_SIZES = Sizes(validators=20, bad=(0, 1, 2), starts=1, later=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +45,24 @@ class Cost:
 
 def run(quick: bool) -> Report:
     """Measure the same request on networks that differ in how many validators sign wrongly."""
-    validators, counts = (QUICK_VALIDATORS, QUICK_BAD_COUNTS) if quick else (VALIDATORS, BAD_COUNTS)
+    sizes = QUICK_SIZES if quick else SIZES
     costs = {}
-    for bad in counts:
+    for bad in sizes.bad:
         with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
-            costs[bad] = asyncio.run(_measure(validators, bad, Path(folder)))
-    return _report(costs, validators, quick)
+            costs[bad] = asyncio.run(_measure(sizes, bad, Path(folder)))
+    return _report(costs, sizes.validators, quick)
 
 
-async def _measure(validators: int, bad: int, folder: Path) -> Cost:
+async def _measure(sizes: Sizes, bad: int, folder: Path) -> Cost:
     costs = []
-    plan = NetworkPlan(validators, (validators,), STARTS + LATER, _rules(validators, bad))
+    count = sizes.validators
+    plan = NetworkPlan(count, (count,), 1 + sizes.later, _rules(count, bad))
     with simulated_network(plan, folder) as network:
-        for start in range(STARTS):
+        messages = network.messages(network.subnet_of_size(count))
+        for start in range(sizes.starts):
             async with daemon(network, Start(folder / f"daemon-{start}")) as subject:
                 await subject.connected()
-                costs.append(await _cost(subject, network, validators, start))
+                costs.append(await _cost(subject, messages))
     return Cost(*(mean([getattr(cost, name) for cost in costs]) for name in Cost.__slots__))
 
 
@@ -62,12 +72,11 @@ def _rules(validators: int, bad: int) -> tuple[str, ...]:
     return ("--behave", f"{places}:wrong") if bad else ()
 
 
-async def _cost(subject: Daemon, network: Network, validators: int, start: int) -> Cost:
-    messages = network.messages(network.subnet_of_size(validators))
+async def _cost(subject: Daemon, messages: list[str]) -> Cost:
     await _warm_up(subject, bytes.fromhex(messages[0]))
-    first_s = await _spent(subject, messages[start : start + 1])
+    first_s = await _spent(subject, messages[:1])
     found = await subject.value(BAD_SHARES)
-    return Cost(first_s, await _spent(subject, messages[STARTS:]), found)
+    return Cost(first_s, await _spent(subject, messages[1:]), found)
 
 
 async def _spent(subject: Daemon, messages: list[str]) -> float:

@@ -28,7 +28,7 @@ AGGREGATIONS = 30
 QUICK_AGGREGATIONS = 6
 WARM_UPS = 3
 FLOOR_ROUNDS = 5
-IDLE_S = 5.0
+IDLE_S = 3.0
 RATIO_AIM = Aim(1.6)
 SETTLE_S = 0.05
 # As long as the daemon's: odd numbers of 32 bits.

@@ -71,8 +71,8 @@ def faults_figure(count: int) -> Figure:
 
 def print_report(report: Report) -> None:
     """Print the figures of one benchmark, then its notes."""
-    print(f"\n{report.benchmark}{' (quick)' if report.quick else ''}")
-    _print_rows(report.figures)
+    print(f"\n{report.benchmark}{' (quick: too small to be judged)' if report.quick else ''}")
+    _print_rows(report.figures, judge=not report.quick)
     for note in report.notes:
         print(f"  · {note}")
 
@@ -82,14 +82,14 @@ def print_summary(reports: Iterable[Report]) -> None:
     print("\nSummary: figures with an aim")
     for report in reports:
         judged = tuple(figure for figure in report.figures if figure.aim is not None)
-        _print_rows(judged, report.benchmark)
+        _print_rows(judged, report.benchmark, judge=not report.quick)
 
 
-def _print_rows(figures: Iterable[Figure], benchmark: str = "") -> None:
+def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) -> None:
     for figure in figures:
         aim = f"aim {figure.aim}" if figure.aim else ""
         name = f"{benchmark}: {figure.name}" if benchmark else figure.name
-        print(f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict}")
+        print(f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict if judge else ''}")
 
 
 def _shown(value: float) -> str:
