@@ -162,7 +162,6 @@ class FanOut:
     async def _sleep(self) -> None:
         """Wait until something happens or falls due."""
         self._intake.wake_weight = self._round.wake_weight()
-        self._intake.resume()
         now = self._loop.time()
         due_at = min(self._round.next_at(), self._look_at)
         if self._activity_known_at > now:
@@ -226,7 +225,6 @@ class FanOut:
         """Answer everyone who can be answered; search for bad shares as far as that helps anybody."""
         while self._callers:
             if self._prover.is_flooded:
-                self._intake.resume()
                 self._round.doubt(self._prover.newcomers(self._signed()))
             ready = self._judge()
             if ready and not self._prover.is_searching:

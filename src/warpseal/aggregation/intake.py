@@ -20,8 +20,8 @@ from warpseal.peers.asking import Answer
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response
 from warpseal.warp.ids import MessageID, NodeID
 
-# Decoding so many shares takes a millisecond; then other callbacks of the loop have their turn.
-_ANSWERS_PER_TURN: Final = 32
+# Decoding so many shares takes two milliseconds; then other callbacks of the loop have their turn.
+_ANSWERS_PER_TURN: Final = 64
 
 
 class Intake:
@@ -44,7 +44,6 @@ class Intake:
         self._message_id: MessageID = prover.message.id
         self._answers: deque[Answer] = deque()
         self._is_scheduled = False
-        self._is_held = False
 
     def open(self) -> None:
         """Take the shares at hand, and from now on those that other rounds of the message learn of."""
@@ -59,19 +58,9 @@ class Intake:
         self._answers.clear()
         self._shares.ignore(self._message_id, self)
 
-    def resume(self) -> None:
-        """Take further answers: there were enough, and what could be made of them was tried."""
-        self._is_held = False
-        if self._answers:
-            self._schedule()
-
     def answered(self, answer: Answer) -> None:
         """Take a validator's answer, soon."""
         self._answers.append(answer)
-        if not self._is_held:
-            self._schedule()
-
-    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._drain)
@@ -92,15 +81,13 @@ class Intake:
             self._wake()
 
     def _drain(self) -> None:
-        """Take some answers. Once enough of them are shares the others stay as they came: they may not be needed."""
         answers = self._answers
         now = self._loop.time()
-        self._is_scheduled = False
         for _ in range(min(len(answers), _ANSWERS_PER_TURN)):
             self._take(answers.popleft(), now)
-        self._is_held = self._round.roll.signed >= self.wake_weight
-        if answers and not self._is_held:
-            self._schedule()
+        self._is_scheduled = bool(answers)
+        if answers:
+            self._loop.call_soon(self._drain)
         self._wake_if_useful()
 
     def _take(self, answer: Answer, now: float) -> None:
