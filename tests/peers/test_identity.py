@@ -21,7 +21,7 @@ from warpseal.peers.folder import InUse, UnusableFolder, write_atomically
 from warpseal.peers.identity import IDENTITY_NAME, Claim, UnusableIdentity, claim_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate
-from warpseal.protocol.ripemd160 import ripemd160
+from warpseal.warp.ripemd160 import ripemd160
 
 NETWORK_ID = 88888
 _HOLD = """

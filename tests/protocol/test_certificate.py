@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.protocol.peers import node
 from tests.protocol.recorded import CLIENT, SESSIONS, VECTORS
 from warpseal.protocol.certificate import MalformedCertificate, node_id_of, parse_certificate
-from warpseal.protocol.ripemd160 import pure_ripemd160, ripemd160
 from warpseal.warp.ids import node_id_text
 
 STAKERS = json.loads((VECTORS / "peers" / "stakers.json").read_text())
@@ -190,19 +189,3 @@ def test_no_mutated_certificate_raises_anything_else(data: st.DataObject) -> Non
         der[data.draw(st.integers(0, min(len(der), 500) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(MalformedCertificate):
         assert parse_certificate(bytes(der)).der == bytes(der)
-
-
-def test_the_published_ripemd160_digests_come_out() -> None:
-    published = {
-        b"": "9c1185a5c5e9fc54612808977ee8f548b2258d31",
-        b"abc": "8eb208f7e05d987a9b044a8e98c6b087f15a0bfc",
-        b"message digest": "5d0689ef49d2fae572b881b123a85ffa21595f36",
-        b"1234567890" * 8: "9b752e45573d4b39f4dbd3323cab82bf63326bfb",
-    }
-    for raw, digest in published.items():
-        assert ripemd160(raw).hex() == pure_ripemd160(raw).hex() == digest
-
-
-@given(st.binary(max_size=200))
-def test_our_own_ripemd160_agrees_with_the_library_where_it_has_one(raw: bytes) -> None:
-    assert pure_ripemd160(raw) == ripemd160(raw)

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from warpseal.protocol.der import INTEGER, OBJECT_IDENTIFIER, SEQUENCE, VERSION, DerReader, MalformedDer
 from warpseal.protocol.faults import ProtocolFault
-from warpseal.protocol.ripemd160 import ripemd160
 from warpseal.warp.ids import NodeID
+from warpseal.warp.ripemd160 import ripemd160
 
 MAX_CERTIFICATE_BYTES: Final = 2048
 _RSA_OID: Final = bytes.fromhex("2a864886f70d010101")
