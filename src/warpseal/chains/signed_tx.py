@@ -1,0 +1,94 @@
+"""A signed transaction of any chain, alone or within a block.
+
+Source of truth: avalanchego `vms/platformvm/txs/tx.go`, `vms/avm/txs/tx.go`. Only the outermost value carries the codec
+version: a transaction within a block or a genesis lacks it, yet its id is that of its bytes with the version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final, Generic, TypeVar
+
+from warpseal.chains.codec import Codec, ListOf
+from warpseal.chains.cursor import Cursor
+from warpseal.chains.ids import TxID
+from warpseal.chains.layout import OneOf
+
+U = TypeVar("U")
+C = TypeVar("C")
+
+VERSION: Final = b"\x00\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedTx(Generic[U, C]):
+    """A transaction and its credentials. raw: its bytes with the codec version. Equal when `raw` is."""
+
+    unsigned: U = field(compare=False)
+    credentials: tuple[C, ...] = field(compare=False)
+    raw: bytes = field(repr=False)
+    form: TxForm[U, C] = field(compare=False, repr=False)
+    id: TxID = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", TxID(sha256(self.raw).digest()))
+
+    @property
+    def kind(self) -> str:
+        """The node's name of the transaction's type, such as `RegisterL1ValidatorTx`."""
+        return type(self.unsigned).__name__
+
+    @property
+    def type_id(self) -> int:
+        """The type id of the transaction on its chain."""
+        return self.form.unsigned.type_id_of(self.unsigned)
+
+    def encode(self) -> bytes:
+        """Return the bytes anew from the parts; equal to `raw`."""
+        return self.form.encode(self.unsigned, self.credentials)
+
+    def encode_unsigned(self) -> bytes:
+        """Return what the signatures are over (their hash is SHA-256 of it): everything before the credentials."""
+        out = bytearray(VERSION)
+        self.form.unsigned.write(self.unsigned, out)
+        return bytes(out)
+
+
+class TxForm(Codec[SignedTx[U, C]], Generic[U, C]):
+    """How a chain's signed transactions are written; as a codec: within a block, without the version."""
+
+    def __init__(self, unsigned: OneOf[U], credential: OneOf[C]) -> None:
+        self.unsigned = unsigned
+        self.least_bytes = unsigned.least_bytes + 4
+        self._credentials: ListOf[Any] = ListOf(credential, "credentials")
+
+    def parse(self, raw: bytes) -> SignedTx[U, C]:
+        """Return the transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+        cursor = Cursor(raw)
+        cursor.version()
+        unsigned = self.unsigned.read(cursor)
+        credentials = self._credentials.read(cursor)
+        cursor.finish()
+        return SignedTx(unsigned, credentials, raw, self)
+
+    def build(self, unsigned: U, credentials: tuple[C, ...] = ()) -> SignedTx[U, C]:
+        """Return the transaction made of these parts. Raises ValueError where one does not fit its format."""
+        return SignedTx(unsigned, credentials, self.encode(unsigned, credentials), self)
+
+    def encode(self, unsigned: U, credentials: tuple[C, ...]) -> bytes:
+        """Return the bytes, codec version first. Raises ValueError where a part does not fit its format."""
+        out = bytearray(VERSION)
+        self.unsigned.write(unsigned, out)
+        self._credentials.write(credentials, out)
+        return bytes(out)
+
+    def read(self, cursor: Cursor) -> SignedTx[U, C]:
+        start = cursor.offset
+        unsigned = self.unsigned.read(cursor)
+        credentials = self._credentials.read(cursor)
+        return SignedTx(unsigned, credentials, VERSION + cursor.raw[start : cursor.offset], self)
+
+    def write(self, value: SignedTx[U, C], out: bytearray) -> None:
+        self.unsigned.write(value.unsigned, out)
+        self._credentials.write(value.credentials, out)
