@@ -1,0 +1,36 @@
+"""Every default, unit and bound of the store; docs/store.md tells what they mean to an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GIBIBYTE: Final = 1024**3
+DAY_S: Final = 86_400.0
+OFF: Final = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What an operator may set about the store, and what it may cost.
+
+    url: "" is store.db in the daemon's folder; else "sqlite:///<path>", "postgresql://...", or "off".
+    max_bytes, max_age_s: of everything that may be evicted. The others: memory for writes that wait, how long
+    anybody waits for the database, and how writes are gathered.
+    """
+
+    url: str = ""
+    max_bytes: int = GIBIBYTE
+    max_age_s: float = 30 * DAY_S
+
+    max_waiting_bytes: int = 64 * 1024 * 1024
+    commit_wait_s: float = 1.0
+    recall_wait_s: float = 1.0
+    gather_s: float = 0.5
+    max_batch: int = 5_000
+    retry_first_s: float = 0.25
+    retry_cap_s: float = 5.0
+    stop_wait_s: float = 5.0
+    prune_interval_s: float = 30.0
+    prune_batch: int = 200
+    signatures_per_message: int = 4
