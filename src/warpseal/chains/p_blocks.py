@@ -1,0 +1,150 @@
+"""P-Chain blocks of every type, from Apricot on; without the proposervm's wrapping.
+
+Source of truth: avalanchego `vms/platformvm/block/*.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+
+from warpseal.chains.codec import ID, U64, ListOf, write_count
+from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
+from warpseal.chains.ids import BlockID
+from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.chains.p_types import P_TYPE_NAMES
+from warpseal.chains.signed_tx import VERSION
+
+_TIME: Final = Struct(">Q")
+_PARENT_AND_HEIGHT: Final = Struct(">32sQ")
+_TXS: Final = ListOf(P_TX, "transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How one type of block is written.
+
+    has_time: Banff's blocks have a time first, Banff's proposals then their decisions. behind: how many transactions
+    stand behind the height; None for any number, behind their count.
+    """
+
+    type_id: int
+    has_time: bool
+    has_decisions: bool
+    behind: int | None
+
+
+_FORMS: Final[Mapping[str, _Form]] = {
+    "ApricotProposalBlock": _Form(0, False, False, 1),
+    "ApricotAbortBlock": _Form(1, False, False, 0),
+    "ApricotCommitBlock": _Form(2, False, False, 0),
+    "ApricotStandardBlock": _Form(3, False, False, None),
+    "ApricotAtomicBlock": _Form(4, False, False, 1),
+    "BanffProposalBlock": _Form(29, True, True, 1),
+    "BanffAbortBlock": _Form(30, True, False, 0),
+    "BanffCommitBlock": _Form(31, True, False, 0),
+    "BanffStandardBlock": _Form(32, True, False, None),
+}
+_KINDS: Final = {form.type_id: (kind, form) for kind, form in _FORMS.items()}
+_PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block. Equal when `raw`, its bytes with the codec version, is.
+
+    kind: the node's name of its type. time: unix seconds, None before Banff, when blocks carried none.
+    txs: in the order of execution: the decisions of a proposal stand before what is proposed.
+    """
+
+    kind: str = field(compare=False)
+    parent_id: BlockID = field(compare=False)
+    height: int = field(compare=False)
+    time: int | None = field(compare=False)
+    txs: tuple[PSignedTx, ...] = field(compare=False)
+    raw: bytes = field(repr=False)
+    id: BlockID = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", BlockID(sha256(self.raw).digest()))
+
+    @property
+    def proposed_tx(self) -> PSignedTx | None:
+        """The transaction whose outcome the next block decides by commit or abort; None where nothing is proposed."""
+        return self.txs[-1] if self.kind in _PROPOSALS else None
+
+    @classmethod
+    def build(
+        cls, kind: str, parent_id: BlockID, height: int, time: int | None = None, txs: tuple[PSignedTx, ...] = ()
+    ) -> Block:
+        """Return the block made of these parts. Raises ValueError where they make no block of that kind."""
+        return cls(kind, parent_id, height, time, txs, _encode(kind, parent_id, height, time, txs))
+
+    def encode(self) -> bytes:
+        """Return the bytes anew from the parts; equal to `raw`."""
+        return _encode(self.kind, self.parent_id, self.height, self.time, self.txs)
+
+
+def parse_p_block(raw: bytes) -> Block:
+    """Return the inner block whose bytes, codec version first, are exactly `raw`.
+
+    Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
+    """
+    cursor = Cursor(raw)
+    kind, form = _read_form(cursor)
+    time: int | None = cursor.unpack(_TIME, kind)[0] if form.has_time else None
+    txs = _TXS.read(cursor) if form.has_decisions else ()
+    parent_id, height = cursor.unpack(_PARENT_AND_HEIGHT, kind)
+    if form.behind is None:
+        txs = _TXS.read(cursor)
+    elif form.behind == 1:
+        txs = (*txs, P_TX.read(cursor))
+    cursor.finish()
+    return Block(kind, parent_id, height, time, txs, raw)
+
+
+def genesis_block(genesis_id: BlockID) -> Block:
+    """Return block 0 of a P-Chain whose genesis has the SHA-256 `genesis_id`."""
+    return Block.build("ApricotCommitBlock", genesis_id, 0)
+
+
+def _read_form(cursor: Cursor) -> tuple[str, _Form]:
+    cursor.version()
+    start = cursor.offset
+    type_id = cursor.u32("type id of a block")
+    known = _KINDS.get(type_id)
+    if known is not None:
+        return known
+    name = P_TYPE_NAMES.get(type_id)
+    if name is None:
+        raise UnknownType(start, type_id, "a block")
+    raise MalformedChainBytes(start, f"a block cannot be of type {type_id} ({name})")
+
+
+def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]) -> bytes:
+    form = _FORMS.get(kind)
+    if form is None or form.has_time == (time is None) or not _fits(form, len(txs)):
+        raise ValueError(f"no {kind} with {len(txs)} transactions and time {time}")
+    behind = len(txs) if form.behind is None else form.behind
+    decisions, rest = txs[: len(txs) - behind], txs[len(txs) - behind :]
+    out = bytearray(VERSION) + form.type_id.to_bytes(4, "big")
+    if time is not None:
+        U64.write(time, out)
+    if form.has_decisions:
+        _TXS.write(decisions, out)
+    ID.write(parent_id, out)
+    U64.write(height, out)
+    if form.behind is None:
+        write_count(len(rest), out)
+    for tx in rest:
+        P_TX.write(tx, out)
+    return bytes(out)
+
+
+def _fits(form: _Form, count: int) -> bool:
+    if form.behind is None:
+        return True
+    return count >= form.behind if form.has_decisions else count == form.behind
