@@ -1,0 +1,162 @@
+"""The C-Chain's atomic transactions: what moves between its accounts and the outputs of the X- and P-Chain.
+
+Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. They lie in a block's `blockExtraData`. Amounts are in
+the X-Chain's units of the asset (nAVAX).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.chains.codec import ADDRESS, ID, U32, U64, ListOf
+from warpseal.chains.components import (
+    CREDENTIAL,
+    CREDENTIAL_TYPE,
+    TRANSFER_INPUT,
+    TRANSFER_INPUT_TYPE,
+    TRANSFER_OUTPUT,
+    TRANSFER_OUTPUT_TYPE,
+    Credential,
+    Output,
+    Spend,
+    TransferableInput,
+    TransferableOutput,
+    Utxo,
+    transferable_input,
+    transferable_output,
+)
+from warpseal.chains.cursor import Cursor, MalformedChainBytes
+from warpseal.chains.ids import Address, AssetID
+from warpseal.chains.layout import Layout, OneOf
+from warpseal.chains.signed_tx import VERSION, SignedTx, TxForm
+from warpseal.warp.ids import ChainID
+
+C_TYPE_NAMES: Final = {
+    0: "ImportTx",
+    1: "ExportTx",
+    TRANSFER_INPUT_TYPE: "TransferInput",
+    TRANSFER_OUTPUT_TYPE: "TransferOutput",
+    CREDENTIAL_TYPE: "Credential",
+    10: "Input",
+    11: "OutputOwners",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EvmOutput:
+    """An amount that arrives at an account. address: its 20 bytes."""
+
+    address: Address
+    amount: int
+    asset_id: AssetID
+
+
+@dataclass(frozen=True, slots=True)
+class EvmInput:
+    """An amount that leaves an account. address: its 20 bytes; nonce: the account's."""
+
+    address: Address
+    amount: int
+    asset_id: AssetID
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTx:
+    """Moves what was exported on `source_chain_id` to accounts. blockchain_id: the C-Chain's."""
+
+    network_id: int
+    blockchain_id: ChainID
+    source_chain_id: ChainID
+    imported_inputs: tuple[TransferableInput, ...]
+    outputs: tuple[EvmOutput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTx:
+    """Moves amounts of accounts to `destination_chain_id`, to be imported there. blockchain_id: the C-Chain's."""
+
+    network_id: int
+    blockchain_id: ChainID
+    destination_chain_id: ChainID
+    inputs: tuple[EvmInput, ...]
+    exported_outputs: tuple[TransferableOutput, ...]
+
+
+CUnsignedTx = ImportTx | ExportTx
+AtomicTx = SignedTx[CUnsignedTx, Credential]
+
+_OUTPUT: Final[OneOf[Output]] = OneOf("transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, C_TYPE_NAMES)
+_SPEND: Final[OneOf[Spend]] = OneOf("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, C_TYPE_NAMES)
+_CREDENTIAL: Final[OneOf[Credential]] = OneOf("credential", {CREDENTIAL_TYPE: CREDENTIAL}, C_TYPE_NAMES)
+_EVM_OUTPUT: Final = Layout(EvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
+_EVM_INPUT: Final = Layout(EvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
+_UNSIGNED: Final[OneOf[CUnsignedTx]] = OneOf(
+    "atomic transaction",
+    {
+        0: Layout(
+            ImportTx,
+            network_id=U32,
+            blockchain_id=ID,
+            source_chain_id=ID,
+            imported_inputs=ListOf(transferable_input(_SPEND), "imported inputs"),
+            outputs=ListOf(_EVM_OUTPUT, "outputs"),
+        ),
+        1: Layout(
+            ExportTx,
+            network_id=U32,
+            blockchain_id=ID,
+            destination_chain_id=ID,
+            inputs=ListOf(_EVM_INPUT, "inputs"),
+            exported_outputs=ListOf(transferable_output(_OUTPUT), "exported outputs"),
+        ),
+    },
+    C_TYPE_NAMES,
+)
+C_TX: Final[TxForm[CUnsignedTx, Credential]] = TxForm(_UNSIGNED, _CREDENTIAL)
+_BATCH: Final = ListOf(C_TX, "atomic transactions")
+
+
+def parse_atomic_tx(raw: bytes) -> AtomicTx:
+    """Return the signed transaction behind `raw`, codec version first. Raises MalformedChainBytes."""
+    return C_TX.parse(raw)
+
+
+def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
+    """Return the transactions of a block from its `blockExtraData`; none when that is empty.
+
+    batch: true since Apricot 5, when a block may hold several; before, it holds the bytes of exactly one.
+    Raises MalformedChainBytes, for an empty batch too: a block without transactions has no extra data.
+    """
+    if not extra_data:
+        return ()
+    if not batch:
+        return (parse_atomic_tx(extra_data),)
+    cursor = Cursor(extra_data)
+    cursor.version()
+    txs = _BATCH.read(cursor)
+    cursor.finish()
+    if not txs:
+        raise MalformedChainBytes(len(VERSION), "extra data without an atomic transaction")
+    return txs
+
+
+def encode_atomic_txs(txs: tuple[AtomicTx, ...], *, batch: bool) -> bytes:
+    """Return the `blockExtraData` that holds `txs`. Raises ValueError for several that are no batch."""
+    if not txs:
+        return b""
+    if not batch:
+        (tx,) = txs
+        return tx.encode()
+    out = bytearray(VERSION)
+    _BATCH.write(txs, out)
+    return bytes(out)
+
+
+def exported_outputs(tx: AtomicTx) -> tuple[Utxo[Output], ...]:
+    """Return what `tx` leaves for its destination chain; there are no base outputs, so the indices begin at 0."""
+    if not isinstance(tx.unsigned, ExportTx):
+        return ()
+    exported = enumerate(tx.unsigned.exported_outputs)
+    return tuple(Utxo(tx.id, index, out.asset_id, out.output) for index, out in exported)

@@ -1,0 +1,174 @@
+"""The proposervm's wrapping around a chain's own blocks: who proposed one, when, and at which P-Chain height.
+
+Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+
+from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
+from warpseal.chains.ids import BlockID
+from warpseal.warp.codec import sized, u32, versioned
+from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID
+from warpseal.warp.ripemd160 import ripemd160
+
+MAX_CERTIFICATE_BYTES: Final = 2048
+_BLOCK: Final = 0
+_OPTION: Final = 1
+_GRANITE_BLOCK: Final = 2
+_HEADER: Final = Struct(">32sqQ")
+_EPOCH: Final = Struct(">QQq")
+# An option holds a block of the P-Chain: codec version, type id, and what that type says.
+_INNER_VERSION: Final = b"\x00\x00"
+_LEAST_INNER_BYTES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A Granite epoch. p_chain_height: where Warp messages are verified in it; start_time_s: Unix seconds."""
+
+    p_chain_height: int
+    number: int
+    start_time_s: int
+
+    def encode(self) -> bytes:
+        """Return its 24 bytes."""
+        return _EPOCH.pack(self.p_chain_height, self.number, self.start_time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedBlock:
+    """An outer block with a header.
+
+    parent_id: 32 bytes, the parent's outer id. timestamp_s: Unix seconds, may be negative in hostile bytes.
+    certificate: DER of the proposer's leaf certificate; empty, like `signature`, when anybody might propose.
+    inner: bytes of the chain's own block. epoch: None before Granite.
+    """
+
+    parent_id: BlockID
+    timestamp_s: int
+    p_chain_height: int
+    certificate: bytes
+    inner: bytes
+    epoch: Epoch | None
+    signature: bytes
+
+    @property
+    def id(self) -> BlockID:
+        """The outer id, 32 bytes: SHA-256 of everything but the signature and its length."""
+        return BlockID(sha256(self._unsigned()).digest())
+
+    @property
+    def proposer(self) -> NodeID:
+        """Whose certificate it is; EMPTY_NODE_ID without one. A claim, unless the signature is verified too."""
+        if not self.certificate:
+            return EMPTY_NODE_ID
+        return NodeID(ripemd160(sha256(self.certificate).digest()))
+
+    def encode(self) -> bytes:
+        """Return the bytes that `parse_outer` reads."""
+        return self._unsigned() + sized(self.signature)
+
+    def signed_bytes(self, chain_id: ChainID) -> bytes:
+        """Return what `signature` signs on the chain of this id: a header of chain, parent and this block's ids."""
+        return versioned(chain_id, self.parent_id, self.id)
+
+    def _unsigned(self) -> bytes:
+        return versioned(
+            u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
+            _HEADER.pack(self.parent_id, self.timestamp_s, self.p_chain_height),
+            sized(self.certificate),
+            sized(self.inner),
+            b"" if self.epoch is None else self.epoch.encode(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OptionBlock:
+    """An outer block without a header: one of the two options of its parent, whose header counts for it too.
+
+    parent_id: 32 bytes, the parent's outer id. inner: bytes of a P-Chain Commit or Abort block.
+    """
+
+    parent_id: BlockID
+    inner: bytes
+
+    @property
+    def id(self) -> BlockID:
+        """The outer id, 32 bytes: SHA-256 of all its bytes."""
+        return BlockID(sha256(self.encode()).digest())
+
+    def encode(self) -> bytes:
+        """Return the bytes that `parse_outer` reads."""
+        return versioned(u32(_OPTION), self.parent_id, sized(self.inner))
+
+
+Outer = ProposedBlock | OptionBlock
+
+
+def unwrap(raw: bytes) -> Outer | None:
+    """Return the outer block that `raw` is, or None when it is a chain's own block from before the proposervm.
+
+    The types of outer blocks collide with those of the P-Chain's first blocks, so only bytes count as outer that
+    are read to the last one and that a node would take for a valid block: no signature without a certificate nor
+    the reverse, no epoch of zeros, something inside, and in an option a versioned block.
+    """
+    try:
+        outer = parse_outer(raw)
+    except MalformedChainBytes:
+        return None
+    return outer if _is_plausible(outer) else None
+
+
+def parse_outer(raw: bytes) -> Outer:
+    """Return the outer block behind `raw`, judged by its layout alone. Raises MalformedChainBytes."""
+    cursor = Cursor(raw)
+    cursor.version()
+    start = cursor.offset
+    kind = cursor.u32("type id of outer block")
+    outer: Outer
+    if kind == _OPTION:
+        outer = OptionBlock(BlockID(cursor.take(32, "parent id")), _read_sized(cursor, "inner block"))
+    elif kind in (_BLOCK, _GRANITE_BLOCK):
+        outer = _read_block(cursor, has_epoch=kind == _GRANITE_BLOCK)
+    else:
+        raise UnknownType(start, kind, "outer block")
+    cursor.finish()
+    return outer
+
+
+def _is_plausible(outer: Outer) -> bool:
+    if isinstance(outer, OptionBlock):
+        return len(outer.inner) >= _LEAST_INNER_BYTES and outer.inner.startswith(_INNER_VERSION)
+    if outer.epoch == Epoch(0, 0, 0) or not outer.inner:
+        return False
+    return bool(outer.certificate) == bool(outer.signature)
+
+
+def _read_block(cursor: Cursor, *, has_epoch: bool) -> ProposedBlock:
+    parent_id, timestamp_s, p_chain_height = cursor.unpack(_HEADER, "header")
+    return ProposedBlock(
+        parent_id,
+        timestamp_s,
+        p_chain_height,
+        _read_certificate(cursor),
+        _read_sized(cursor, "inner block"),
+        Epoch(*cursor.unpack(_EPOCH, "epoch")) if has_epoch else None,
+        _read_sized(cursor, "signature"),
+    )
+
+
+def _read_certificate(cursor: Cursor) -> bytes:
+    start = cursor.offset
+    certificate = _read_sized(cursor, "certificate")
+    if len(certificate) > MAX_CERTIFICATE_BYTES:
+        raise MalformedChainBytes(start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes")
+    return certificate
+
+
+def _read_sized(cursor: Cursor, what: str) -> bytes:
+    return cursor.take(cursor.u32(f"length of {what}"), what)
