@@ -394,6 +394,20 @@ def test_one_caller_s_deadline_never_ends_it_for_others() -> None:
     play(World(members([20] * 5)), scene)
 
 
+def test_an_answer_counts_for_who_joined_though_it_was_asked_for_by_someone_with_less_time() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: signs(4.0)}
+        hasty = asyncio.create_task(taken(world.service.aggregate(request(100, timeout_s=1.0))))
+        await asyncio.sleep(0.5)
+        late, answer = await taken(world.service.aggregate(request(100)))
+        assert late == pytest.approx(3.5)
+        assert signed(world, answer, request(100))
+        _, error = await hasty
+        assert isinstance(error, QuorumNotReached)
+
+    play(World(members([20] * 5)), scene)
+
+
 def test_one_caller_s_cancellation_never_ends_it_for_others() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(2.2)}

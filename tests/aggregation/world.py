@@ -155,14 +155,18 @@ def of_another(other: int) -> Script:
 
 
 class _OpenAsk:
-    def __init__(self) -> None:
+    def __init__(self, deadline: float) -> None:
         self.is_closed = False
+        self._deadline = deadline
+
+    def extend(self, deadline: float) -> None:
+        self._deadline = max(self._deadline, deadline)
 
     def close(self) -> None:
         self.is_closed = True
 
     def deliver(self, sink: Callable[[Answer], None], answer: Answer) -> None:
-        if not self.is_closed:
+        if not self.is_closed and asyncio.get_running_loop().time() < self._deadline:
             sink(answer)
 
 
@@ -202,7 +206,7 @@ class Network:
         sink: Callable[[Answer], None],
     ) -> _OpenAsk:
         loop = asyncio.get_running_loop()
-        opened = _OpenAsk()
+        opened = _OpenAsk(deadline)
         self.open_asks.append(opened)
         self.app_bytes.append(app_bytes)
         numbers = tuple(int.from_bytes(node_id, "big") for node_id in node_ids)

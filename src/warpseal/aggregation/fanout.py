@@ -86,6 +86,9 @@ class FanOut:
         """Add a caller, whose outcome will be set."""
         self._callers[caller] = None
         self._round.join(caller.goal)
+        for ask in self._asks:
+            # Who was asked for a caller with less time is not asked again for this one: the answers must count.
+            ask.extend(caller.goal.deadline)
         self._wake.set()
 
     def leave(self, caller: Caller) -> bool:
@@ -170,7 +173,7 @@ class FanOut:
             async with asyncio.timeout_at(max(due_at, now + _LEAST_PAUSE_S)):
                 await self._wake.wait()
         except TimeoutError:
-            pass
+            ask.extend(caller.goal.deadline)
         self._wake.clear()
 
     # Peers.

@@ -17,6 +17,9 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 class OpenAsk(Protocol):
     """A request that was sent to many."""
 
+    def extend(self, deadline: float) -> None:
+        """Take answers until `deadline` where that is later than the one it was sent with."""
+
     def close(self) -> None:
         """Leave: no more answers, and nothing more is written."""
 

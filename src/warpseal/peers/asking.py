@@ -47,6 +47,10 @@ class Ask:
         """The id that the peers see."""
         return self._request.request_id
 
+    def extend(self, deadline: float) -> None:
+        """Take answers until `deadline` where that is later: somebody joined who has more time."""
+        self._request.deadline = max(self._request.deadline, deadline)
+
     def close(self) -> None:
         """Leave: no more answers, and nothing more is written. Peers' slots stay taken until they answer."""
         self._request.leave()
