@@ -173,7 +173,7 @@ class FanOut:
             async with asyncio.timeout_at(max(due_at, now + _LEAST_PAUSE_S)):
                 await self._wake.wait()
         except TimeoutError:
-            ask.extend(caller.goal.deadline)
+            pass
         self._wake.clear()
 
     # Peers.
