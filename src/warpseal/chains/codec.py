@@ -111,7 +111,7 @@ class ListOf(Codec[tuple[T, ...]]):
     def __init__(self, element: Codec[T], what: str) -> None:
         # An element of no bytes would make the count boundless.
         self._least_element_bytes = max(1, element.least_bytes)
-        self._element = element
+        self.element = element
         self._read_element = element.read
         self._what = what
 
@@ -125,7 +125,7 @@ class ListOf(Codec[tuple[T, ...]]):
     def write(self, value: tuple[T, ...], out: bytearray) -> None:
         write_count(len(value), out)
         for element in value:
-            self._element.write(element, out)
+            self.element.write(element, out)
 
 
 class ListOfFixed(Codec[tuple[T, ...]]):
@@ -134,7 +134,7 @@ class ListOfFixed(Codec[tuple[T, ...]]):
     least_bytes = _COUNT_BYTES
 
     def __init__(self, element: Fixed[T], what: str) -> None:
-        self._element = element
+        self.element = element
         self._what = what
         self._one = Struct(f">{element.format}")
 
@@ -150,7 +150,7 @@ class ListOfFixed(Codec[tuple[T, ...]]):
     def write(self, value: tuple[T, ...], out: bytearray) -> None:
         write_count(len(value), out)
         for element in value:
-            self._element.write(element, out)
+            self.element.write(element, out)
 
 
 def write_count(count: int, out: bytearray) -> None:

@@ -31,8 +31,8 @@ class Layout(Codec[T]):
             raise TypeError(f"{make.__name__} has the fields {names}, its layout {list(fields)}")
         self.name = make.__name__
         self.type = make
+        self.fields = dict(fields)
         self.least_bytes = sum(codec.least_bytes for codec in fields.values())
-        self._fields = tuple(fields.items())
         self._parts = tuple(_parts(fields))
 
     def read(self, cursor: Cursor) -> T:
@@ -50,7 +50,7 @@ class Layout(Codec[T]):
         return self.type(*values)
 
     def write(self, value: T, out: bytearray) -> None:
-        for name, codec in self._fields:
+        for name, codec in self.fields.items():
             codec.write(getattr(value, name), out)
 
 
@@ -62,6 +62,7 @@ class OneOf(Codec[T]):
     """
 
     def __init__(self, what: str, members: Mapping[int, Layout[Any]], names: Mapping[int, str]) -> None:
+        self.members = dict(members)
         self._what = what
         self._names = names
         self._readers = {type_id: layout.read for type_id, layout in members.items()}

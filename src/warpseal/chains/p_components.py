@@ -26,10 +26,13 @@ from warpseal.chains.components import (
     Spend,
     TransferInput,
     TransferOutput,
+    Utxo,
     base_fields,
     transferable_input,
     transferable_output,
+    unspent_output,
 )
+from warpseal.chains.cursor import Cursor
 from warpseal.chains.layout import Layout, OneOf
 from warpseal.chains.p_types import P_TYPE_NAMES
 from warpseal.warp.ids import NodeID, SubnetID
@@ -109,6 +112,7 @@ _TRANSFERABLE_INPUT: Final = transferable_input(SPEND)
 OUTPUTS: Final = ListOf(_TRANSFERABLE_OUTPUT, "outputs")
 INPUTS: Final = ListOf(_TRANSFERABLE_INPUT, "inputs")
 BASE: Final = base_fields(_TRANSFERABLE_OUTPUT, _TRANSFERABLE_INPUT)
+UTXO: Final = unspent_output(OUTPUT)
 
 NODE_ID: Final = ADDRESS
 VALIDATOR: Final = Layout(Validator, node_id=NODE_ID, start_s=U64, end_s=U64, weight=U64)
@@ -128,3 +132,12 @@ INITIAL_VALIDATOR: Final = Layout(
     remaining_balance_owner=P_CHAIN_OWNER,
     deactivation_owner=P_CHAIN_OWNER,
 )
+
+
+def parse_p_utxo(raw: bytes) -> Utxo[Output]:
+    """Return the unspent output whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+    cursor = Cursor(raw)
+    cursor.version()
+    utxo = UTXO.read(cursor)
+    cursor.finish()
+    return utxo

@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import Any, Final
 
 from warpseal.chains.codec import SIZED, TEXT, U64, Codec, ListOf
-from warpseal.chains.components import Output, Utxo, unspent_output
+from warpseal.chains.components import Output, Utxo
 from warpseal.chains.cursor import Cursor
 from warpseal.chains.ids import BlockID
 from warpseal.chains.layout import Layout
 from warpseal.chains.p_blocks import Block, genesis_block
-from warpseal.chains.p_components import OUTPUT
+from warpseal.chains.p_components import UTXO
 from warpseal.chains.p_txs import P_TX, PSignedTx
 from warpseal.chains.signed_tx import VERSION
 
@@ -61,7 +61,7 @@ class Genesis:
         return bytes(out)
 
 
-_GENESIS_UTXO: Final = Layout(GenesisUtxo, utxo=unspent_output(OUTPUT), message=SIZED)
+_GENESIS_UTXO: Final = Layout(GenesisUtxo, utxo=UTXO, message=SIZED)
 _FIELDS: Final[dict[str, Codec[Any]]] = {
     "utxos": ListOf(_GENESIS_UTXO, "unspent outputs"),
     "validators": ListOf(P_TX, "validators"),

@@ -61,6 +61,7 @@ class TxForm(Codec[SignedTx[U, C]], Generic[U, C]):
     def __init__(self, unsigned: OneOf[U], credential: OneOf[C]) -> None:
         self.unsigned = unsigned
         self.least_bytes = unsigned.least_bytes + 4
+        self.credential = credential
         self._credentials: ListOf[Any] = ListOf(credential, "credentials")
 
     def parse(self, raw: bytes) -> SignedTx[U, C]:
