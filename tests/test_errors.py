@@ -59,6 +59,12 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.QuorumNotReached(NEVER, at_deadline=True),
     errors.QuorumNotReached(NEVER, at_deadline=False),
     errors.QuorumImpossible(NEVER),
+    errors.TransactionNotFound("t"),
+    errors.TransactionNotFound("t", "Processing"),
+    errors.NoMessage("DisableL1ValidatorTx"),
+    errors.UndecodableTransaction("t", "at byte 2: type 99"),
+    errors.MessageSuperseded("t", {"now": {"registered": False}}),
+    errors.OriginNotIndexed("v", {"height": "5"}, 30.0),
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),
@@ -126,6 +132,11 @@ def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
         said = answer(errors.QuorumImpossible(NEVER), dialect)
         assert said.status == 400
         assert said.headers == ()
+
+
+def test_an_error_that_names_its_moment_is_answered_with_it() -> None:
+    said = answer(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
+    assert (said.status, dict(said.headers)[b"retry-after"]) == (503, b"30")
 
 
 def test_errors_without_a_text_say_what_they_are() -> None:

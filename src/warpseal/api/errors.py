@@ -21,6 +21,7 @@ from warpseal.api import refusals
 MIN_RETRY_AFTER_S: Final = 1
 MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
+_RETRY_LATER_S: Final = 10
 
 
 class Dialect(StrEnum):
@@ -72,6 +73,13 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.HeightTooNew: _REQUEST,
     errors.QuorumImpossible: _REQUEST,
     errors.QuorumNotReached: Rule(503, 503, late=504, retry_after_s=_RETRY_SOON_S),
+    errors.MalformedTransactionHash: _REQUEST,
+    errors.ProofMismatch: _REQUEST,
+    errors.NoMessage: _REQUEST,
+    errors.MessageSuperseded: _REQUEST,
+    errors.TransactionNotFound: Rule(404, 404),
+    errors.OriginNotIndexed: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.UndecodableTransaction: Rule(502, 502, retry_after_s=_RETRY_LATER_S),
     errors.UnknownChain: Rule(404, 404),
     errors.NetworkNotServed: Rule(404, 404),
     errors.NotFound: Rule(404, 404),
@@ -139,8 +147,8 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
 
 def _retry_after_s(error: errors.WarpsealError, default_s: int) -> int:
     """Return whole seconds: the moment the error itself names, if it names one, within sensible bounds."""
-    shortfall: Any = getattr(error, "shortfall", None)
-    named: float | None = getattr(shortfall, "retry_after_s", None)
+    about: Any = getattr(error, "shortfall", error)
+    named: float | None = getattr(about, "retry_after_s", None)
     return default_s if named is None else min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, ceil(named)))
 
 
