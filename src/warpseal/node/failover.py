@@ -111,6 +111,7 @@ class NodePool:
 
     async def _ask(self, member: _Member, call: Call[T]) -> T:
         """Return one node's answer and note how it went. Raises CallFailure, RpcRefusal."""
+        member.node.check_pause(call.origin)
         if member.failed_at is not None:
             # Claimed: until this call knows better, nobody else waits for this node.
             member.failed_at = self._now()
@@ -136,7 +137,7 @@ class NodePool:
 
     def _in_order(self, origin: Origin) -> list[_Member]:
         now = self._now()
-        rest_s = self._retry_failed_after_s * (1 if origin is Origin.DAEMON else _CALLER_PATIENCE)
+        rest_s = self._retry_failed_after_s * (_CALLER_PATIENCE if origin is Origin.CALLER else 1)
         in_service: list[_Member] = []
         resting: list[_Member] = []
         for member in self._members:

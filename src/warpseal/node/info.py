@@ -17,7 +17,9 @@ from warpseal.flight import SingleFlight
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
+from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
+from warpseal.node.upgrades import Upgrades, decode_upgrades, known_upgrades
 from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64
@@ -58,6 +60,14 @@ class InfoClient:
     async def probe(self) -> tuple[NodeAnswer[int], ...]:
         """Return what each configured node says the network id is, or why it does not; for the operator."""
         return await self._pool.call_each(NETWORK_ID)
+
+    async def upgrades(self) -> Upgrades:
+        """Return when upgrades activate; where no node tells, what is known of the network. Raises NodeUnavailable."""
+        network_id = await self.network_id()
+        try:
+            return await self._pool.call(_UPGRADES)
+        except RpcRefusal:
+            return known_upgrades(network_id)
 
     async def peers(self) -> tuple[PeerHint, ...]:
         """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
@@ -137,3 +147,4 @@ def _address(text: str) -> tuple[str, int]:
 _PEERS: Final = Call("info.peers", {}, INFO_PATHS, _decode_peers, Origin.DAEMON, large=True)
 _NODE_ID: Final = Call("info.getNodeID", {}, INFO_PATHS, _decode_node_id, Origin.DAEMON, optional=True)
 _NODE_IP: Final = Call("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, Origin.DAEMON, optional=True)
+_UPGRADES: Final = Call("info.upgrades", {}, INFO_PATHS, decode_upgrades, Origin.DAEMON, optional=True)

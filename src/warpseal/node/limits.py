@@ -1,7 +1,8 @@
-"""How many calls that callers cause may go to one upstream node: at once, and in a second; oldest first.
+"""How many calls of one origin may go to one upstream node: at once, and in a second; oldest first.
 
 `CallQueue` is pure (`now` comes in); `UpstreamLimit` is its asyncio shell. Calls of the daemon's own pass by
-both without waiting and without being counted, so that callers can never hold them up.
+both without waiting and without being counted, so that callers can never hold them up. A node has one limit for
+callers and another for the follower of blocks, so that neither waits for the other.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ _WINDOW_S = 1.0
 
 
 class Origin(Enum):
-    """Who caused a call: a caller of the daemon, or the daemon itself (polls, refreshes)."""
+    """Who caused a call: a caller of the daemon, the daemon itself (polls, refreshes), or its follower of blocks."""
 
     CALLER = auto()
     DAEMON = auto()
+    FOLLOWER = auto()
 
 
 class QueueFull(Exception):
@@ -83,7 +85,7 @@ class CallQueue:
 
 
 class UpstreamLimit:
-    """Holds callers back until their call may go to the node. One per node, used from one event loop."""
+    """Holds calls back until they may go to the node. Used from one event loop."""
 
     def __init__(self, at_once: int, per_s: int, now: Callable[[], float] | None = None) -> None:
         self._queue = CallQueue(at_once, per_s)

@@ -6,11 +6,12 @@ Source of truth: avalanchego `utils/rpc` and `utils/json/codec.go`; http.jsonl o
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -21,6 +22,7 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.limits import Origin, QueueFull, UpstreamLimit
 from warpseal.node.refusals import RpcRefusal, refusal_of
 from warpseal.node.settings import NodeSettings
+from warpseal.node.throttling import Pause, retry_after_s
 
 __all__ = ["Call", "CallFailure", "CallObserver", "NodeEndpoint", "UpstreamNode", "open_session", "silent"]
 
@@ -31,6 +33,7 @@ _INLINE_BYTES = 32 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _NOT_FOUND = 404
 _TOO_MANY_REQUESTS = 429
+_SERVICE_UNAVAILABLE = 503
 
 
 class CallObserver(Protocol):
@@ -72,7 +75,8 @@ class Call(Generic[T]):
 class CallFailure(Exception):
     """One node gave no usable answer. detail: for the log; status: the HTTP status, where that is why.
 
-    blames_node: false where the call never left the daemon.
+    blames_node: false where the call never left the daemon. asks_to_wait: the node said that it gets too many
+    requests; retry_after_s: for how long it wants none, None where it did not say.
     """
 
     def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
@@ -81,6 +85,8 @@ class CallFailure(Exception):
         self.detail = detail
         self.status = status
         self.blames_node = True
+        self.asks_to_wait = False
+        self.retry_after_s: float | None = None
 
 
 class TooManyWaiting(CallFailure):
@@ -91,8 +97,24 @@ class TooManyWaiting(CallFailure):
         self.blames_node = False
 
 
+class StillPausing(CallFailure):
+    """The node asked for a pause that is not over, so the follower's call is not made."""
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__(NodeFailure.BUSY, f"the node asked for no requests for another {left_s:.0f} s")
+        self.blames_node = False
+
+
 class _Disconnected(CallFailure):
     """The connection was lost before an answer came."""
+
+
+class _Reply(NamedTuple):
+    """An HTTP answer. retry_after: the header as it came."""
+
+    status: int
+    body: bytes
+    retry_after: str | None
 
 
 class _RpcError(msgspec.Struct):
@@ -124,7 +146,7 @@ async def open_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class UpstreamNode:
-    """One node: its endpoint, its limit on callers' calls, and which of its paths work."""
+    """One node: its endpoint, its limits on callers' and on the follower's calls, and which of its paths work."""
 
     def __init__(
         self,
@@ -140,32 +162,45 @@ class UpstreamNode:
         self._observer = observer
         self._executor = executor
         self._limit = UpstreamLimit(settings.upstream_at_once, settings.upstream_per_s)
+        self._follower_limit = UpstreamLimit(settings.follow_at_once, settings.follow_per_s)
+        self._pause = Pause()
         self._working_paths: dict[tuple[str, ...], str] = {}
 
     async def call(self, call: Call[T], timeout_s: float | None = None) -> T:
         """Wait for a turn, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
+        limit = self._follower_limit if call.origin is Origin.FOLLOWER else self._limit
         try:
-            async with self._limit.slot(call.origin):
+            async with limit.slot(call.origin):
+                self.check_pause(call.origin)
                 return await self._observed(call, timeout_s or self._settings.call_timeout_s)
         except QueueFull:
             raise TooManyWaiting from None
 
+    def check_pause(self, origin: Origin) -> None:
+        """Return where a call of this origin may be made. Raises CallFailure while the follower is to wait."""
+        left_s = self._pause.left_s(asyncio.get_running_loop().time())
+        if origin is Origin.FOLLOWER and left_s > 0:
+            raise StillPausing(left_s)
+
     async def _observed(self, call: Call[T], timeout_s: float) -> T:
-        started_at = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        started_at = clock()
         outcome = "cancelled"
         try:
             answer = await self._timed(call, timeout_s)
             outcome = "ok"
+            self._pause.worked(clock())
             return answer
         except RpcRefusal:
             outcome = "refused"
             raise
         except CallFailure as error:
             outcome = error.failure.value
+            if error.asks_to_wait:
+                self._pause.asked(clock(), error.retry_after_s)
             raise
         finally:
-            elapsed_s = asyncio.get_running_loop().time() - started_at
-            self._observer.observe_call(call.method, outcome, elapsed_s)
+            self._observer.observe_call(call.method, outcome, clock() - started_at)
 
     async def _timed(self, call: Call[T], timeout_s: float) -> T:
         failure: CallFailure
@@ -202,22 +237,23 @@ class UpstreamNode:
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
         limit = self._settings.max_set_bytes if call.large else self._settings.max_answer_bytes
         try:
-            status, answer = await self._post(path, body, limit)
+            reply = await self._post(path, body, limit)
         except _Disconnected:
             # The node closed an idle connection while we wrote to it. All calls only read: repeating is safe.
-            status, answer = await self._post(path, body, limit)
-        if len(answer) > _INLINE_BYTES:
+            reply = await self._post(path, body, limit)
+        if len(reply.body) > _INLINE_BYTES:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, self._decoded, call, status, answer)
-        return self._decoded(call, status, answer)
+            return await loop.run_in_executor(self._executor, self._decoded, call, reply)
+        return self._decoded(call, reply)
 
-    async def _post(self, path: str, body: bytes, limit: int) -> tuple[int, bytes]:
+    async def _post(self, path: str, body: bytes, limit: int) -> _Reply:
         headers = {"Content-Type": "application/json", **self.endpoint.http_headers}
         try:
             url = self.endpoint.url(path)
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
                 is_ok = answer.status == 200
-                return answer.status, await _read(answer, limit if is_ok else _MAX_ERROR_BYTES, is_ok)
+                read = await _read(answer, limit if is_ok else _MAX_ERROR_BYTES, is_ok)
+                return _Reply(answer.status, read, answer.headers.get("Retry-After"))
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, ValueError) as error:
             failure = CallFailure(NodeFailure.BAD_ANSWER, type(error).__name__)
         except (aiohttp.ClientError, OSError) as error:
@@ -226,11 +262,14 @@ class UpstreamNode:
             failure = _connection_failure(error)
         raise failure
 
-    def _decoded(self, call: Call[T], status: int, answer: bytes) -> T:
+    def _decoded(self, call: Call[T], reply: _Reply) -> T:
         """Return the decoded result; runs on a worker thread where the answer is large."""
+        if reply.status == _TOO_MANY_REQUESTS:
+            # Whatever a gateway writes beside it, no node has answered.
+            raise _failure_of_status(reply)
         try:
-            envelope = _ENVELOPE.decode(answer)
-            if envelope.error is None and status == 200:
+            envelope = _ENVELOPE.decode(reply.body)
+            if envelope.error is None and reply.status == 200:
                 return call.decode(bytes(envelope.result))
             error = envelope.error
         except (ValueError, RecursionError) as reason:
@@ -240,7 +279,7 @@ class UpstreamNode:
             detail = "neither a result nor an error"
         if error is not None:
             raise refusal_of(error.code, error.message, self.endpoint.scrub(error.message))
-        raise _failure_of_status(status) if status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
+        raise _failure_of_status(reply) if reply.status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int, must_fit: bool) -> bytes:
@@ -265,6 +304,12 @@ def _connection_failure(error: aiohttp.ClientError | OSError) -> CallFailure:
     return (_Disconnected if is_lost else CallFailure)(NodeFailure.REFUSED, type(error).__name__)
 
 
-def _failure_of_status(status: int) -> CallFailure:
-    failure = NodeFailure.BUSY if status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
-    return CallFailure(failure, f"HTTP status {status}", status)
+def _failure_of_status(reply: _Reply) -> CallFailure:
+    is_limit = reply.status == _TOO_MANY_REQUESTS
+    failure = CallFailure(
+        NodeFailure.BUSY if is_limit else NodeFailure.HTTP_STATUS, f"HTTP status {reply.status}", reply.status
+    )
+    if is_limit or reply.status == _SERVICE_UNAVAILABLE:
+        failure.retry_after_s = retry_after_s(reply.retry_after, time.time())
+        failure.asks_to_wait = is_limit or failure.retry_after_s is not None
+    return failure

@@ -14,8 +14,8 @@ class NodeSettings:
     """Upstream nodes, in the order in which they are preferred, and the limits of calls to them.
 
     p_chain_api and info_api: at least one each. upstream_at_once and upstream_per_s limit, per node, the
-    calls that callers cause. max_set_bytes bounds answers that hold validator sets or peers, max_answer_bytes
-    all others.
+    calls that callers cause; follow_at_once and follow_per_s those of the follower of blocks. max_set_bytes
+    bounds answers that hold validator sets or peers, max_answer_bytes all others.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...]
@@ -23,6 +23,8 @@ class NodeSettings:
     call_timeout_s: float = 5.0
     upstream_at_once: int = 8
     upstream_per_s: int = 50
+    follow_at_once: int = 4
+    follow_per_s: int = 20
     retry_failed_after_s: float = 10.0
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from warpseal.node.blocks import BlocksClient
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.failover import NodePool
 from warpseal.node.info import InfoClient
@@ -25,6 +26,7 @@ class Upstream:
     platform: PlatformClient
     info: InfoClient
     proposervm: ProposerVMClient
+    blocks: BlocksClient
 
 
 def connect_upstream(
@@ -58,4 +60,9 @@ def connect_upstream(
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
         return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=rest_s)
 
-    return Upstream(PlatformClient(pool(platform_nodes), check_key), info, ProposerVMClient(pool(nodes)))
+    return Upstream(
+        platform=PlatformClient(pool(platform_nodes), check_key),
+        info=info,
+        proposervm=ProposerVMClient(pool(nodes)),
+        blocks=BlocksClient(pool(platform_nodes), info),
+    )

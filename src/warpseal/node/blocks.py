@@ -1,0 +1,84 @@
+"""Accepted P-Chain blocks as nodes serve them, asked for at the follower's own pace.
+
+Source of truth: avalanchego `vms/platformvm/service.go`; `utils/formatting/encoding.go` for the checksum.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final, TypeVar
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.node.failover import NodeAnswer, NodePool
+from warpseal.node.info import InfoClient
+from warpseal.node.limits import Origin
+from warpseal.node.p_chain import decode_height
+from warpseal.node.platform import P_CHAIN_PATHS
+from warpseal.node.refusals import RpcRefusal
+from warpseal.node.rpc import Call
+from warpseal.node.upgrades import Upgrades
+
+T = TypeVar("T")
+
+_CHECKSUM_BYTES: Final = 4
+
+
+class BlocksClient:
+    """Heights and blocks over a list of nodes. Every method raises NodeUnavailable when no node gave an answer.
+
+    Calls are held to the follower's limits of each node, and to the pauses that nodes ask for. An answer of more
+    than the settings' `max_answer_bytes` is none. The bytes are the node's: nobody has looked at them yet.
+    """
+
+    def __init__(self, pool: NodePool, info: InfoClient) -> None:
+        self._pool = pool
+        self._info = info
+
+    async def tip(self) -> int:
+        """Return the height of the last accepted block of the first node in service."""
+        return await self._call(Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.FOLLOWER))
+
+    async def block_at(self, height: int) -> bytes:
+        """Return the bytes that the first node in service gives for the accepted block at `height`."""
+        return await self._call(_block_call(height))
+
+    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
+        """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
+        answers: tuple[NodeAnswer[bytes], ...] = await self._pool.call_each(_block_call(height))
+        return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
+
+    async def upgrades(self) -> Upgrades:
+        """Return when the network's upgrades activate, as far as anybody knows."""
+        return await self._info.upgrades()
+
+    async def _call(self, call: Call[T]) -> T:
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            pass
+        # A node that lags, or is not ready, refuses what it will answer later.
+        raise NodeUnavailable(call.method)
+
+
+class _BlockAnswer(msgspec.Struct):
+    block: str
+    encoding: str = "hex"
+
+
+def _block_call(height: int) -> Call[bytes]:
+    params = {"height": str(height), "encoding": "hex"}
+    return Call("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_block, Origin.FOLLOWER)
+
+
+def _decode_block(result: bytes) -> bytes:
+    """Return the bytes behind hex with a checksum. Raises ValueError."""
+    told = msgspec.json.decode(result, type=_BlockAnswer)
+    if told.encoding != "hex" or told.block[:2] != "0x":
+        raise ValueError("the block is not in the encoding that was asked for")
+    checked = bytes.fromhex(told.block[2:])
+    raw, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
+    if sha256(raw).digest()[-_CHECKSUM_BYTES:] != checksum:
+        raise ValueError("the block's checksum is wrong")
+    return raw

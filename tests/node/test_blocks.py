@@ -1,0 +1,184 @@
+"""Blocks and heights for the follower: checked, at its own pace, obedient to nodes that want less."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import RecordedNode, RpcFault, connected, serving, settings_for, upstream_of
+from warpseal.errors import NodeUnavailable
+from warpseal.node.rpc import open_session
+from warpseal.node.upgrades import Upgrades, known_upgrades
+
+METHOD = "platform.getBlockByHeight"
+ETNA = "etnaTime"
+
+
+def block_answer(raw: bytes) -> dict[str, str]:
+    return {"block": "0x" + (raw + sha256(raw).digest()[-4:]).hex(), "encoding": "hex"}
+
+
+def blocks_node(**answers: Any) -> RecordedNode:
+    """A node whose block at each height is that number."""
+    return RecordedNode({METHOD: lambda params: block_answer(params["height"].encode()), **answers})
+
+
+def refuse(_: object) -> None:
+    raise RpcFault("couldn't get block at height 7: not found")
+
+
+async def test_a_block_comes_without_its_checksum() -> None:
+    node = blocks_node()
+    async with upstream_of(node) as upstream:
+        assert await upstream.blocks.tip() == 19
+        assert await upstream.blocks.block_at(7) == b"7"
+    assert node.seen[-1][2] == {"height": "7", "encoding": "hex"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"block": "0x37aabbccdd", "encoding": "hex"},
+        {**block_answer(b"7"), "encoding": "hexnc"},
+        {"block": block_answer(b"7")["block"][2:]},
+        {"block": "0x"},
+        {"block": "0xzz"},
+        {"block": {"height": 7}},
+        {},
+        block_answer(bytes(600_000)),
+    ],
+    ids=["checksum", "encoding", "prefix", "empty", "no hex", "json", "nothing", "too long"],
+)
+async def test_a_block_that_cannot_be_right_is_no_answer_and_the_next_node_is_asked(answer: Any) -> None:
+    bad, good = blocks_node(**{METHOD: answer}), blocks_node()
+    async with upstream_of(bad, good) as upstream:
+        assert await upstream.blocks.block_at(7) == b"7"
+    async with upstream_of(bad) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.blocks.block_at(7)
+
+
+async def test_a_node_that_lacks_the_block_is_passed_over() -> None:
+    lagging = blocks_node(**{METHOD: refuse})
+    async with upstream_of(lagging, blocks_node()) as upstream:
+        assert await upstream.blocks.block_at(7) == b"7"
+    async with upstream_of(lagging) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.blocks.block_at(7)
+
+
+async def test_every_node_can_be_asked_for_its_own_answer() -> None:
+    nodes = (
+        blocks_node(),
+        blocks_node(**{METHOD: refuse}),
+        blocks_node(**{METHOD: block_answer(b"x")}),
+        blocks_node(),
+    )
+    async with upstream_of(*nodes) as upstream:
+        await upstream.info.network_id()
+        assert await upstream.blocks.block_at_each(7) == (b"7", b"x")
+
+
+async def test_only_so_many_calls_are_in_flight_and_in_a_second_whatever_callers_do() -> None:
+    running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
+
+    async def slow(params: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 3:
+            full.set()
+        await release.wait()
+        running -= 1
+        return block_answer(params["height"].encode())
+
+    node = blocks_node(**{METHOD: slow})
+    async with upstream_of(node, follow_at_once=3, upstream_at_once=1) as upstream, asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(upstream.blocks.block_at(height)) for height in range(8)]
+        async with asyncio.timeout(5):
+            await full.wait()
+            # The follower's calls hang; a caller's goes through.
+            assert await upstream.platform.height() == 19
+        release.set()
+    assert [task.result() for task in asked] == [str(height).encode() for height in range(8)]
+    assert most == 3
+
+
+async def test_requests_per_second_are_bounded() -> None:
+    async with upstream_of(blocks_node(), follow_per_s=5, follow_at_once=20) as upstream:
+        started_at = asyncio.get_running_loop().time()
+        await asyncio.gather(*(upstream.blocks.block_at(height) for height in range(11)))
+        assert asyncio.get_running_loop().time() - started_at >= 1.9
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_node_that_asks_for_a_pause_gets_it_from_the_follower_and_from_nobody_else(status: int) -> None:
+    limited = [web.Response(status=status, headers={"Retry-After": "1"}, text="slow down")]
+
+    def answer(params: Any) -> Any:
+        return limited.pop() if limited else block_answer(params["height"].encode())
+
+    node = blocks_node(**{METHOD: answer})
+    async with upstream_of(node) as upstream:
+        started_at = asyncio.get_running_loop().time()
+        calls_after = []
+        for _ in range(5):
+            with pytest.raises(NodeUnavailable):
+                await upstream.blocks.block_at(7)
+            calls_after.append(len(node.seen))
+        assert await upstream.platform.height() == 19
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    assert await upstream.blocks.block_at(7) == b"7"
+                    break
+                except NodeUnavailable:
+                    await asyncio.sleep(0.02)
+        assert asyncio.get_running_loop().time() - started_at >= 0.99
+    # In the pause nothing came, not even the question for the network's id.
+    assert len(set(calls_after)) == 1
+    assert node.calls[METHOD] == 2
+
+
+async def test_a_429_is_none_of_the_nodes_answers_whatever_its_body_says() -> None:
+    body = '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not found"}}'
+    limited = blocks_node(**{METHOD: lambda _: web.Response(status=429, text=body)})
+    async with upstream_of(limited, blocks_node()) as upstream:
+        assert await upstream.blocks.block_at(7) == b"7"
+        assert await upstream.blocks.block_at(8) == b"8"
+    assert limited.calls[METHOD] == 1
+
+
+async def test_upgrades_are_the_nodes_own() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        upgrades = await upstream.blocks.upgrades()
+    assert upgrades.etna_s == 1_607_144_400
+    assert upgrades.times_s["helicon"] == 253_399_622_400
+    assert "apricotPhase4MinPChainHeight" not in upgrades.times_s
+
+
+async def test_a_node_that_does_not_tell_of_upgrades_leaves_what_is_known_of_the_network() -> None:
+    def missing(_: object) -> None:
+        raise RpcFault('rpc: can\'t find method "info.Upgrades"')
+
+    for network_id, etna_s in ((1, 1_734_368_400), (5, 1_732_550_400), (88_888, None)):
+        node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})
+        async with upstream_of(node) as upstream:
+            upgrades = await upstream.blocks.upgrades()
+        assert upgrades.etna_s == etna_s
+        assert upgrades == known_upgrades(network_id)
+
+
+@pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00"])
+async def test_a_time_that_is_none_makes_the_answer_unusable(time: Any) -> None:
+    async with serving(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
+        with pytest.raises(NodeUnavailable):
+            await connected(session, settings_for(*uris)).blocks.upgrades()
+
+
+def test_an_unknown_network_has_no_known_times() -> None:
+    assert known_upgrades(12_345) == Upgrades({})
