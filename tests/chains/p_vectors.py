@@ -1,0 +1,68 @@
+"""P-Chain bytes that others made: signed transactions, mainnet blocks, genesis files, the recorded network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import zstandard
+
+VECTORS: Final = Path(__file__).parents[1] / "vectors"
+_CHECKSUM_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Bytes and what is known of them."""
+
+    raw: bytes
+    known: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{self.known.get('about', self.known['kind'])}"
+
+
+def _vectors(name: str) -> list[Vector]:
+    rows = json.loads((VECTORS / "p_chain.json").read_text())[name]
+    return [Vector(bytes.fromhex(row["hex"]), row) for row in rows]
+
+
+TRANSACTIONS: Final = _vectors("transactions")
+BLOCKS: Final = _vectors("blocks")
+
+
+def transaction(kind: str) -> bytes:
+    """Return the bytes of the first vector of a kind."""
+    return next(vector.raw for vector in TRANSACTIONS if vector.known["kind"] == kind)
+
+
+@cache
+def genesis_bytes(network: str) -> bytes:
+    """Return the genesis of `mainnet`, `fuji` or `localnet`."""
+    return zstandard.ZstdDecompressor().decompress((VECTORS / "genesis" / f"{network}.bin.zst").read_bytes())
+
+
+@cache
+def recording() -> tuple[dict[str, Any], ...]:
+    """Return the recorded calls: blocks, transactions and unspent outputs in hex, blocks and transactions as JSON."""
+    packed = (VECTORS / "localnet" / "p-chain.jsonl.zst").read_bytes()
+    lines = zstandard.ZstdDecompressor().stream_reader(packed).read().decode().splitlines()
+    return tuple(json.loads(line) for line in lines)
+
+
+def recorded(method: str, encoding: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return (params, result) of the recorded calls of a method in an encoding."""
+    calls = [call for call in recording() if call["method"] == f"platform.{method}"]
+    return [(call["params"], call["result"]) for call in calls if call["params"]["encoding"] == encoding]
+
+
+def unchecked(text: str) -> bytes:
+    """Return the bytes behind the node's hex, whose four checksum bytes must be right."""
+    checked = bytes.fromhex(text.removeprefix("0x"))
+    raw = checked[:-_CHECKSUM_BYTES]
+    assert sha256(raw).digest()[-_CHECKSUM_BYTES:] == checked[-_CHECKSUM_BYTES:]
+    return raw

@@ -1,0 +1,122 @@
+"""The genesis of mainnet, of Fuji and of the recorded network: what everybody asserts of them follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.chains.p_vectors import genesis_bytes
+from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_staking import AddValidatorTx
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+VM_NAMES = [b"avm", b"evm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a genesis without having read it."""
+
+    network: str
+    id: str
+    block_0: str
+    x_chain: str
+    c_chain: str
+    initial_supply: int
+    utxos: int
+
+
+MAINNET = Known(
+    "mainnet",
+    "UUvXi6j7QhVvgpbKM89MP5HdrxKm9CaJeHc187TsDNf8nZdLk",
+    "2FUFPVPxbTpKNn39moGSzsmGroYES4NZRdw3mJgNvMkMiMHJ9e",
+    "2oYMBNV4eNHyqk2fjjV5nVQLDbtmNJzq5s3qs3Lo6ftnC6FByM",
+    "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5",
+    359_999_999_999_990_210,
+    15_344,
+)
+FUJI = Known(
+    "fuji",
+    "MSj6o9TpezwsQx4Tv7SHqpVvCbJ8of1ikjsqPZ1bKRjc9zBy3",
+    "99BWrAqUMvTp9nXKXyjPsCqjGwDqVFqssTRQbu58af57Cf9VG",
+    "2JVSBoinj9C2J33VntvzYtVJNZdN2NKiwwKjcumHUWEb5DbBrm",
+    "yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp",
+    360_000_000_000_000_000,
+    0,
+)
+LOCALNET = Known(
+    "localnet",
+    "DDD1R44yxKNsTofGQrag1emS3E3mZw5NzV8s1Kazo5cYVvbEx",
+    "ho828Ng8DnZVgCYnj5quUGFHhSihUpDSUiJ6vKohW39PEuH9J",
+    "g7dijKMsQFeQu2cEHwQC3rRxBQHLeCnokt9CWko3RbcrV5252",
+    "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7",
+    109_000_000_000_000_000,
+    4,
+)
+ASSETS = {
+    "mainnet": "FvwEAhmxKfeiG8SnEvq42hc6whRyY3EFYAvebMqDNDGCgxN5Z",
+    "fuji": "U8iRqJoiJm8xZHAacmvYyZVwqQx6uDNtQeP3CQ6fcgQk3JqnK",
+    "localnet": "2tTUKaXychsYLvFsctAW9ACx8U7oGL5R8qpGAhtgi9P9Ycgri8",
+}
+ALL = pytest.mark.parametrize("known", [MAINNET, FUJI, LOCALNET], ids=lambda known: known.network)
+
+
+@ALL
+def test_a_genesis_is_read_whole_and_written_again(known: Known) -> None:
+    raw = genesis_bytes(known.network)
+    genesis = parse_p_genesis(raw)
+    assert id_text(genesis.id) == known.id
+    assert genesis.encode() == raw
+
+
+@ALL
+def test_block_0_follows_from_the_genesis(known: Known) -> None:
+    genesis = parse_p_genesis(genesis_bytes(known.network))
+    assert id_text(genesis.block.id) == known.block_0
+    assert (genesis.block.kind, genesis.block.height, genesis.block.parent_id) == ("ApricotCommitBlock", 0, genesis.id)
+
+
+@ALL
+def test_the_ids_of_the_chains_are_those_of_the_transactions_that_create_them(known: Known) -> None:
+    x_chain, c_chain = parse_p_genesis(genesis_bytes(known.network)).chains
+    assert [id_text(x_chain.id), id_text(c_chain.id)] == [known.x_chain, known.c_chain]
+    created = [tx.unsigned for tx in (x_chain, c_chain)]
+    assert all(isinstance(tx, CreateChainTx) and tx.subnet_id == PRIMARY_NETWORK for tx in created)
+    assert [tx.vm_id.rstrip(b"\x00") for tx in created if isinstance(tx, CreateChainTx)] == VM_NAMES
+
+
+@ALL
+def test_the_first_supply_and_the_first_outputs_are_read(known: Known) -> None:
+    genesis = parse_p_genesis(genesis_bytes(known.network))
+    assert genesis.initial_supply == known.initial_supply
+    assert len(genesis.utxos) == known.utxos
+    assert [entry.utxo.output_index for entry in genesis.utxos] == list(range(known.utxos))
+    assert not any(any(entry.utxo.tx_id) for entry in genesis.utxos)
+
+
+@ALL
+def test_all_that_is_held_or_staked_is_of_the_networks_asset(known: Known) -> None:
+    genesis = parse_p_genesis(genesis_bytes(known.network))
+    staked = [tx.unsigned for tx in genesis.validators if isinstance(tx.unsigned, AddValidatorTx)]
+    held = {entry.utxo.asset_id for entry in genesis.utxos}
+    assert {id_text(asset) for asset in held | {s.asset_id for tx in staked for s in tx.stake}} == {
+        ASSETS[known.network]
+    }
+    assert all(sum(s.output.amount for s in tx.stake) == tx.validator.weight for tx in staked)
+
+
+def test_the_words_of_a_genesis_are_kept() -> None:
+    assert parse_p_genesis(genesis_bytes("fuji")).message == "hi mom"
+    assert parse_p_genesis(genesis_bytes("mainnet")).timestamp == 1_599_696_000
+
+
+def test_a_genesis_cut_short_is_refused_where_it_ends() -> None:
+    raw = genesis_bytes("localnet")
+    with pytest.raises(MalformedChainBytes, match="needs"):
+        parse_p_genesis(raw[:-1])
+    with pytest.raises(MalformedChainBytes, match="1 bytes left over") as refusal:
+        parse_p_genesis(raw + b"\x00")
+    assert refusal.value.offset == len(raw)

@@ -1,0 +1,107 @@
+"""Every P-Chain block, transaction and unspent output of the recorded network, against what its node said of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.chains.node_json import node_json
+from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
+from warpseal.chains.ids import TxID
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.p_components import parse_p_utxo
+from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_l1 import (
+    ConvertSubnetToL1Tx,
+    DisableL1ValidatorTx,
+    RegisterL1ValidatorTx,
+    SetL1ValidatorWeightTx,
+)
+from warpseal.chains.p_txs import PSignedTx, parse_p_tx
+from warpseal.warp.ids import id_text
+
+Call = tuple[dict[str, Any], dict[str, Any]]
+
+BLOCKS = {params["blockID"]: unchecked(result["block"]) for params, result in recorded("getBlock", "hex")}
+TRANSACTIONS = {params["txID"]: unchecked(result["tx"]) for params, result in recorded("getTx", "hex")}
+
+
+def _one(kind: type) -> PSignedTx:
+    return next(tx for tx in map(parse_p_tx, TRANSACTIONS.values()) if isinstance(tx.unsigned, kind))
+
+
+@pytest.mark.parametrize("block_id", BLOCKS)
+def test_a_recorded_block_has_the_nodes_id_and_the_same_bytes_again(block_id: str) -> None:
+    block = parse_p_block(BLOCKS[block_id])
+    assert id_text(block.id) == block_id
+    assert block.encode() == block.raw == BLOCKS[block_id]
+    assert all(tx.raw == TRANSACTIONS[id_text(tx.id)] for tx in block.txs)
+
+
+@pytest.mark.parametrize("tx_id", TRANSACTIONS)
+def test_a_recorded_transaction_has_the_nodes_id_and_the_same_bytes_again(tx_id: str) -> None:
+    tx = parse_p_tx(TRANSACTIONS[tx_id])
+    assert id_text(tx.id) == tx_id
+    assert tx.encode() == tx.raw == TRANSACTIONS[tx_id]
+
+
+@pytest.mark.parametrize("call", recorded("getTx", "json"), ids=lambda call: call[0]["txID"])
+def test_every_field_of_a_recorded_transaction_is_what_the_node_shows(call: Call) -> None:
+    params, result = call
+    assert node_json(parse_p_tx(TRANSACTIONS[params["txID"]])) == result["tx"]
+
+
+@pytest.mark.parametrize("call", recorded("getBlockByHeight", "json"), ids=lambda call: call[0]["height"])
+def test_every_field_of_a_recorded_block_is_what_the_node_shows(call: Call) -> None:
+    shown = call[1]["block"]
+    block = parse_p_block(BLOCKS[shown["id"]])
+    assert (block.height, id_text(block.parent_id), block.time) == (
+        shown["height"],
+        shown["parentID"],
+        shown.get("time"),
+    )
+    assert [node_json(tx) for tx in block.txs] == shown.get("txs", [])
+
+
+def test_the_recorded_blocks_are_one_chain_from_the_genesis_on() -> None:
+    blocks = sorted(map(parse_p_block, BLOCKS.values()), key=lambda block: block.height)
+    assert [block.height for block in blocks] == list(range(20))
+    assert blocks[0] == parse_p_genesis(genesis_bytes("localnet")).block
+    assert all(block.parent_id == before.id for before, block in pairwise(blocks))
+
+
+def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> None:
+    utxos = {
+        utxo.id: utxo
+        for params, result in recorded("getUTXOs", "hex")
+        if "sourceChain" not in params
+        for utxo in (parse_p_utxo(unchecked(text)) for text in result["utxos"])
+    }
+    transactions = {tx.id: tx for tx in map(parse_p_tx, TRANSACTIONS.values())}
+    made = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]
+    assert len(made) >= 5
+    for utxo in made:
+        unsigned: Any = transactions[TxID(utxo.tx_id)].unsigned
+        outputs = unsigned.base.outputs
+        if utxo.output_index < len(outputs):
+            assert outputs[utxo.output_index].output == utxo.output
+        else:
+            # What is left of a validator's balance comes back behind the base outputs.
+            assert isinstance(unsigned, DisableL1ValidatorTx | SetL1ValidatorWeightTx)
+            assert utxo.output_index == len(outputs)
+
+
+def test_the_recorded_conversion_and_registration_name_the_validations_that_later_transactions_are_about() -> None:
+    convert, register = _one(ConvertSubnetToL1Tx).unsigned, _one(RegisterL1ValidatorTx).unsigned
+    change, disable = _one(SetL1ValidatorWeightTx).unsigned, _one(DisableL1ValidatorTx).unsigned
+    assert isinstance(convert, ConvertSubnetToL1Tx)
+    assert isinstance(register, RegisterL1ValidatorTx)
+    assert isinstance(change, SetL1ValidatorWeightTx)
+    assert isinstance(disable, DisableL1ValidatorTx)
+    assert (change.change().validation_id, change.change().weight) == (convert.validation_ids[0], 0)
+    assert disable.validation_id == convert.validation_ids[3]
+    assert register.registration().subnet_id == convert.subnet_id
+    assert register.registration().node_id == convert.validators[0].node_id
+    assert register.signed_message().unsigned.source_chain_id == convert.manager_chain_id
