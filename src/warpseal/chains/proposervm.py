@@ -12,8 +12,8 @@ from typing import Final
 
 from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.warp.codec import sized, u32, versioned
-from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID
+from warpseal.warp.codec import exactly, sized, u32, versioned
+from warpseal.warp.ids import EMPTY_NODE_ID, ID_BYTES, ChainID, NodeID
 from warpseal.warp.ripemd160 import ripemd160
 
 MAX_CERTIFICATE_BYTES: Final = 2048
@@ -70,7 +70,7 @@ class ProposedBlock:
         return NodeID(ripemd160(sha256(self.certificate).digest()))
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_outer` reads."""
+        """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
         return self._unsigned() + sized(self.signature)
 
     def signed_bytes(self, chain_id: ChainID) -> bytes:
@@ -80,7 +80,7 @@ class ProposedBlock:
     def _unsigned(self) -> bytes:
         return versioned(
             u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
-            _HEADER.pack(self.parent_id, self.timestamp_s, self.p_chain_height),
+            _HEADER.pack(_id(self.parent_id), self.timestamp_s, self.p_chain_height),
             sized(self.certificate),
             sized(self.inner),
             b"" if self.epoch is None else self.epoch.encode(),
@@ -103,8 +103,8 @@ class OptionBlock:
         return BlockID(sha256(self.encode()).digest())
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_outer` reads."""
-        return versioned(u32(_OPTION), self.parent_id, sized(self.inner))
+        """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
+        return versioned(u32(_OPTION), _id(self.parent_id), sized(self.inner))
 
 
 Outer = ProposedBlock | OptionBlock
@@ -172,3 +172,7 @@ def _read_certificate(cursor: Cursor) -> bytes:
 
 def _read_sized(cursor: Cursor, what: str) -> bytes:
     return cursor.take(cursor.u32(f"length of {what}"), what)
+
+
+def _id(raw: bytes) -> bytes:
+    return exactly(raw, ID_BYTES, "parent id")

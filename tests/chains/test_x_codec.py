@@ -1,0 +1,128 @@
+"""X-Chain bytes of any content: they read back, or are refused with a place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chains import x_values as values
+from tests.chains.exchanges import checked, results
+from tests.chains.hostile import damaged, refusal
+from warpseal.chains.components import BaseFields
+from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.x_blocks import XBlock, parse_x_block
+from warpseal.chains.x_genesis import GenesisAsset, XGenesis, parse_x_genesis
+from warpseal.chains.x_txs import (
+    X_TX,
+    CreateAssetTx,
+    ExportTx,
+    Operation,
+    OperationTx,
+    XTx,
+    exported_outputs,
+    parse_x_tx,
+    produced_outputs,
+)
+
+TXS = [checked(answer["tx"]) for _, answer in results("avm.jsonl", "avm.getTx", encoding="hex")]
+BLOCKS = [checked(answer["block"]) for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
+CREATIONS = [tx.unsigned for tx in map(parse_x_tx, TXS) if isinstance(tx.unsigned, CreateAssetTx)]
+GENESIS = XGenesis(tuple(GenesisAsset(creation.symbol, creation) for creation in CREATIONS)).encode()
+EMPTY = bytes.fromhex("00000000000000000001") + bytes(32)
+
+
+@given(values.txs)
+def test_transactions_read_back(tx: XTx) -> None:
+    again = parse_x_tx(tx.raw)
+    assert (again.unsigned, again.credentials, again.id) == (tx.unsigned, tx.credentials, tx.id)
+    assert again.encode() == tx.raw
+    assert tx.raw.startswith(again.encode_unsigned())
+
+
+@given(values.ids, values.u64, values.u64, values.some(values.txs))
+def test_blocks_read_back_with_the_ids_of_their_transactions(
+    parent: bytes, height: int, time: int, txs: tuple[XTx, ...]
+) -> None:
+    block = parse_x_block(XBlock.build(parent, height, time, txs).raw)  # type: ignore[arg-type]
+    assert (block.parent_id, block.height, block.time, block.merkle_root) == (parent, height, time, bytes(32))
+    assert [tx.id for tx in block.txs] == [tx.id for tx in txs]
+    assert block.encode() == block.raw
+
+
+@given(st.builds(XGenesis, values.some(st.builds(GenesisAsset, values.names, values.creations))))
+def test_geneses_read_back(genesis: XGenesis) -> None:
+    assert parse_x_genesis(genesis.encode()) == genesis
+
+
+@given(st.binary(max_size=200) | damaged(*TXS))
+def test_any_bytes_are_refused_or_mean_one_transaction(raw: bytes) -> None:
+    if (error := refusal(parse_x_tx, raw)) is not None:
+        assert 0 <= error.offset <= len(raw)
+    else:
+        assert parse_x_tx(raw).encode() == raw
+
+
+@given(st.binary(max_size=200) | damaged(*BLOCKS))
+def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
+    if (error := refusal(parse_x_block, raw)) is not None:
+        assert 0 <= error.offset <= len(raw)
+    else:
+        assert parse_x_block(raw).encode() == raw
+
+
+@given(st.binary(max_size=200) | damaged(GENESIS))
+def test_any_bytes_are_refused_or_mean_one_genesis(raw: bytes) -> None:
+    if (error := refusal(parse_x_genesis, raw)) is not None:
+        assert 0 <= error.offset <= len(raw)
+    else:
+        assert parse_x_genesis(raw).encode() == raw
+
+
+@given(values.txs)
+def test_outputs_are_numbered_through_and_exports_follow_them(tx: XTx) -> None:
+    produced, exported = produced_outputs(tx), exported_outputs(tx)
+    assert [utxo.output_index for utxo in produced + exported] == list(range(len(produced + exported)))
+    assert all(utxo.tx_id == tx.id for utxo in produced + exported)
+    assert bool(exported) == (isinstance(tx.unsigned, ExportTx) and bool(tx.unsigned.exported_outputs))
+
+
+@given(values.bases, st.builds(Operation, values.ids, st.just(()), values.operations))
+def test_what_an_operation_makes_is_of_the_asset_operated_on(base: BaseFields, operation: Operation) -> None:
+    made = produced_outputs(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
+    assert [utxo.output for utxo in made] == list(operation.operation.outputs)
+    assert {utxo.asset_id for utxo in made} <= {operation.asset_id}
+
+
+@pytest.mark.parametrize(
+    ("raw", "offset", "reason"),
+    [
+        (b"\x00\x01" + EMPTY[2:], 0, "codec version is 1"),
+        (EMPTY + b"\xff\xff\xff\xff", 42, "4294967295 outputs need at least"),
+        (EMPTY + bytes(4) + b"\x00\x00\x00\x01", 46, "1 inputs need at least"),
+        (EMPTY + bytes(8) + b"\x7f\xff\xff\xff", 54, "bytes needs 2147483647 bytes, 0 are left"),
+        (EMPTY + bytes(12) + b"\x01\x00\x00\x00", 54, "16777216 credentials need at least"),
+        (EMPTY + bytes(16) + b"\x00", 58, "1 bytes left over"),
+        (EMPTY + b"\x00\x00\x00\x01" + bytes(32) + b"\x00\x00\x00\x0a" + bytes(60), 78, "NftMintOutput"),
+        (b"\x00\x00\x00\x00\x00\x09" + EMPTY[6:], 2, "transaction cannot be of type 9 .Credential."),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(raw: bytes, offset: int, reason: str) -> None:
+    with pytest.raises(MalformedChainBytes, match=reason) as refused:
+        parse_x_tx(raw)
+    assert refused.value.offset == offset
+
+
+def test_types_that_nobody_knows_are_unknown() -> None:
+    for parse, raw in (
+        (parse_x_tx, EMPTY[:2] + b"\x00\x00\x00\x15" + EMPTY[6:]),
+        (parse_x_block, b"\x00\x00\x00\x00\x00\x63"),
+    ):
+        with pytest.raises(UnknownType) as refused:
+            parse(raw)
+        assert refused.value.offset == 2
+
+
+def test_a_transaction_is_no_block() -> None:
+    with pytest.raises(MalformedChainBytes, match="block cannot be of type"):
+        parse_x_block(TXS[0])
