@@ -65,6 +65,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.UndecodableTransaction("t", "at byte 2: type 99"),
     errors.MessageSuperseded("t", {"now": {"registered": False}}),
     errors.OriginNotIndexed("v", {"height": "5"}, 30.0),
+    errors.StoreDown("the disk is full"),
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),

@@ -91,6 +91,7 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     refusals.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: Rule(502, 502, retry_after_s=_RETRY_SOON_S),
+    errors.StoreDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.InternalError: Rule(500, 500),
     errors.WarpsealError: Rule(500, 500),

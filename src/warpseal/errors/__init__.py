@@ -44,6 +44,7 @@ from warpseal.errors.requests import (
     UnusableJustification,
     WrongNetwork,
 )
+from warpseal.errors.store import StoreDown
 from warpseal.errors.transactions import (
     MalformedTransactionHash,
     MessageSuperseded,
@@ -82,6 +83,7 @@ __all__ = [
     "QuorumShortfall",
     "ShuttingDown",
     "StartupError",
+    "StoreDown",
     "SubnetNotConverted",
     "TooManyRequests",
     "TransactionNotFound",

@@ -1,0 +1,57 @@
+"""Why a store cannot be opened or used; what a caller may see of it is `StoreDown` in warpseal/errors.py."""
+
+from __future__ import annotations
+
+from warpseal.errors import StartupError, StoreDown
+
+__all__ = ["RangesDisagree", "StoreDown", "StoreInUse", "StoreNeedsUpgrade", "StoreTooNew", "StoreUnusable"]
+
+
+class StoreUnusable(StartupError):
+    """The store cannot be opened, and waiting will not help. where: its url without secrets, or its path."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"the store {where} cannot be used: {reason}")
+        self.where = where
+        self.reason = reason
+
+
+class StoreTooNew(StartupError):
+    """A newer program has upgraded the store; an older one must not touch it."""
+
+    def __init__(self, where: str, version: str, known: str) -> None:
+        super().__init__(
+            f"the store {where} has schema version {version}, newer than {known}, the newest that this program knows: "
+            "run the newer program"
+        )
+        self.where = where
+        self.version = version
+        self.known = known
+
+
+class StoreNeedsUpgrade(StartupError):
+    """The store's schema is older than the program's, and the upgrade is not for the start of a daemon."""
+
+    def __init__(self, where: str, version: str, known: str) -> None:
+        super().__init__(
+            f"the store {where} has schema version {version}, and this program needs {known}: "
+            "run `warpseal store upgrade` first"
+        )
+        self.where = where
+        self.version = version
+        self.known = known
+
+
+class StoreInUse(StartupError):
+    """Another process holds the store. holders: who they are, as text; pid: of the first, where it is known."""
+
+    def __init__(self, where: str, holders: tuple[str, ...], pid: int | None = None) -> None:
+        named = ", ".join(holders) or "another process"
+        super().__init__(f"the store {where} is in use by {named}: stop it first, or use another store-url")
+        self.where = where
+        self.holders = holders
+        self.pid = pid
+
+
+class RangesDisagree(Exception):
+    """Blocks that were read do not join those that were read before: they are of another chain, or forged."""

@@ -1,0 +1,136 @@
+"""The tables as the newest schema version has them; how they came to be is in migrations/.
+
+A test holds that all migrations together make exactly this. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+METADATA: Final = MetaData()
+# The key of a message within one database, so that its 32-byte id is stored once.
+_Key = BigInteger().with_variant(Integer(), "sqlite")
+# Flags are 0 or 1 and compared as literal text: only then does a partial index serve a query in both databases.
+EVICTABLE: Final = text("for_ever = 0")
+UNAUDITED: Final = text("for_ever = 1 AND candidates > 0")
+
+
+def _of_message() -> ForeignKey:
+    return ForeignKey("messages.key", ondelete="CASCADE")
+
+
+# size_bytes: of the message with all that hangs on it, about; candidates: shares of it that are not verified.
+MESSAGES: Final = Table(
+    "messages",
+    METADATA,
+    Column("key", _Key, primary_key=True),
+    Column("message_id", LargeBinary, nullable=False, unique=True),
+    Column("raw", LargeBinary, nullable=False),
+    Column("for_ever", SmallInteger, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("candidates", Integer, nullable=False, server_default="0"),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),
+    Index("messages_evictable", "used_at", "size_bytes", sqlite_where=EVICTABLE, postgresql_where=EVICTABLE),
+    Index("messages_unaudited", "key", sqlite_where=UNAUDITED, postgresql_where=UNAUDITED),
+)
+
+SHARES: Final = Table(
+    "shares",
+    METADATA,
+    Column("message_key", _Key, _of_message(), primary_key=True),
+    Column("public_key", LargeBinary, primary_key=True),
+    Column("signature", LargeBinary, nullable=False),
+    Column("verified", SmallInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# public_keys: 48 bytes each, joined.
+SIGNATURES: Final = Table(
+    "signatures",
+    METADATA,
+    Column("key", _Key, primary_key=True),
+    Column("message_key", _Key, _of_message(), nullable=False),
+    Column("public_keys", LargeBinary, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("message_key", "signature", name="signatures_of_message"),
+)
+
+ADDRESSES: Final = Table(
+    "addresses",
+    METADATA,
+    Column("node_id", LargeBinary, primary_key=True),
+    Column("kind", String(8), primary_key=True),
+    Column("ip", String(45), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("worked_at", Double, nullable=False),
+    Column("signed_at", BigInteger, nullable=False),
+    Column("kept_at", Double, nullable=False),
+    Index("addresses_kept_at", "kept_at"),
+    sqlite_with_rowid=False,
+)
+
+ORIGINS: Final = Table(
+    "origins",
+    METADATA,
+    Column("validation_id", LargeBinary, primary_key=True),
+    Column("subnet_id", LargeBinary, nullable=True),
+    Column("bootstrap_index", BigInteger, nullable=True),
+    Column("registration", LargeBinary, nullable=True),
+    Column("source", Text, nullable=False),
+    Column("found_at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+L1_TRANSACTIONS: Final = Table(
+    "l1_transactions",
+    METADATA,
+    Column("tx_id", LargeBinary, primary_key=True),
+    Column("height", BigInteger, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("block_id", LargeBinary, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    Column("subnet_id", LargeBinary, nullable=True),
+    Column("validation_id", LargeBinary, nullable=True),
+    Index("l1_transactions_of_validation", "validation_id", "height", "position"),
+    Index("l1_transactions_by_height", "height", "position"),
+)
+
+BLOCK_RANGES: Final = Table(
+    "block_ranges",
+    METADATA,
+    Column("chain_id", LargeBinary, primary_key=True),
+    Column("low", BigInteger, primary_key=True, autoincrement=False),
+    Column("high", BigInteger, nullable=False),
+    Column("low_parent_id", LargeBinary, nullable=False),
+    Column("high_block_id", LargeBinary, nullable=False),
+)
+
+EAGER_TASKS: Final = Table(
+    "eager_tasks",
+    METADATA,
+    Column("tx_id", LargeBinary, primary_key=True),
+    Column("due_at", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Index("eager_tasks_due", "due_at"),
+)

@@ -1,0 +1,105 @@
+"""Where the store is: `store-url` taken apart, and shown without its secrets. Loads no database library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from warpseal.store.settings import OFF
+
+_SQLITE_PREFIX: Final = "sqlite:///"
+_POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
+_HIDDEN: Final = "***"
+
+
+class Kind(StrEnum):
+    """What keeps the store."""
+
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+    OFF = OFF
+
+
+class MalformedStoreUrl(ValueError):
+    """Text that names no store. The message holds none of it, for it may hold a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """One store. path: of a SQLite file. text: with its secrets, never to be shown; `shown` is without."""
+
+    kind: Kind
+    text: str
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> StoreUrl:
+        """Return what a `store-url` names; "" is not one. Raises MalformedStoreUrl."""
+        if text == OFF:
+            return cls(Kind.OFF, OFF)
+        if text.startswith(_SQLITE_PREFIX):
+            return cls.of_file(_sqlite_path(text))
+        parts = _split(text)
+        if parts.scheme not in _POSTGRESQL_SCHEMES:
+            raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
+        if not parts.path.strip("/"):
+            raise MalformedStoreUrl("expected the name of a database: postgresql://user@host/name")
+        return cls(Kind.POSTGRESQL, text)
+
+    @classmethod
+    def of_file(cls, path: Path) -> StoreUrl:
+        """Return the SQLite store in the file at `path`."""
+        return cls(Kind.SQLITE, _SQLITE_PREFIX + str(path), path)
+
+    @property
+    def shown(self) -> str:
+        """The url fit for logs and pages: no password, and of a server's options none but the host."""
+        if self.kind is not Kind.POSTGRESQL:
+            return self.text
+        parts = _split(self.text)
+        user, at, host = parts.netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        hosts = [option for option in parts.query.split("&") if option.startswith("host=")]
+        shown = f"postgresql://{name}{colon and f':{_HIDDEN}'}{at}{host}{parts.path}"
+        return shown + (f"?{hosts[0]}" if hosts else "")
+
+    def redact(self, text: str) -> str:
+        """Return `text`, such as a library's error, without this url's password."""
+        if self.kind is not Kind.POSTGRESQL:
+            return text
+        secret = _password(self.text)
+        for form in {secret, unquote(secret)} - {""}:
+            text = text.replace(form, _HIDDEN)
+        return text
+
+
+def shown_url(text: str) -> str:
+    """Return a `store-url` fit for a page; what is malformed is not shown at all."""
+    try:
+        return StoreUrl.parse(text).shown if text else ""
+    except MalformedStoreUrl:
+        return _HIDDEN
+
+
+def _sqlite_path(text: str) -> Path:
+    path = unquote(text.removeprefix(_SQLITE_PREFIX).partition("?")[0])
+    if not path or path == ":memory:":
+        raise MalformedStoreUrl("expected the path of a file: sqlite:////var/lib/warpseal/store.db")
+    return Path(path).expanduser()
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise MalformedStoreUrl("expected a URL") from None
+    return parts
+
+
+def _password(text: str) -> str:
+    netloc = _split(text).netloc
+    return netloc.rpartition("@")[0].partition(":")[2]
