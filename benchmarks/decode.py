@@ -1,0 +1,79 @@
+"""(f) P-Chain blocks decoded by one core: bytes in, dataclasses and ids out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import zstandard
+
+from benchmarks.report import Aim, Figure, Report
+from warpseal.chains.ids import BlockID
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_txs import parse_p_tx
+
+VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
+ROUNDS = 7
+BLOCKS_A_ROUND = 20_000
+QUICK_BLOCKS_A_ROUND = 200
+RATE_AIM = Aim(10_000, at_least=True)
+CHECKSUM_BYTES = 4
+
+
+def run(quick: bool) -> Report:
+    """Decode mainnet's blocks, those of the recorded network, and one with each type of transaction."""
+    count = QUICK_BLOCKS_A_ROUND if quick else BLOCKS_A_ROUND
+    mainnet, recorded, every_type = _mainnet_blocks(), _recorded_blocks(), _block_of_each_type()
+    genesis = _unpacked(VECTORS / "genesis" / "mainnet.bin.zst")
+    figures = (
+        _rate("blocks of mainnet", mainnet, count, RATE_AIM),
+        _rate("blocks of a recorded network", recorded, count, RATE_AIM),
+        _rate("blocks with one transaction, each type as often", every_type, count, RATE_AIM),
+        Figure("mainnet's genesis, 15,344 outputs", _best_s(lambda: parse_p_genesis(genesis)) * 1000, "ms"),
+    )
+    sizes = ", ".join(f"{sum(map(len, blocks)) / len(blocks):.0f}" for blocks in (mainnet, recorded, every_type))
+    return Report("decode", quick, figures, (f"bytes of a block on average: {sizes}",))
+
+
+def _rate(what: str, blocks: Sequence[bytes], count: int, aim: Aim) -> Figure:
+    """Return blocks a second of CPU time, in the best of some rounds: the machine may be busy, the work is the same."""
+    repeats = max(1, count // len(blocks))
+
+    def decode() -> None:
+        for _ in range(repeats):
+            for raw in blocks:
+                parse_p_block(raw)
+
+    return Figure(what, repeats * len(blocks) / _best_s(decode), "/s", aim)
+
+
+def _best_s(work: Callable[[], object]) -> float:
+    took_s = []
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        work()
+        took_s.append(time.process_time() - started)
+    return min(took_s)
+
+
+def _mainnet_blocks() -> list[bytes]:
+    return [bytes.fromhex(block["hex"]) for block in json.loads((VECTORS / "p_chain.json").read_text())["blocks"]]
+
+
+def _block_of_each_type() -> list[bytes]:
+    rows = json.loads((VECTORS / "p_chain.json").read_text())["transactions"]
+    txs = [parse_p_tx(bytes.fromhex(row["hex"])) for row in rows]
+    return [Block.build("BanffStandardBlock", BlockID(bytes(32)), 1, 1, (tx,)).raw for tx in txs]
+
+
+def _recorded_blocks() -> list[bytes]:
+    lines = _unpacked(VECTORS / "localnet" / "p-chain.jsonl.zst").decode().splitlines()
+    calls = [call for call in map(json.loads, lines) if call["method"] == "platform.getBlock"]
+    return [bytes.fromhex(call["result"]["block"][2:])[:-CHECKSUM_BYTES] for call in calls]
+
+
+def _unpacked(file: Path) -> bytes:
+    return zstandard.ZstdDecompressor().stream_reader(file.read_bytes()).read()
