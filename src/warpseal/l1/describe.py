@@ -1,0 +1,287 @@
+"""What a Warp message says, as JSON: signed or unsigned, of every kind, with its parts by name.
+
+Whatever the bytes are, this answers: what cannot be read is shown as it stands, with the place and the reason.
+Numbers that may exceed 2^53 are text. Source of truth: the parsers of `warp/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from warpseal.chains.addresses import address_text
+from warpseal.chains.ids import Address
+from warpseal.l1.teleporter import MESSENGER_V1, TeleporterMessage, read_teleporter
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    PChainOwner,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+    ValidatorUptime,
+)
+from warpseal.warp.message import SignedMessage, UnsignedMessage, unwrap_log_data
+from warpseal.warp.payload import AddressedCall, Hash
+
+Json = dict[str, Any]
+
+# A payload has at most 24 KiB; more is only shown in part, and not searched for signers.
+MAX_MESSAGE_BYTES: Final = 128 * 1024
+_SHOWN_BYTES: Final = 32 * 1024
+_PAYLOAD_LENGTH_OFFSET: Final = 2 + 4 + 32
+_PAYLOAD_OFFSET: Final = _PAYLOAD_LENGTH_OFFSET + 4
+_WORD_BYTES: Final = 32
+_TYPE_OFFSET: Final = 2
+_TYPE_END: Final = 6
+_NETWORKS: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
+
+
+def describe(raw: bytes) -> Json:
+    """Return what a message says: unsigned or signed, alone or as a log or an access list carries it. Never raises.
+
+    `unread` lists what could not be read, each with the part, the offset in it and the reason; it is empty where
+    everything was.
+    """
+    if len(raw) > MAX_MESSAGE_BYTES:
+        reason = f"{len(raw)} bytes are more than any message has"
+        return _nothing(raw, MalformedMessage(MAX_MESSAGE_BYTES, reason))
+    message, wrapping = _unwrapped(raw)
+    shown: Json = {"wrapping": wrapping} if wrapping else {}
+    unread: list[Json] = []
+    unsigned, fault = _unsigned_part(message)
+    if unsigned is None:
+        return shown | _nothing(message, fault)
+    signature = _signature(message, unsigned, unread)
+    shown |= {"type": "unsigned message" if signature is None else "signed message"}
+    shown |= describe_unsigned(unsigned, unread)
+    if signature is not None:
+        shown["signature"] = signature
+    return shown | {"unread": unread}
+
+
+def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
+    """Return what an unsigned message says; what could not be read is added to `unread`."""
+    shown: Json = {"messageId": both(message.id), "networkId": message.network_id}
+    if message.network_id in _NETWORKS:
+        shown["network"] = _NETWORKS[message.network_id]
+    shown["sourceBlockchainId"] = both(message.source_chain_id)
+    if message.source_chain_id == P_CHAIN:
+        shown["sourceBlockchain"] = "P-Chain"
+    return shown | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
+
+
+def both(raw: bytes) -> Json:
+    """Return the two texts of a 32-byte id."""
+    return {"cb58": id_text(raw), "hex": hex_text(raw)}
+
+
+def hex_text(raw: bytes) -> str:
+    """Return bytes as hex after 0x; of very many only the first, and how many there are."""
+    shown = "0x" + raw[:_SHOWN_BYTES].hex()
+    return shown if len(raw) <= _SHOWN_BYTES else f"{shown}… ({len(raw)} bytes in all)"
+
+
+def _unwrapped(raw: bytes) -> tuple[bytes, str | None]:
+    """Return the message itself, and what it was wrapped in: a log's data, or the storage keys of an access list."""
+    logged = unwrap_log_data(raw)
+    if logged is not None:
+        return logged, "SendWarpMessage log data"
+    bare = raw.rstrip(b"\x00")
+    if len(raw) % _WORD_BYTES == 0 and bare[-1:] == b"\xff" and _is_signed(bare[:-1]):
+        return bare[:-1], "access list of a delivery"
+    return raw, None
+
+
+def _is_signed(raw: bytes) -> bool:
+    try:
+        SignedMessage.parse(raw)
+    except MalformedMessage:
+        return False
+    return True
+
+
+def _unsigned_part(raw: bytes) -> tuple[UnsignedMessage | None, MalformedMessage]:
+    """Return the unsigned message that `raw` begins with, or why there is none."""
+    length = int.from_bytes(raw[_PAYLOAD_LENGTH_OFFSET:_PAYLOAD_OFFSET], "big")
+    try:
+        return UnsignedMessage.parse(raw[: _PAYLOAD_OFFSET + length]), MalformedMessage(0, "")
+    except MalformedMessage as error:
+        return None, error
+
+
+def _nothing(raw: bytes, fault: MalformedMessage) -> Json:
+    unread = [{"part": "message", "offset": fault.offset, "reason": fault.reason}]
+    return {"type": "no Warp message", "bytes": hex_text(raw), "unread": unread}
+
+
+def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Json | None:
+    rest = raw[len(unsigned.raw) :]
+    if not rest:
+        return None
+    try:
+        signed = SignedMessage.parse(raw)
+    except MalformedMessage as error:
+        unread.append({"part": "signature", "offset": error.offset - len(unsigned.raw), "reason": error.reason})
+        return {"bytes": hex_text(rest)}
+    indices = signed.signer_indices
+    return {
+        "signers": hex_text(signed.signers),
+        "signerCount": len(indices),
+        "signerIndices": list(indices),
+        "signature": hex_text(signed.signature),
+    }
+
+
+def _payload(message: UnsignedMessage, unread: list[Json]) -> Json:
+    type_id = _type_of(message.payload)
+    try:
+        if type_id == 0:
+            return {"type": "Hash", "blockHash": hex_text(Hash.parse(message.payload).hash)}
+        call = AddressedCall.parse(message.payload)
+    except MalformedMessage as error:
+        unread.append({"part": "payload", "offset": error.offset, "reason": error.reason})
+        return {"type": "unknown", "bytes": hex_text(message.payload)}
+    return {
+        "type": "AddressedCall",
+        "sourceAddress": hex_text(call.source_address),
+        "call": _call(message, call, unread),
+    }
+
+
+def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> Json:
+    teleporter = None if message.source_chain_id == P_CHAIN else read_teleporter(call.source_address, call.payload)
+    if teleporter is not None:
+        return _teleporter(message.source_chain_id, teleporter, call.source_address)
+    read = _reader_of(message, call)
+    if read is None:
+        unread.append({"part": "payload.call", "offset": 0, "reason": "no known kind of call: only its sender knows"})
+        return {"type": "unknown", "bytes": hex_text(call.payload)}
+    try:
+        return read(message, call.payload)
+    except MalformedMessage as error:
+        unread.append({"part": "payload.call", "offset": error.offset, "reason": error.reason})
+        return {"type": "unknown", "bytes": hex_text(call.payload)}
+
+
+def _reader_of(message: UnsignedMessage, call: AddressedCall) -> Callable[[UnsignedMessage, bytes], Json] | None:
+    type_id = _type_of(call.payload)
+    if type_id == 0 and message.source_chain_id != P_CHAIN:
+        return None if call.source_address else _uptime
+    return None if type_id is None else _L1_MESSAGES.get(type_id)
+
+
+def _type_of(raw: bytes) -> int | None:
+    """Return the type id of bytes that begin with codec version 0."""
+    if len(raw) < _TYPE_END or any(raw[:_TYPE_OFFSET]):
+        return None
+    return int.from_bytes(raw[_TYPE_OFFSET:_TYPE_END], "big")
+
+
+def _conversion(message: UnsignedMessage, raw: bytes) -> Json:
+    conversion = SubnetToL1Conversion.parse(raw)
+    return {
+        "type": "SubnetToL1Conversion",
+        "meaning": "the P-Chain attests that a subnet was converted to an L1 with these initial validators",
+        "conversionId": both(conversion.conversion_id),
+    }
+
+
+def _register(message: UnsignedMessage, raw: bytes) -> Json:
+    asked = RegisterL1Validator.parse(raw)
+    return {
+        "type": "RegisterL1Validator",
+        "meaning": "an L1 asks the P-Chain to register a validator",
+        "validationId": both(asked.validation_id),
+        "subnetId": both(asked.subnet_id),
+        "nodeId": _node(asked.node_id),
+        "blsPublicKey": hex_text(asked.public_key),
+        "weight": str(asked.weight),
+        "expiry": str(asked.expiry),
+        "expiryTime": _time(asked.expiry),
+        "remainingBalanceOwner": _owner(message.network_id, asked.remaining_balance_owner),
+        "disableOwner": _owner(message.network_id, asked.disable_owner),
+    }
+
+
+def _registration(message: UnsignedMessage, raw: bytes) -> Json:
+    attested = L1ValidatorRegistration.parse(raw)
+    false = "the P-Chain attests that this validation has ended, or can never begin"
+    return {
+        "type": "L1ValidatorRegistration",
+        "meaning": "the P-Chain attests that this validator is registered" if attested.registered else false,
+        "validationId": both(attested.validation_id),
+        "registered": attested.registered,
+    }
+
+
+def _weight(message: UnsignedMessage, raw: bytes) -> Json:
+    change = L1ValidatorWeight.parse(raw)
+    attests = message.source_chain_id == P_CHAIN
+    asks = "an L1 asks the P-Chain to " + ("change a validator's weight" if change.weight else "remove a validator")
+    return {
+        "type": "L1ValidatorWeight",
+        "meaning": "the P-Chain attests a validator's weight after this change" if attests else asks,
+        "validationId": both(change.validation_id),
+        "nonce": str(change.nonce),
+        "weight": str(change.weight),
+    }
+
+
+def _uptime(message: UnsignedMessage, raw: bytes) -> Json:
+    uptime = ValidatorUptime.parse(raw)
+    return {
+        "type": "ValidatorUptime",
+        "meaning": "validators of this L1 attest that a validator was up for at least so many seconds",
+        "validationId": both(uptime.validation_id),
+        "uptimeSeconds": str(uptime.uptime_s),
+    }
+
+
+def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: bytes) -> Json:
+    shown: Json = {"type": "TeleporterMessage" if message.version == 1 else "TeleporterMessageV2"}
+    if message.version == 1 and sender == MESSENGER_V1:
+        shown["messenger"] = "TeleporterMessenger v1.0.0"
+    if message.version == 2:
+        shown["originTeleporterAddress"] = hex_text(message.messenger)
+    return shown | {
+        "teleporterMessageId": both(message.message_id(source_chain_id)),
+        "messageNonce": str(message.nonce),
+        "originSenderAddress": hex_text(message.sender),
+        "destinationBlockchainId": both(message.destination_chain_id),
+        "destinationAddress": hex_text(message.destination),
+        "requiredGasLimit": str(message.gas_limit),
+        "allowedRelayerAddresses": [hex_text(relayer) for relayer in message.relayers],
+        "receipts": [
+            {"receivedMessageNonce": str(one.received_nonce), "relayerRewardAddress": hex_text(one.reward_address)}
+            for one in message.receipts
+        ],
+        "message": hex_text(message.body),
+    }
+
+
+def _node(raw: bytes) -> str:
+    return node_id_text(NodeID(raw)) if len(raw) == NODE_ID_BYTES else hex_text(raw)
+
+
+def _owner(network_id: int, owner: PChainOwner) -> Json:
+    addresses = [address_text(network_id, Address(address)) for address in owner.addresses]
+    return {"threshold": owner.threshold, "addresses": addresses}
+
+
+def _time(unix_s: int) -> str | None:
+    """Return the moment in UTC, or None where it lies beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+_L1_MESSAGES: Final[dict[int, Callable[[UnsignedMessage, bytes], Json]]] = {
+    0: _conversion,
+    1: _register,
+    2: _registration,
+    3: _weight,
+}

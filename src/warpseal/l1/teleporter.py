@@ -1,0 +1,100 @@
+"""Teleporter (ICM) messages, as their contracts put them into an addressed call.
+
+Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version `TeleporterMessageV2.sol` and
+`WarpAdapter.sol`. The ABI library takes 0.15 s to load and is not needed to sign, so it is loaded at the first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warpseal.warp.ids import ChainID
+
+# Where version 1 is deployed on every chain; other deployments have other addresses.
+MESSENGER_V1: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
+
+_ABI_V1: Final = "(uint256,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
+_ABI_V2: Final = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
+_ABI_ID: Final = ("address", "bytes32", "bytes32", "uint256")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Tells the other side that its message of this nonce was delivered, and whom it is to reward (20 bytes)."""
+
+    received_nonce: int
+    reward_address: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TeleporterMessage:
+    """A call of a contract on another chain. Addresses have 20 bytes.
+
+    messenger: who gave the message its nonce. version 1 sends its calls itself, version 2 through an adapter.
+    """
+
+    version: int
+    messenger: bytes
+    nonce: int
+    sender: bytes
+    destination_chain_id: ChainID
+    destination: bytes
+    gas_limit: int
+    relayers: tuple[bytes, ...]
+    receipts: tuple[Receipt, ...]
+    body: bytes
+
+    def message_id(self, source_chain_id: ChainID) -> bytes:
+        """Return the 32 bytes that the contracts know the message by; not the id of the Warp message."""
+        from eth_abi.abi import encode
+        from eth_hash.auto import keccak
+
+        return keccak(encode(_ABI_ID, (self.messenger, source_chain_id, self.destination_chain_id, self.nonce)))
+
+
+def read_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
+    """Return the message in the payload of an addressed call from `sender`, or None where it is none.
+
+    Strict: the bytes must be exactly what the contracts' ABI encoder makes of the message.
+    """
+    if len(sender) != 20:
+        return None
+    first = _decoded(_ABI_V1, payload)
+    if first is not None:
+        return _message(1, sender, first)
+    second = _decoded(_ABI_V2, payload)
+    if second is not None:
+        return _message(2, _address(second[2]), (*second[:2], *second[3:]))
+    return None
+
+
+def _decoded(abi: str, payload: bytes) -> tuple[Any, ...] | None:
+    from eth_abi.abi import decode, encode
+    from eth_abi.exceptions import DecodingError
+
+    try:
+        (fields,) = decode([abi], payload)
+    except (DecodingError, OverflowError, ValueError):
+        return None
+    return tuple(fields) if encode([abi], [fields]) == payload else None
+
+
+def _message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> TeleporterMessage:
+    nonce, sender, chain_id, destination, gas_limit, relayers, receipts, body = fields
+    return TeleporterMessage(
+        version=version,
+        messenger=messenger,
+        nonce=nonce,
+        sender=_address(sender),
+        destination_chain_id=ChainID(chain_id),
+        destination=_address(destination),
+        gas_limit=gas_limit,
+        relayers=tuple(map(_address, relayers)),
+        receipts=tuple(Receipt(received, _address(reward)) for received, reward in receipts),
+        body=body,
+    )
+
+
+def _address(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix("0x"))
