@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests.chains.p_vectors import genesis_bytes
+from warpseal.chains.components import TransferableOutput, TransferOutput
 from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.p_staking import AddValidatorTx
+from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddValidatorTx
 from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.x_genesis import parse_x_genesis
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 VM_NAMES = [b"avm", b"evm"]
@@ -100,12 +103,22 @@ def test_the_first_supply_and_the_first_outputs_are_read(known: Known) -> None:
 @ALL
 def test_all_that_is_held_or_staked_is_of_the_networks_asset(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
-    staked = [tx.unsigned for tx in genesis.validators if isinstance(tx.unsigned, AddValidatorTx)]
     held = {entry.utxo.asset_id for entry in genesis.utxos}
-    assert {id_text(asset) for asset in held | {s.asset_id for tx in staked for s in tx.stake}} == {
-        ASSETS[known.network]
-    }
-    assert all(sum(s.output.amount for s in tx.stake) == tx.validator.weight for tx in staked)
+    staked = {output.asset_id for tx in genesis.validators for output in _stake(tx)}
+    assert {id_text(asset) for asset in held | staked} == {ASSETS[known.network]}
+
+
+@ALL
+def test_the_first_supply_is_what_p_chain_validators_and_x_chain_hold(known: Known) -> None:
+    genesis = parse_p_genesis(genesis_bytes(known.network))
+    held = sum(entry.utxo.output.amount for entry in genesis.utxos)
+    staked = sum(output.output.amount for tx in genesis.validators for output in _stake(tx))
+    x_chain = genesis.chains[0].unsigned
+    assert isinstance(x_chain, CreateChainTx)
+    asset = parse_x_genesis(x_chain.genesis).assets[0]
+    on_x = sum(output.amount for output in asset.creation.states[0].outputs if isinstance(output, TransferOutput))
+    assert held + staked + on_x == genesis.initial_supply
+    assert id_text(asset.asset_id) == ASSETS[known.network]
 
 
 def test_the_words_of_a_genesis_are_kept() -> None:
@@ -120,3 +133,8 @@ def test_a_genesis_cut_short_is_refused_where_it_ends() -> None:
     with pytest.raises(MalformedChainBytes, match="1 bytes left over") as refusal:
         parse_p_genesis(raw + b"\x00")
     assert refusal.value.offset == len(raw)
+
+
+def _stake(tx: PSignedTx) -> tuple[TransferableOutput, ...]:
+    assert isinstance(tx.unsigned, AddValidatorTx | AddPermissionlessValidatorTx)
+    return tx.unsigned.stake
