@@ -30,7 +30,7 @@ def combine(
     shares: Sequence[Share],
     required: int,
 ) -> Answer | None:
-    """Return the message signed by `signers` (canonical indices, with their shares in the same order).
+    """Return the message signed by `signers` (canonical indices; `shares` add up to exactly their signatures).
 
     None when it is not right: the shares must then be searched for bad ones. required: weight.
     """

@@ -6,7 +6,8 @@ import asyncio
 import logging
 
 from warpseal.aggregation.callers import Caller, Missed, Reached, Subject
-from warpseal.aggregation.fanout import FanOut, Tools
+from warpseal.aggregation.fanout import FanOut
+from warpseal.aggregation.tools import Tools
 from warpseal.errors import InternalError
 
 log = logging.getLogger("warpseal.aggregation")

@@ -22,7 +22,7 @@ class Goal:
     """quorum, buffer: percent of `total` weight; deadline: when the caller's patience ends.
 
     required: weight without which there is no answer. target: weight at which nothing is awaited any more.
-    met_at: since when the required weight is there.
+    met_at: since when the required weight is there. stored_only: nobody is asked and nothing awaited for it.
     """
 
     quorum: int
@@ -32,6 +32,7 @@ class Goal:
     required: int = field(init=False)
     target: int = field(init=False)
     met_at: float | None = None
+    stored_only: bool = False
 
     def __post_init__(self) -> None:
         # A message without any signer is no answer, whatever the quorum.

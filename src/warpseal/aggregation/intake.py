@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from warpseal.aggregation.keeping import Keeper
 from warpseal.aggregation.proving import Prover
 from warpseal.aggregation.roll import Fate
 from warpseal.aggregation.round import Round
-from warpseal.aggregation.shares import Candidate, ShareCache
-from warpseal.aggregation.suspects import Suspects
+from warpseal.aggregation.shares import Candidate
+from warpseal.aggregation.tools import Tools
 from warpseal.bls import MalformedShare
 from warpseal.peers.asking import Answer
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response
+from warpseal.store.values import StoredShare
 from warpseal.warp.ids import MessageID, NodeID
 
 # Decoding so many shares takes two milliseconds; then other callbacks of the loop have their turn.
@@ -30,16 +32,15 @@ class Intake:
     wake_weight: usable weight from which on every share is worth a call of `wake`.
     """
 
-    def __init__(
-        self, round_: Round, prover: Prover, shares: ShareCache, suspects: Suspects, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, round_: Round, prover: Prover, keeper: Keeper, tools: Tools, wake: Callable[[], None]) -> None:
         self.wake_weight = 0
         self._loop = asyncio.get_running_loop()
         self._round = round_
         self._members = round_.roll.members
         self._prover = prover
-        self._shares = shares
-        self._suspects = suspects
+        self._keeper = keeper
+        self._shares = tools.shares
+        self._suspects = tools.suspects
         self._wake = wake
         self._message_id: MessageID = prover.message.id
         self._answers: deque[Answer] = deque()
@@ -52,6 +53,18 @@ class Intake:
             index = self._members.index_of_key(public_key)
             if index is not None:
                 self._receive(index, candidate, None, now)
+
+    async def take_stored(self, shares: Iterable[StoredShare]) -> None:
+        """Take shares that were kept, a portion at a time."""
+        taken = 0
+        for stored in shares:
+            index = self._members.index_of_key(stored.public_key)
+            if index is None or self._prover.covers(index):
+                continue
+            self._take_one_stored(index, stored)
+            taken += 1
+            if not taken % _ANSWERS_PER_TURN:
+                await asyncio.sleep(0)
 
     def close(self) -> None:
         """Take nothing more."""
@@ -116,13 +129,30 @@ class Intake:
         if candidate.raw == raw:
             self._receive(index, candidate, node_id, now)
 
+    def _take_one_stored(self, index: int, stored: StoredShare) -> None:
+        try:
+            candidate = self._shares.offer(self._message_id, stored.public_key, stored.signature, by=self)
+        except MalformedShare:
+            self._keeper.bad(stored.public_key, stored.signature)
+            return
+        self._receive(index, candidate, None, self._loop.time())
+        if candidate.raw != stored.signature:
+            # Of two different shares of a key one at least is bad: the one at hand is verified before it is used.
+            self._round.doubt((index,))
+            self._prover.doubt(index)
+        elif stored.verified:
+            self._prover.vouch(index)
+
     def _receive(self, index: int, candidate: Candidate, giver: NodeID | None, now: float) -> None:
         held = self._prover.candidates[index]
         if held is candidate:
             self._round.share(index, giver)
         elif held is None:
-            self._prover.candidates[index] = candidate
             public_key = self._members.validators[index].public_key
+            self._keeper.share(public_key, candidate)
+            if self._prover.covers(index):
+                return
+            self._prover.candidates[index] = candidate
             is_doubtful = not candidate.proven and self._suspects.holds(public_key, now)
             if is_doubtful:
                 self._prover.doubt(index)

@@ -10,7 +10,9 @@ from warpseal.bls import PublicKey
 from warpseal.node.platform import Subnet
 from warpseal.peers.asking import Answer
 from warpseal.peers.reach import Reach
-from warpseal.warp.ids import ChainID, NodeID, SubnetID
+from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
+from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
@@ -137,3 +139,36 @@ class Metrics(Protocol):
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count a bad share against the nodes of its key."""
+
+
+class Archive(Protocol):
+    """What was signed before, and what is kept of it. Nothing here ever raises because a store is broken."""
+
+    async def recall(self, message_id: MessageID) -> Recollection:
+        """Return what is kept of a message; after a second at most, and nothing while the store is down."""
+        ...
+
+    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+        """Keep shares of keys of the signing set, soon.
+
+        Of a key the first stands until it is rejected; a verified one marks its equal and replaces a candidate.
+        """
+
+    def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        """Delete a share that was found bad, if it is these very bytes; in order with `keep_shares`."""
+
+    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+        """Return when it is committed; after a second at most, at once while the store is down.
+
+        Cancelling the wait withdraws nothing.
+        """
+
+    def keep_for_ever(self, message: UnsignedMessage) -> None:
+        """Never evict what is kept of a message, now and later."""
+
+    async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]:
+        """Return candidates of messages kept for ever, at most `limit` shares."""
+        ...
+
+    def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        """Note that a share was verified alone, if it is these very bytes."""

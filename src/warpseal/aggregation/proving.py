@@ -5,20 +5,19 @@ A thin shell around `combine` and `sieve`: everything heavy runs on a worker thr
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
-from typing import Final, TypeVar
+from typing import Final
 
 from warpseal.aggregation.answers import Answer
 from warpseal.aggregation.combine import Electorate, combine
+from warpseal.aggregation.restoring import Bundle, restore
 from warpseal.aggregation.shares import Candidate
 from warpseal.aggregation.sieve import Findings, Sieve, Suspicion
+from warpseal.aggregation.workbench import Workbench
 from warpseal.bls import PublicKey
+from warpseal.store.values import StoredSignature
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
-
-T = TypeVar("T")
 
 # Measurements after a failure until an answer may leave before all bad ones are named: enough for a dozen.
 _THOROUGH_SEARCH: Final = 64
@@ -31,20 +30,24 @@ _SINGLES_AT_ONCE: Final = 8
 
 
 class Prover:
-    """candidates: by canonical index. One call of an async method at a time."""
+    """candidates: by canonical index. One call of an async method at a time.
+
+    A bundle stands for the candidates of its signers: who is in it has no candidate.
+    """
 
     def __init__(
         self,
         message: UnsignedMessage,
         members: CanonicalValidatorSet,
         keys_of: Callable[[CanonicalValidatorSet], Sequence[PublicKey]],
-        executor: Executor | None,
+        workbench: Workbench,
     ) -> None:
         self.candidates: list[Candidate | None] = [None] * len(members.validators)
         self.message: Final = message
         self._members = members
         self._keys_of = keys_of
-        self._executor = executor
+        self._workbench = workbench
+        self._bundle: Bundle | None = None
         self._electorate: Electorate | None = None
         self._sieve = Sieve(message.raw)
         self._thorough_until = 0
@@ -84,11 +87,34 @@ class Prover:
         self._checked.discard(index)
         self._singles.pop(index, None)
 
+    def covers(self, index: int) -> bool:
+        """Tell whether the bundle stands for a validator."""
+        return self._bundle is not None and index in self._bundle.indices
+
+    def vouch(self, index: int) -> None:
+        """Search for bad ones among others first: this candidate was right when it was kept."""
+        self._checked.add(index)
+
+    async def restore(self, signatures: Sequence[StoredSignature]) -> Bundle | None:
+        """Return what is usable here of stored signatures; from now on it stands for its signers."""
+        self._bundle = await self._workbench.run(lambda: restore(self.message, self._at_hand(), signatures))
+        if self._bundle is not None:
+            for index in self._bundle.indices:
+                self.drop(index)
+        return self._bundle
+
     async def combine(self, signers: Sequence[int], required: int) -> Answer | None:
-        """Return the signed message of candidates, or None when their sum is not right."""
+        """Return the signed message of these signers, or None when their sum is not right.
+
+        A bundle is indivisible: if one of its signers is wanted, all of them are in.
+        """
         used = {index: candidate for index in signers if (candidate := self.candidates[index])}
         shares = [candidate.share for candidate in used.values()]
-        answer = await self._work(lambda: combine(self.message, self._at_hand(), tuple(used), shares, required))
+        indices = tuple(used)
+        if self._bundle is not None and any(self.covers(index) for index in signers):
+            shares.append(self._bundle.share)
+            indices += tuple(self._bundle.indices)
+        answer = await self._workbench.run(lambda: combine(self.message, self._at_hand(), indices, shares, required))
         if answer is not None:
             self._checked.update(index for index, one in used.items() if self.candidates[index] is one)
         return answer
@@ -99,18 +125,18 @@ class Prover:
         Those that were part of a right sum are left out, unless all of `failed` were: then two or more of them
         had cancelled each other out.
         """
-        failed = list(failed)
+        failed = [index for index in failed if not self.covers(index)]
         if all(index in self._checked or self._is_proven(index) for index in failed):
             self._checked.difference_update(failed)
             signed = failed
-        return [index for index in signed if index not in self._checked and not self._is_proven(index)]
+        return [index for index in signed if self._is_new(index)]
 
     def newcomers(self, signed: Iterable[int]) -> list[int]:
         """Return shares that no sum has held yet, and search among them, too, from the next step on.
 
         Nobody while they are few.
         """
-        found = [index for index in signed if index not in self._checked and not self._is_proven(index)]
+        found = [index for index in signed if self._is_new(index)]
         if len(found) < _NEWCOMERS:
             return []
         self._newcomers += found
@@ -125,8 +151,8 @@ class Prover:
     async def search_on(self) -> Findings:
         """Search a step further: dirty groups first, then those that are to be verified singly."""
         if self._newcomers or self._sieve.has_dirty:
-            return self._learn(await self._work(self._next_step()))
-        return self._learn(await self._work(self._try_singles()))
+            return self._learn(await self._workbench.run(self._next_step()))
+        return self._learn(await self._workbench.run(self._try_singles()))
 
     def _next_step(self) -> Callable[[], Findings]:
         newcomers, self._newcomers = self._newcomers, []
@@ -180,12 +206,13 @@ class Prover:
             self._electorate = Electorate(self._members, self._keys_of(self._members))
         return self._electorate
 
+    def _is_new(self, index: int) -> bool:
+        """Tell whether a validator has a candidate that was part of no right sum yet."""
+        return index not in self._checked and not self._is_proven(index) and not self.covers(index)
+
     def _is_proven(self, index: int) -> bool:
         candidate = self.candidates[index]
         return candidate is not None and candidate.proven
 
     def _weight(self, index: int) -> int:
         return self._members.validators[index].weight
-
-    async def _work(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -15,6 +15,8 @@ class AggregationRequest:
 
     signing_subnet_id: None means the subnet that validates the source chain. quorum, buffer: percent.
     height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
+    is_epoch_height: the height is known to be an epoch's, so no lookback applies. kept_for_ever: whatever is signed
+    of the message, now or later, is never evicted. stored_only: nobody is asked; what is kept suffices or not.
     """
 
     message: UnsignedMessage | None
@@ -24,13 +26,17 @@ class AggregationRequest:
     buffer: int
     height: int | None
     timeout_s: float | None
+    is_epoch_height: bool = False
+    kept_for_ever: bool = False
+    stored_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
-    height: of the validator set. stages: seconds by stage (validators, connect, collect, verify, total).
+    height: of the validator set. stages: seconds by stage (validators, connect, collect, verify, total); the
+    commit of a new answer counts as verifying.
     cached: a finished answer was at hand. signers: their number; signed_weight: theirs.
     """
 

@@ -95,7 +95,7 @@ class Resolver:
         if request.height is None:
             height, members = await self._proposed(subnet_id, progress)
         else:
-            height, members = request.height, await self._named(subnet_id, request.height, message)
+            height, members = request.height, await self._named(request, subnet_id, request.height, message)
         is_unaware = request.message is not None and request.signing_subnet_id is None
         hints = (L1_MAY_VERIFY_HINT,) if is_unaware and subnet_id == PRIMARY_NETWORK else ()
         return Resolved(message, subnet_id, height, members, hints)
@@ -121,8 +121,13 @@ class Resolver:
             progress.is_empty = True
             await asyncio.sleep(self.empty_set_retry_s)
 
-    async def _named(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> CanonicalValidatorSet:
-        members = await self._at(subnet_id, height, message)
+    async def _named(
+        self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage
+    ) -> CanonicalValidatorSet:
+        if request.is_epoch_height:
+            members = await self.sources.sets.at(subnet_id, height, named=True, epoch=True)
+        else:
+            members = await self._at(subnet_id, height, message)
         if not members.total_weight:
             await self.sources.chains.subnet(subnet_id)
             raise NoValidators(id_text(subnet_id), height)

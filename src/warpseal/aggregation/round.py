@@ -147,7 +147,7 @@ class Round:
     def due(self, now: float) -> list[Ask]:
         """Return whom to ask now."""
         self.stirred = False
-        target = max((goal.target for goal in self._goals), default=0)
+        target = max((goal.target for goal in self._goals if not goal.stored_only), default=0)
         cover = max(self._first_wave, target)
         return self.asking.due(now, cover, target - self.roll.signed)
 
@@ -162,10 +162,12 @@ class Round:
         """Return how a goal stands."""
         if self.roll.signed >= goal.required:
             goal.met_at = now if goal.met_at is None else goal.met_at
+            if goal.stored_only:
+                return Standing.READY
             waits = now < self._buffer_end(goal) and self._more_may_come(goal)
             return Standing.WAITING if waits else Standing.READY
         goal.met_at = None
-        if self._possible(goal) < goal.required:
+        if self._possible(goal) < goal.required or (goal.stored_only and self._at_hand < goal.required):
             return Standing.LOST
         return Standing.LATE if now >= goal.deadline else Standing.WAITING
 
@@ -209,6 +211,11 @@ class Round:
         """Return the weight that has signed or may still do so before the goal's deadline."""
         roll = self.roll
         return roll.total - roll.weight[Fate.GONE] - roll.weight[Fate.LOST] - roll.unreachable(goal.deadline)
+
+    @property
+    def _at_hand(self) -> int:
+        """Weight whose shares are there, those included that are doubted."""
+        return self.roll.signed + self.roll.weight[Fate.DOUBTED]
 
     def _buffer_end(self, goal: Goal) -> float:
         assert goal.met_at is not None

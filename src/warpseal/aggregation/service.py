@@ -6,23 +6,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
 from typing import Final
 
 from warpseal.aggregation.answers import Answer, AnswerCache
+from warpseal.aggregation.background import ShareAuditor
 from warpseal.aggregation.budget import ByteBudget
 from warpseal.aggregation.callers import Caller, Missed, Subject
-from warpseal.aggregation.fanout import Tools
 from warpseal.aggregation.fanouts import FanOuts
 from warpseal.aggregation.goals import Goal
-from warpseal.aggregation.ports import Activity, Chains, Epochs, Followed, Heights, Metrics, Peers, Sets
+from warpseal.aggregation.no_archive import NoArchive
+from warpseal.aggregation.pledges import Pledges
+from warpseal.aggregation.ports import Activity, Archive, Chains, Epochs, Followed, Heights, Metrics, Peers, Sets
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.aggregation.resolving import Resolved, Resolver, Sources
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shares import ShareCache
 from warpseal.aggregation.suspects import Suspects
+from warpseal.aggregation.tools import Tools
+from warpseal.aggregation.workbench import Workbench
 from warpseal.errors import (
     InvalidTimeout,
     QuorumImpossible,
@@ -43,7 +47,7 @@ _CANCELLED: Final = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """What the aggregation works with."""
+    """What the aggregation works with. archive: what was signed before; without one nothing is kept."""
 
     peers: Peers
     heights: Heights
@@ -53,10 +57,14 @@ class Rooms:
     activity: Activity
     followed: Followed
     metrics: Metrics
+    archive: Archive = field(default_factory=NoArchive)
 
 
 class SignatureAggregator:
-    """Used from one event loop. executor: worker threads for sums and pairings; clock: for how long stages take."""
+    """Used from one event loop. executor: worker threads for sums and pairings; clock: for how long stages take.
+
+    auditor: has a `run` of its own; without it shares are verified only when they are needed.
+    """
 
     def __init__(
         self,
@@ -75,6 +83,9 @@ class SignatureAggregator:
         # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
         self._shares = ShareCache(settings.signature_cache_size, self._budget)
         self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.missed_buffer_s)
+        self._pledges = Pledges(rooms.archive)
+        workbench = Workbench(executor)
+        self.auditor: Final = ShareAuditor(rooms.archive, self._shares, workbench)
         sources = Sources(rooms.heights, rooms.sets, rooms.chains, rooms.epochs)
         self._resolver = Resolver(sources, network_id, settings.empty_set_retry_s)
         self._fan_outs = FanOuts(
@@ -82,12 +93,14 @@ class SignatureAggregator:
                 peers=rooms.peers,
                 sets=rooms.sets,
                 activity=rooms.activity,
+                followed=rooms.followed,
+                archive=rooms.archive,
+                metrics=rooms.metrics,
                 shares=self._shares,
                 answers=self._answers,
                 suspects=Suspects(settings.suspect_s),
-                executor=executor,
+                workbench=workbench,
                 settings=settings,
-                metrics=rooms.metrics,
                 random=random or Random(),
             )
         )
@@ -125,11 +138,16 @@ class SignatureAggregator:
         resolved = work.resolved = await self._resolver.resolve(request, deadline)
         now = asyncio.get_running_loop().time()
         work.stages["validators"] = self._clock() - work.started_at
-        goal = Goal(request.quorum, request.buffer, deadline, resolved.members.total_weight)
+        total = resolved.members.total_weight
+        goal = Goal(request.quorum, request.buffer, deadline, total, stored_only=request.stored_only)
+        if request.kept_for_ever:
+            self._pledges.message(resolved.message)
         answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
         work.is_cached = answer is not None
         if answer is None:
             answer = await self._collect(request, work, resolved, goal)
+        elif request.kept_for_ever:
+            await self._pledges.cached(resolved.message, answer, resolved.members)
         work.answer = answer
         return Aggregation(
             signed_message=answer.signed_message,
@@ -140,18 +158,23 @@ class SignatureAggregator:
             cached=work.is_cached,
             signers=answer.signers,
             signed_weight=answer.weight,
-            total_weight=resolved.members.total_weight,
+            total_weight=total,
         )
 
     async def _collect(self, request: AggregationRequest, work: _Work, resolved: Resolved, goal: Goal) -> Answer:
         loop = asyncio.get_running_loop()
         caller = Caller(goal, resolved.height, resolved.hints, self._clock, loop.create_future())
         subject = Subject(resolved.message, request.justification, resolved.subnet_id, resolved.members)
-        with self._rooms.followed.use(resolved.subnet_id, resolved.members):
+        try:
             outcome = await self._fan_outs.collect(subject, caller)
+        finally:
+            if self._pledges.holds(resolved.message.id):
+                self.auditor.wake()
         work.stages.update(outcome.stages)
         if isinstance(outcome, Missed):
-            raise work.failed(outcome)
+            raise work.failed(outcome, stored_only=goal.stored_only)
+        if request.kept_for_ever:
+            self._pledges.fresh(resolved.message, outcome.answer)
         return outcome.answer
 
     def _patience_s(self, request: AggregationRequest) -> float:
@@ -174,10 +197,10 @@ class _Work:
         self.answer: Answer | None = None
         self.missed: Missed | None = None
 
-    def failed(self, missed: Missed) -> QuorumImpossible | QuorumNotReached:
-        """Note a failure and return it as an error."""
+    def failed(self, missed: Missed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached:
+        """Note a failure and return it as an error; of what is kept alone nothing is impossible for ever."""
         self.missed = missed
-        if missed.shortfall.verdict is Verdict.NEVER:
+        if missed.shortfall.verdict is Verdict.NEVER and not stored_only:
             return QuorumImpossible(missed.shortfall)
         return QuorumNotReached(missed.shortfall, at_deadline=missed.late)
 

@@ -95,6 +95,11 @@ class ShareCache:
                 listener.share_came(public_key, candidate)
         return candidate
 
+    def find(self, message_id: MessageID, public_key: bytes) -> Candidate | None:
+        """Return the candidate at hand for a key."""
+        message = self._messages.get(message_id)
+        return None if message is None else message.candidates.get(public_key)
+
     def forget(self, message_id: MessageID, public_key: bytes, candidate: Candidate) -> None:
         """Drop a share that nobody could clear of suspicion."""
         message = self._messages.get(message_id)

@@ -35,10 +35,17 @@ class Missing:
     word: Word | None = None
 
 
-def missing_validators(round_: Round) -> list[Missing]:
-    """Return everyone whose share may not enter a sum, in canonical order; weight without a key comes last."""
+def missing_validators(round_: Round, *, stored_only: bool = False) -> list[Missing]:
+    """Return everyone whose share may not enter a sum, in canonical order; weight without a key comes last.
+
+    stored_only: nobody was to be asked, so it does not matter who is connected.
+    """
     roll = round_.roll
-    found = [_missing(round_, index) for index, fate in enumerate(roll.fates) if fate is not Fate.SIGNED]
+    found = [
+        _missing(round_, index, stored_only=stored_only)
+        for index, fate in enumerate(roll.fates)
+        if fate is not Fate.SIGNED
+    ]
     keyless = roll.members.keyless_weight
     return [*found, Missing(None, keyless, NO_BLS_KEY)] if keyless else found
 
@@ -47,7 +54,7 @@ def explain(
     round_: Round, goal: Goal, height: int, subnet_id: SubnetID, hints: tuple[str, ...] = ()
 ) -> QuorumShortfall:
     """Return what a goal lacks. height: of the validator set; hints: what else the caller should know."""
-    missing = missing_validators(round_)
+    missing = missing_validators(round_, stored_only=goal.stored_only)
     heaviest = nlargest(SHOWN_VALIDATORS, missing, key=lambda one: one.weight)
     return QuorumShortfall(
         verdict=round_.verdict(goal),
@@ -62,7 +69,7 @@ def explain(
     )
 
 
-def _missing(round_: Round, index: int) -> Missing:
+def _missing(round_: Round, index: int, *, stored_only: bool) -> Missing:
     roll, asking = round_.roll, round_.asking
     nodes = roll.members.validators[index].node_ids
     words = [roll.words[node] for node in nodes if node in roll.words]
@@ -73,7 +80,7 @@ def _missing(round_: Round, index: int) -> Missing:
         reason = word.reason
     elif any(asking.was_asked(node) for node in nodes):
         reason = "no_answer"
-    elif any(asking.is_connected(node) for node in nodes):
+    elif stored_only or any(asking.is_connected(node) for node in nodes):
         reason = "not_asked"
     else:
         reason = next((roll.away[node].reason for node in nodes if node in roll.away), "not_connected")
