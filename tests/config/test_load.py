@@ -153,3 +153,37 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
     shown = [describe(key, config) for key in KEYS]
     assert shown[:2] == ["https://node.example:443", "https://node.example:443, http://127.0.0.1:9650"]
     assert "canary" not in " ".join(shown)
+
+
+def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
+    chain = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
+    entry = {
+        "blockchain-id": chain,
+        "rpc": ["https://user:secret@gateway.example/key-1234/rpc", {"base-url": "http://127.0.0.1:9650/ext/bc/C/rpc"}],
+        "ws": ["wss://gateway.example/key-1234/ws"],
+        "upgrade-file": "/etc/upgrade.json",
+        "deny-methods": ["debug_*", "eth_sendRawTransaction"],
+    }
+    config = load(write(tmp_path, {**LEAST, "evm-chains": [entry]}), {}, {}).config
+    (read,) = config.node.evm_chains
+    assert read.rpc[0].url("").path == "/key-1234/rpc"
+    assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
+    assert read.upgrade_file == Path("/etc/upgrade.json")
+    shown = describe(next(key for key in KEYS if key.name == "evm-chains"), config)
+    assert shown == f"{chain} at https://gateway.example:443, http://127.0.0.1:9650"
+    assert "secret" not in repr(config.node.evm_chains)
+    assert "key-1234" not in repr(config.node.evm_chains)
+
+
+def test_faults_of_evm_chains_are_named_without_their_urls(tmp_path: Path) -> None:
+    good = {"blockchain-id": "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj", "rpc": ["http://127.0.0.1:1/rpc"]}
+    bad = {"blockchain-id": "x", "rpc": [], "ws": ["http://key.example/secret"], "deny-methods": ["a b"]}
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "evm-chains": [bad]}), {}, {})
+    assert str(caught.value.faults[0].path).startswith("evm-chains[0].")
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "evm-chains": [{**good, "ws": ["http://key.example/secret"]}]}), {}, {})
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
+    assert [fault.path for fault in caught.value.faults] == ["evm-chains[1].blockchain-id"]

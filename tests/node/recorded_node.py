@@ -99,6 +99,8 @@ def _recorded(path: str, method: str, params: Params) -> Any:
 def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
     if "/proposervm" in path and entry["path"] != path:
         return False
+    if isinstance(entry["params"], list):
+        return entry["params"] == list(params)
     return {str(k): str(v) for k, v in entry["params"].items()} == {str(k): str(v) for k, v in params.items()}
 
 
@@ -115,7 +117,7 @@ def _blockchains() -> list[dict[str, str]]:
 
 
 def _load() -> list[dict[str, Any]]:
-    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl")
+    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl", "l1.jsonl")
     return [json.loads(line) for name in names for line in (RECORDINGS / name).read_text().splitlines()]
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
+from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.validators.settings import ValidatorSettings
@@ -30,6 +32,7 @@ class Config:
     validators: ValidatorSettings
     peers: PeerSettings
     node: NodeSettings
+    l1: L1Settings
     log_level: str = "info"
 
 
@@ -171,6 +174,14 @@ KEYS = (
         v.integer(1, 10**5),
         "calls a second to one node that callers cause",
     ),
+    Key(
+        "eager-l1-messages",
+        "l1.eager_l1_messages",
+        v.boolean,
+        "sign what is accepted about tracked subnets at once, unasked",
+        "BOOL",
+    ),
+    Key("evm-chains", "node.evm_chains", v.evm_chains, "EVM chains, and where their nodes are", "JSON"),
 )
 
 _ROOMS = {
@@ -179,6 +190,7 @@ _ROOMS = {
     "validators": ValidatorSettings,
     "peers": PeerSettings,
     "node": NodeSettings,
+    "l1": L1Settings,
 }
 
 
@@ -231,6 +243,8 @@ def _shown(value: Any) -> str:
         return ", ".join(map(_shown, value)) or "none"
     if isinstance(value, NodeEndpoint):
         return value.shown
+    if isinstance(value, EvmChain):
+        return f"{id_text(value.blockchain_id)} at {_shown(value.rpc)}"
     if isinstance(value, ManualPeer):
         return f"{node_id_text(value.node_id)} at {value.host}:{value.port}"
     if isinstance(value, bytes):

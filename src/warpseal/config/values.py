@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.evm_chain import EvmChain
 from warpseal.peers.settings import ManualPeer
-from warpseal.warp.ids import MalformedID, SubnetID, parse_id, parse_node_id
+from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id, parse_node_id
 
 LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace", "verbo")
+
+_METHOD = re.compile(r"[A-Za-z0-9]+_(?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]
@@ -142,15 +146,55 @@ def subnet_id(value: Any, path: str) -> SubnetID:
         raise fault(path, f"not a subnet id: {error}") from error
 
 
+def chain_id(value: Any, path: str) -> ChainID:
+    """Accept a blockchain id in base58-check, or hex with 0x."""
+    try:
+        return ChainID(parse_id(text(value, path)))
+    except MalformedID as error:
+        raise fault(path, f"not a blockchain id: {error}") from error
+
+
 def node_endpoint(value: Any, path: str) -> NodeEndpoint:
     """Accept {base-url, query-parameters?, http-headers?} of an upstream node."""
+    return _endpoint(value, path, ("http", "https"))
+
+
+def _endpoint(value: Any, path: str, schemes: tuple[str, ...]) -> NodeEndpoint:
     keys = {"base-url", "query-parameters", "http-headers"}
     fields = _object(value, path, keys, required={"base-url"})
     return NodeEndpoint(
-        base_url=_base_url(fields["base-url"], f"{path}.base-url"),
+        base_url=_base_url(fields["base-url"], f"{path}.base-url", schemes),
         query_parameters=_string_map(fields.get("query-parameters") or {}, f"{path}.query-parameters"),
         http_headers=_string_map(fields.get("http-headers") or {}, f"{path}.http-headers"),
     )
+
+
+def evm_chain(value: Any, path: str) -> EvmChain:
+    """Accept {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?} of an EVM chain.
+
+    rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
+    """
+    keys = {"blockchain-id", "rpc", "ws", "upgrade-file", "deny-methods"}
+    fields = _object(value, path, keys, required={"blockchain-id", "rpc"})
+    return EvmChain(
+        blockchain_id=chain_id(fields["blockchain-id"], f"{path}.blockchain-id"),
+        rpc=one_or_more(_complete_url("http", "https"))(fields["rpc"], f"{path}.rpc"),
+        ws=list_of(_complete_url("ws", "wss"))(fields.get("ws"), f"{path}.ws"),
+        upgrade_file=optional_path(fields.get("upgrade-file"), f"{path}.upgrade-file"),
+        deny_methods=list_of(_method)(fields.get("deny-methods"), f"{path}.deny-methods"),
+    )
+
+
+def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
+    """Accept a list of EVM chains, each chain once."""
+    chains = list_of(evm_chain)(_decode_json_text(value, path), path)
+    first = {chain.blockchain_id: position for position, chain in reversed(list(enumerate(chains)))}
+    twice = [position for position, chain in enumerate(chains) if first[chain.blockchain_id] != position]
+    if twice:
+        raise Faults(
+            *(Fault(f"{path}[{position}].blockchain-id", "this chain is listed already") for position in twice)
+        )
+    return chains
 
 
 def manual_peer(value: Any, path: str) -> ManualPeer:
@@ -223,15 +267,31 @@ def _string_map(value: Any, path: str) -> dict[str, str]:
     return {str(key): str(item) for key, item in value.items()}
 
 
-def _base_url(value: Any, path: str) -> str:
+def _complete_url(*schemes: str) -> Parser[NodeEndpoint]:
+    def parse(value: Any, path: str) -> NodeEndpoint:
+        if isinstance(value, str) and not value.lstrip().startswith("{"):
+            return NodeEndpoint(_base_url(value, path, schemes))
+        return _endpoint(value, path, schemes)
+
+    return parse
+
+
+def _method(value: Any, path: str) -> str:
+    name = text(value, path)
+    if not _METHOD.fullmatch(name):
+        raise fault(path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"')
+    return name
+
+
+def _base_url(value: Any, path: str, schemes: tuple[str, ...]) -> str:
     url = text(value, path)
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
     if not valid:
-        raise fault(path, "expected an http:// or https:// URL")
+        raise fault(path, f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host")
     return url.rstrip("/")
 
 

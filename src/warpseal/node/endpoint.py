@@ -42,9 +42,10 @@ class NodeEndpoint:
             return "?"
 
     def url(self, path: str) -> URL:
-        """Return the address of `path` (it starts with a slash) below the base URL. Raises ValueError."""
-        base = URL(self.base_url)
-        whole = base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
+        """Return the address of `path` below the base URL; "" is the base URL itself. Raises ValueError."""
+        whole = URL(self.base_url)
+        if path:
+            whole = whole.with_path(whole.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
         return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
 
     def scrub(self, text: str) -> str:

@@ -76,10 +76,14 @@ class NodePool:
     def __len__(self) -> int:
         return len(self._members)
 
+    async def in_turn(self, origin: Origin) -> tuple[OneNode, ...]:
+        """Return the nodes in the order in which a call tries them, for several calls to the same one."""
+        await self._know_network()
+        return tuple(OneNode(self, member) for member in self._in_order(origin))
+
     async def call(self, call: Call[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
-        if self._network.network_id is None and self._learn_network is not None:
-            await self._learn_network()
+        await self._know_network()
         attempts: list[NodeAttempt] = []
         refusals: list[RpcRefusal] = []
         for member in self._in_order(call.origin):
@@ -97,6 +101,10 @@ class NodePool:
     async def call_each(self, call: Call[T]) -> tuple[NodeAnswer[T], ...]:
         """Ask every node at once and return what each said, in configured order."""
         return tuple(await asyncio.gather(*(self._answer_of(member, call) for member in self._members)))
+
+    async def _know_network(self) -> None:
+        if self._network.network_id is None and self._learn_network is not None:
+            await self._learn_network()
 
     async def _answer_of(self, member: _Member, call: Call[T]) -> NodeAnswer[T]:
         value: T | None = None
@@ -165,6 +173,25 @@ class NodePool:
     def _log(self, level: int, what: str, member: _Member, method: str, answer: str) -> None:
         if log.isEnabledFor(level):
             log.log(level, what, extra={**_who(member), "method": method, "answer": answer})
+
+
+class OneNode:
+    """One node of a pool, for calls whose answers belong together."""
+
+    __slots__ = ("_member", "_pool")
+
+    def __init__(self, pool: NodePool, member: _Member) -> None:
+        self._pool = pool
+        self._member = member
+
+    @property
+    def position(self) -> int:
+        """Its place in the configured list, from 0."""
+        return self._member.position
+
+    async def ask(self, call: Call[T]) -> T:
+        """Return the node's answer. Raises CallFailure, RpcRefusal."""
+        return await self._pool._ask(self._member, call)
 
 
 def _who(member: _Member) -> dict[str, object]:

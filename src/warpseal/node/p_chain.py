@@ -6,7 +6,10 @@ service.md are taken too. Every decoder raises ValueError for JSON of another sh
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +19,8 @@ from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id
 
 PUBLIC_KEY_BYTES: Final = 48
 _EMPTY_ID: Final = bytes(32)
+_CHECKSUM_BYTES: Final = 4
+_IDS_BETWEEN_YIELDS: Final = 256
 
 
 class ValidatorEntry(NamedTuple):
@@ -49,6 +54,46 @@ class Subnet:
     def is_l1(self) -> bool:
         """Whether the subnet was converted; nothing undoes that."""
         return self.conversion_id is not None
+
+
+class TxStatus(StrEnum):
+    """What became of a transaction. Only the first two are final."""
+
+    COMMITTED = "Committed"
+    ABORTED = "Aborted"
+    PROCESSING = "Processing"
+    DROPPED = "Dropped"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTransaction:
+    """A transaction as one node has it. raw: signed, its hash is its id.
+
+    height: that node's tip right after, so that a committed transaction is at or below it.
+    """
+
+    raw: bytes
+    status: TxStatus
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class L1ValidatorState:
+    """A validation that exists. min_nonce: the least nonce of a next change. balance: nAVAX, 0 when inactive."""
+
+    subnet_id: SubnetID
+    weight: int
+    min_nonce: int
+    balance: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationAt:
+    """What one node says of a validation: None where there is none in its state at `height` or later."""
+
+    height: int
+    state: L1ValidatorState | None
 
 
 class _Height(msgspec.Struct):
@@ -108,6 +153,30 @@ class _Current(msgspec.Struct):
 
 class _CurrentValidators(msgspec.Struct):
     validators: list[_Current] | None = None
+
+
+class _Tx(msgspec.Struct):
+    tx: str
+
+
+class _TxStatus(msgspec.Struct):
+    status: str
+
+
+class _L1Validator(msgspec.Struct):
+    subnet_id: str = msgspec.field(name="subnetID")
+    weight: int | str
+    min_nonce: int | str = msgspec.field(name="minNonce")
+    balance: int | str
+    height: int | str
+
+
+class _SubnetListed(msgspec.Struct):
+    id: str
+
+
+class _Subnets(msgspec.Struct):
+    subnets: list[_SubnetListed] | None = None
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, _Member])
@@ -172,6 +241,46 @@ def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
 def decode_current_validators(result: bytes) -> tuple[CurrentValidator, ...]:
     listed = msgspec.json.decode(result, type=_CurrentValidators).validators or []
     return tuple(_current_validator(one) for one in listed)
+
+
+def decode_tx(tx_id: bytes, result: bytes) -> bytes:
+    """Return the signed bytes of the transaction that was asked for; those of another are a ValueError."""
+    raw = checked_hex(msgspec.json.decode(result, type=_Tx).tx)
+    if sha256(raw).digest() != tx_id:
+        raise ValueError("the transaction has another id")
+    return raw
+
+
+def decode_tx_status(result: bytes) -> TxStatus:
+    return TxStatus(msgspec.json.decode(result, type=_TxStatus).status)
+
+
+def decode_l1_validator(result: bytes) -> ValidationAt:
+    told = msgspec.json.decode(result, type=_L1Validator)
+    state = L1ValidatorState(
+        SubnetID(parse_id(told.subnet_id)), u64(told.weight), u64(told.min_nonce), u64(told.balance)
+    )
+    return ValidationAt(u64(told.height), state)
+
+
+def decode_subnets(result: bytes) -> tuple[SubnetID, ...]:
+    """Return the ids of all subnets; meant for a worker thread."""
+    ids: list[SubnetID] = []
+    for count, listed in enumerate(msgspec.json.decode(result, type=_Subnets).subnets or ()):
+        ids.append(SubnetID(parse_id(listed.id)))
+        if count % _IDS_BETWEEN_YIELDS == 0:
+            # Lets the event loop have the interpreter lock.
+            time.sleep(0)
+    return tuple(ids)
+
+
+def checked_hex(text: str) -> bytes:
+    """Return the bytes of a node's `hex` encoding, which ends with four bytes of their SHA-256."""
+    raw = _hex_bytes(text)
+    body, checksum = raw[:-_CHECKSUM_BYTES], raw[-_CHECKSUM_BYTES:]
+    if len(checksum) != _CHECKSUM_BYTES or sha256(body).digest()[-_CHECKSUM_BYTES:] != checksum:
+        raise ValueError("hex with a wrong checksum")
+    return body
 
 
 def _current_validator(told: _Current) -> CurrentValidator:

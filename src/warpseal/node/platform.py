@@ -13,29 +13,33 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final, TypeVar
 
+from warpseal.errors import NodeUnavailable
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.p_chain import (
     CurrentValidator,
+    FoundTransaction,
     Subnet,
+    ValidationAt,
     ValidatorEntry,
     decode_all_sets,
     decode_current_validators,
     decode_height,
     decode_subnet,
+    decode_subnets,
     decode_validated_by,
     decode_validates,
     decode_validators_at,
 )
-from warpseal.node.refusals import NothingFound
+from warpseal.node.refusals import NothingFound, RpcRefusal
 from warpseal.node.rpc import Call
-from warpseal.warp.ids import ChainID, SubnetID, id_text
+from warpseal.node.same_node import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
-__all__ = ["CurrentValidator", "PlatformClient", "Subnet", "ValidatorEntry"]
+__all__ = ["P_CHAIN_PATHS", "CurrentValidator", "PlatformClient", "Subnet", "ValidatorEntry"]
 
 T = TypeVar("T")
 
-P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
 _SEEN_SUBNETS: Final = 600
 _SEEN_ENTRIES: Final = 50_000
 _KEYS_BETWEEN_YIELDS: Final = 16
@@ -140,6 +144,34 @@ class PlatformClient:
             large=True,
         )
         return await self._pool.call(call)
+
+    async def subnets(self, origin: Origin = Origin.CALLER) -> tuple[SubnetID, ...]:
+        """Return the ids of all subnets, the Primary Network among them. Raises NodeUnavailable."""
+        call = Call("platform.getSubnets", {}, P_CHAIN_PATHS, decode_subnets, origin, large=True)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
+
+    async def transaction(self, tx_id: bytes, origin: Origin = Origin.CALLER) -> FoundTransaction | None:
+        """Return a transaction from the first node that has seen its end, else as any has it; None: no node has it."""
+        return await find_transaction(await self._pool.in_turn(origin), tx_id, origin)
+
+    async def l1_validator(
+        self, validation_id: ValidationID, at_least: int = 0, origin: Origin = Origin.CALLER
+    ) -> ValidationAt | None:
+        """Return what the first node says whose state is of height `at_least` or later; None: all that answered lag."""
+        return await find_validation(await self._pool.in_turn(origin), validation_id, at_least, origin)
+
+    async def l1_validator_each(
+        self, validation_id: ValidationID, origin: Origin = Origin.CALLER
+    ) -> tuple[ValidationAt, ...]:
+        """Return what every node says that answers; none may. Never raises for a node."""
+        try:
+            nodes = await self._pool.in_turn(origin)
+        except NodeUnavailable:
+            return ()
+        return await each_validation(nodes, validation_id, origin)
 
     async def _call(self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: Origin) -> T:
         return await self._pool.call(Call(method, params, P_CHAIN_PATHS, decode, origin))

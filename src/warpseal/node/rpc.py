@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Call(Generic[T]):
     """
 
     method: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | Sequence[Any]
     paths: tuple[str, ...]
     decode: Callable[[bytes], T]
     origin: Origin = Origin.CALLER

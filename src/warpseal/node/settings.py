@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.evm_chain import EvmChain
 
 MEBIBYTE = 1024 * 1024
 
@@ -15,7 +16,8 @@ class NodeSettings:
 
     p_chain_api and info_api: at least one each. upstream_at_once and upstream_per_s limit, per node, the
     calls that callers cause; follow_at_once and follow_per_s those of the follower of blocks. max_set_bytes
-    bounds answers that hold validator sets or peers, max_answer_bytes all others.
+    bounds answers that hold validator sets or peers, max_answer_bytes all others. evm_chains: at most one entry
+    per chain.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...]
@@ -28,3 +30,4 @@ class NodeSettings:
     retry_failed_after_s: float = 10.0
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE
+    evm_chains: tuple[EvmChain, ...] = ()

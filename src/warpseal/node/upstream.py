@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ import aiohttp
 
 from warpseal.node.blocks import BlocksClient
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.evm import EvmClient
+from warpseal.node.evm_chain import EvmChain
 from warpseal.node.failover import NodePool
 from warpseal.node.info import InfoClient
 from warpseal.node.network import ServedNetwork
@@ -17,16 +19,20 @@ from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode, silent
 from warpseal.node.settings import NodeSettings
+from warpseal.node.x_chain import XChainClient
+from warpseal.warp.ids import ChainID
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The clients of the configured nodes."""
+    """The clients of the configured nodes; evm: by chain, of the chains that are configured."""
 
     platform: PlatformClient
     info: InfoClient
     proposervm: ProposerVMClient
     blocks: BlocksClient
+    x_chain: XChainClient
+    evm: Mapping[ChainID, EvmClient]
 
 
 def connect_upstream(
@@ -60,9 +66,16 @@ def connect_upstream(
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
         return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=rest_s)
 
+    def evm_pool(chain: EvmChain) -> NodePool:
+        # Such a node says nothing of a network id; what it tells of messages proves itself.
+        members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
+        return NodePool(members, ServedNetwork(), retry_failed_after_s=rest_s)
+
     return Upstream(
         platform=PlatformClient(pool(platform_nodes), check_key),
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
-        blocks=BlocksClient(pool(platform_nodes), info),
+        blocks=BlocksClient(pool(platform_nodes), info, at_once=settings.follow_at_once, per_s=settings.follow_per_s),
+        x_chain=XChainClient(pool(nodes)),
+        evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
     )

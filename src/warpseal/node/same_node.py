@@ -1,0 +1,128 @@
+"""P-Chain questions whose answers mean something only together, so that one and the same node is asked.
+
+Source of truth: avalanchego `vms/platformvm/service.go`. A node may lag: what it does not know, the next one may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.node.failover import OneNode
+from warpseal.node.limits import Origin
+from warpseal.node.p_chain import (
+    FoundTransaction,
+    TxStatus,
+    ValidationAt,
+    decode_height,
+    decode_l1_validator,
+    decode_tx,
+    decode_tx_status,
+)
+from warpseal.node.refusals import NothingFound, RpcRefusal
+from warpseal.node.rpc import Call, CallFailure
+from warpseal.warp.ids import ValidationID, id_text
+
+P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
+_FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
+
+
+async def find_transaction(nodes: Iterable[OneNode], tx_id: bytes, origin: Origin) -> FoundTransaction | None:
+    """Return a transaction as the first node has it that has seen its end, else as any has it.
+
+    None: no node that answered has it. Raises NodeUnavailable.
+    """
+    attempts: list[NodeAttempt] = []
+    unsettled: FoundTransaction | None = None
+    has_answer = False
+    for node in nodes:
+        try:
+            found = await _transaction_at(node, tx_id, origin)
+        except (CallFailure, RpcRefusal) as error:
+            attempts.append(_attempt(node, error))
+            continue
+        if found is not None and found.status in _FINAL:
+            return found
+        has_answer = True
+        unsettled = unsettled or found
+    if not has_answer:
+        raise NodeUnavailable("platform.getTx", attempts)
+    return unsettled
+
+
+async def find_validation(
+    nodes: Iterable[OneNode], validation_id: ValidationID, at_least: int, origin: Origin
+) -> ValidationAt | None:
+    """Return what the first node says whose state is of height `at_least` or later.
+
+    None: the nodes that answered are all below. Raises NodeUnavailable.
+    """
+    attempts: list[NodeAttempt] = []
+    has_answer = False
+    for node in nodes:
+        try:
+            told = await _validation_at(node, validation_id, origin)
+        except (CallFailure, RpcRefusal) as error:
+            attempts.append(_attempt(node, error))
+            continue
+        if told.height >= at_least:
+            return told
+        has_answer = True
+    if not has_answer:
+        raise NodeUnavailable("platform.getL1Validator", attempts)
+    return None
+
+
+async def each_validation(
+    nodes: Sequence[OneNode], validation_id: ValidationID, origin: Origin
+) -> tuple[ValidationAt, ...]:
+    """Return what every node says that answers."""
+    told = await asyncio.gather(*(_validation_or_none(node, validation_id, origin) for node in nodes))
+    return tuple(one for one in told if one is not None)
+
+
+async def _transaction_at(node: OneNode, tx_id: bytes, origin: Origin) -> FoundTransaction | None:
+    params = {"txID": id_text(tx_id)}
+    hexed = {**params, "encoding": "hex"}
+    try:
+        raw = await node.ask(
+            Call("platform.getTx", hexed, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True)
+        )
+    except NothingFound:
+        return None
+    status = await node.ask(Call("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
+    # Asked last: a transaction that was committed by then is at or below this height.
+    return FoundTransaction(raw, status, await node.ask(_height_call(origin)))
+
+
+async def _validation_at(node: OneNode, validation_id: ValidationID, origin: Origin) -> ValidationAt:
+    params = {"validationID": id_text(validation_id)}
+    call = Call("platform.getL1Validator", params, P_CHAIN_PATHS, decode_l1_validator, origin)
+    try:
+        return await node.ask(call)
+    except NothingFound:
+        pass
+    # Such an answer names no height: what is missing after a height was told is missing at it, or later.
+    height = await node.ask(_height_call(origin))
+    try:
+        return await node.ask(call)
+    except NothingFound:
+        return ValidationAt(height, None)
+
+
+async def _validation_or_none(node: OneNode, validation_id: ValidationID, origin: Origin) -> ValidationAt | None:
+    try:
+        return await _validation_at(node, validation_id, origin)
+    except (CallFailure, RpcRefusal):
+        return None
+
+
+def _height_call(origin: Origin) -> Call[int]:
+    return Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
+
+
+def _attempt(node: OneNode, error: CallFailure | RpcRefusal) -> NodeAttempt:
+    failure = error.failure if isinstance(error, CallFailure) else NodeFailure.BAD_ANSWER
+    return NodeAttempt(node.position, failure)

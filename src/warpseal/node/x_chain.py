@@ -1,0 +1,44 @@
+"""X-Chain calls over a list of nodes; a gateway that does not serve the X-Chain is not the worse for it.
+
+Source of truth: avalanchego `vms/avm/service.go`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warpseal.node.failover import NodePool
+from warpseal.node.limits import Origin
+from warpseal.node.p_chain import decode_tx
+from warpseal.node.refusals import RpcRefusal
+from warpseal.node.rpc import Call
+from warpseal.warp.ids import id_text
+
+X_CHAIN_PATHS: Final = ("/ext/bc/X",)
+
+
+class XChainClient:
+    """avm.* calls over a list of nodes."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def transaction(self, tx_id: bytes, origin: Origin = Origin.CALLER) -> bytes | None:
+        """Return the signed bytes of an accepted transaction; None: no node has it, or serves the X-Chain.
+
+        Raises NodeUnavailable when no node answered.
+        """
+        params = {"txID": id_text(tx_id), "encoding": "hex"}
+        call = Call(
+            "avm.getTx",
+            params,
+            X_CHAIN_PATHS,
+            lambda result: decode_tx(tx_id, result),
+            origin,
+            large=True,
+            optional=True,
+        )
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            return None
