@@ -32,9 +32,12 @@ class BlocksClient:
     than the settings' `max_answer_bytes` is none. The bytes are the node's: nobody has looked at them yet.
     """
 
-    def __init__(self, pool: NodePool, info: InfoClient) -> None:
+    def __init__(self, pool: NodePool, info: InfoClient, *, at_once: int, per_s: int) -> None:
+        """at_once, per_s: the follower's limits of one node, for whoever wants to ask no more than is let through."""
         self._pool = pool
         self._info = info
+        self.at_once = at_once
+        self.per_s = per_s
 
     async def tip(self) -> int:
         """Return the height of the last accepted block of the first node in service."""
