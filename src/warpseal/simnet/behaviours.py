@@ -61,6 +61,9 @@ class Behaviour:
     signs_after_s: float = 0.0
     refusal: Refusal | None = None
     reply: Reply = Reply.HONEST
+    # Its P-Chain ends so many blocks, or so many seconds, before the tip.
+    lag_blocks: int = 0
+    behind_s: float = 0.0
     # A different second answer, right behind the first; and how often each answer is sent.
     second: Reply | None = None
     copies: int = 1
@@ -135,6 +138,8 @@ _WORDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "slow": _delay,
     "after": lambda value: {"signs_after_s": parse_duration_s(value)},
     "refuse": _refusal,
+    "lag": lambda value: {"lag_blocks": int(value or 1)},
+    "behind": lambda value: {"behind_s": parse_duration_s(value)},
     "duplicate": lambda value: {"copies": int(value or 2)},
     "twice": lambda value: {"second": Reply(value or Reply.WRONG)},
     "lost-pongs": lambda value: {"lost_pongs": float(value or 1)},

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from warpseal.simnet.identity import Identity
+from warpseal.simnet.past import View
 from warpseal.simnet.platform import rfc3339
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
@@ -20,7 +21,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"
 _NEVER: Final = "9999-12-01T00:00:00Z"
-_EPOCH_NS: Final = 30_000_000_000
+_EPOCH_NS: Final = 4_000_000_000
 _UPGRADES: Final = (
     "apricotPhase1",
     "apricotPhase2",
@@ -51,11 +52,12 @@ class NodeSelf:
 class Info:
     """Answers about the node and its peers."""
 
-    def __init__(self, world: World, settings: PeerSettings, node: NodeSelf, named: list[NodeID]) -> None:
+    def __init__(self, world: World, settings: PeerSettings, node: NodeSelf, named: set[NodeID]) -> None:
         """named: the validators that info.peers tells of."""
         self._world = world
         self._node = node
-        self._named = frozenset(named)
+        # Shared by all nodes; validators may be added while the network runs.
+        self._named = named
         self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
 
     def methods(self) -> dict[str, Method]:
@@ -69,7 +71,7 @@ class Info:
             "getBlockchainID": self._blockchain_id,
             "isBootstrapped": self._is_bootstrapped,
             "peers": self._peers,
-            "upgrades": _upgrades,
+            "upgrades": lambda _: _upgrades(self._world),
             "uptime": lambda _: {
                 "rewardingStakePercentage": "100.0000",
                 "weightedAveragePercentage": "100.0000",
@@ -151,27 +153,31 @@ class Info:
         }
 
 
-def proposervm_methods(world: World) -> dict[str, Method]:
-    """Return the calls of one chain's proposervm: the epoch is the same on all chains."""
+def proposervm_methods(view: Callable[[], View]) -> dict[str, Method]:
+    """Return the calls of one chain's proposervm: the epoch is the same on all chains. view: where the node is."""
 
     def current_epoch(_: Params) -> Any:
-        number, start, height = world.heights.epoch
+        number, start, height = view().epoch
         return {"number": str(number), "startTime": str(start), "pChainHeight": str(height)}
 
     return {
-        "proposervm.getProposedHeight": lambda _: {"height": str(world.heights.proposed)},
+        "proposervm.getProposedHeight": lambda _: {"height": str(view().proposed)},
         "proposervm.getCurrentEpoch": current_epoch,
     }
 
 
-def named_peers(validators: list[SimValidator], count: int | None, rng: Random) -> list[NodeID]:
+def named_peers(validators: list[SimValidator], count: int | None, rng: Random) -> set[NodeID]:
     """Return which validators info.peers tells of: `count` of them by chance, or all."""
     everybody = [validator.node_id for validator in validators]
-    return everybody if count is None else rng.sample(everybody, min(count, len(everybody)))
+    return set(everybody if count is None else rng.sample(everybody, min(count, len(everybody))))
 
 
-def _upgrades(_: Params) -> Any:
+def _upgrades(world: World) -> Any:
     shown: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
+    if world.etna_height:
+        # What came later is as old as Etna.
+        etna = rfc3339(world.heights.time_of(world.etna_height))
+        shown |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
     return shown | {
         "apricotPhase4MinPChainHeight": 0,
         "cortinaXChainStopVertexID": id_text(bytes(32)),

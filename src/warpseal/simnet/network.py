@@ -18,20 +18,23 @@ from typing import Any, Final, Self
 from warpseal.simnet.addresses import sign_address
 from warpseal.simnet.answers import Answers
 from warpseal.simnet.behaviours import SETTLED, Behaviour, InvalidBehaviour, Reach, parse_behaviour
-from warpseal.simnet.build import build_world
+from warpseal.simnet.build import build_world, seeded_id
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.identity import make_identity
 from warpseal.simnet.info import NodeSelf, named_peers
 from warpseal.simnet.listener import LOOPBACK, Listener
+from warpseal.simnet.manager import Manager
 from warpseal.simnet.node import NodeView, SimNode
 from warpseal.simnet.peer import Street
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.requests import RequestDesk
 from warpseal.simnet.signing import LiveSigner, Signer, presign
+from warpseal.simnet.transactions import PChain
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.violations import Violations
 from warpseal.simnet.world import SimMessage, SimSubnet, World
-from warpseal.warp.ids import SubnetID
+from warpseal.simnet.x_chain import x_payments
+from warpseal.warp.ids import P_CHAIN, SubnetID
 
 _PRIVATE_HOST: Final = "10.255.255.254"
 _PRIVATE_PORT: Final = 9651
@@ -58,7 +61,10 @@ class SimulatedNetwork:
         self.street = Street(self.world, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4))
         self._listeners = [Listener(validator, self.street) for validator in self.world.validators]
         named = named_peers(self.world.validators, plan.info_peers, Random(plan.seed + 5))
-        view = NodeView(self.world, plan.settings, self.violations, named, self.stats)
+        self._named = named
+        self.p_chain = PChain(self.world)
+        self.x_transactions = x_payments(self.world, plan.seed)
+        view = NodeView(self.world, plan.settings, self.violations, named, self.x_transactions, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         self._stack = AsyncExitStack()
 
@@ -164,8 +170,14 @@ class SimulatedNetwork:
         return self.world.advance(blocks)
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
-        """Give a validator another weight (0: it leaves) with the next block; return that block's height."""
+        """Give a validator another weight (0: it leaves) with the next block; return that block's height.
+
+        On an L1 this is a transaction of its manager.
+        """
         seat = self.world.seat(subnet_id, self.validators[index].node_id)
+        if seat.is_l1 and seat.present:
+            self.p_chain.set_weight(seat.id, weight)
+            return self.p_chain.height
         seat.present = weight > 0
         seat.weight = weight or seat.weight
         seat.min_nonce += seat.is_l1
@@ -175,6 +187,23 @@ class SimulatedNetwork:
         """Set an L1 validator's balance (0: inactive) with the next block; return that block's height."""
         self.world.seat(subnet_id, self.validators[index].node_id).balance_navax = balance_navax
         return self.advance()
+
+    def manager(self, subnet_id: SubnetID) -> Manager:
+        """Return the validator manager contract of an L1."""
+        return Manager(self.world, subnet_id)
+
+    async def add_validator(self, subnet_id: SubnetID) -> int:
+        """Start one more node, which tracks an L1 and does not validate it yet; return its index."""
+        index = len(self.validators)
+        identity = make_identity(seeded_id(self.plan, f"validator {index}"))
+        validator = SimValidator(index, identity, identity.bls_public_key, False, frozenset((subnet_id,)))
+        validator.chains.update((P_CHAIN, *self.world.chains_of(subnet_id)))
+        self.world.add_validator(validator)
+        listener = Listener(validator, self.street)
+        self._listeners.append(listener)
+        await self._place(listener, int(self.plan.settings.clock()))
+        self._named.add(validator.node_id)
+        return index
 
     def disconnect(self, index: int) -> None:
         """End all connections of a validator; it goes on listening."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
+from warpseal.simnet.blocks import Blocks, x_methods
+from warpseal.simnet.evm import EvmChain
 from warpseal.simnet.info import Info, NodeSelf, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK
+from warpseal.simnet.past import View
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.world import ChainKind, World
+from warpseal.simnet.world import ChainKind, SimChain, World
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
@@ -27,7 +30,8 @@ class NodeView:
     world: World
     settings: PeerSettings
     violations: Violations
-    named_peers: list[NodeID]
+    named_peers: set[NodeID]
+    x_transactions: Mapping[bytes, bytes]
     stats: Callable[[], dict[str, Any]]
 
 
@@ -36,15 +40,15 @@ class SimNode:
 
     def __init__(self, who: NodeSelf, view: NodeView) -> None:
         self._view = view
+        # So many blocks before the tip the node's own chain ends.
+        self.lag = 0
         self.rpc = RpcServer(node_id_text(who.identity.node_id))
         info = Info(view.world, view.settings, who, view.named_peers)
         self.rpc.serve(("/ext/info",), info.methods())
-        self.rpc.serve(("/ext/P", "/ext/bc/P"), Platform(view.world).methods())
+        platform = Platform(view.world, self._standpoint).methods() | Blocks(self._standpoint).methods()
+        self.rpc.serve(("/ext/P", "/ext/bc/P"), platform)
         for chain in view.world.chains.values():
-            if chain.kind is not ChainKind.P:
-                names = filter(None, (id_text(chain.chain_id), chain.alias))
-                paths = tuple(f"/ext/bc/{name}/proposervm" for name in names)
-                self.rpc.serve(paths, proposervm_methods(view.world))
+            self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -52,6 +56,26 @@ class SimNode:
     def uri(self) -> str:
         """Where the node is served, without a path."""
         return f"http://{LOOPBACK}:{self.port}"
+
+    def _standpoint(self) -> View:
+        return self._view.world.view(self._view.world.heights.current - self.lag)
+
+    def _serve_chain(self, chain: SimChain) -> None:
+        paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
+        if chain.kind is not ChainKind.P:
+            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm_methods(self._standpoint))
+        if chain.kind is ChainKind.X:
+            self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
+        if chain.kind is ChainKind.EVM:
+            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.world, chain).answer)
+
+    async def down(self) -> None:
+        """Stop serving, as a node that is down."""
+        await self.stop()
+
+    async def up(self) -> None:
+        """Serve again, where it did before."""
+        await self.start(self.port)
 
     async def start(self, port: int = 0) -> None:
         """Serve on `port`; 0 lets the system choose one."""

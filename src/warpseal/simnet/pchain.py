@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 from warpseal.simnet.behaviours import Refusal
+from warpseal.simnet.sets import Seat
 from warpseal.simnet.texts import codec_text
-from warpseal.simnet.world import World
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -34,6 +34,16 @@ _PARSERS: Final[dict[int, Callable[[bytes], _Inner]]] = {
 }
 _BOOTSTRAP_FIELD: Final = 1
 _REGISTERED_FIELD: Final = 2
+
+
+class State(Protocol):
+    """What a validator's own P-Chain says: the present, or an older block's state."""
+
+    @property
+    def chain_time(self) -> int: ...
+    def conversion_id(self, subnet_id: bytes) -> bytes | None: ...
+    def validation(self, validation_id: ValidationID) -> Seat | None: ...
+    def was_registered(self, validation_id: ValidationID) -> bool: ...
 
 
 class PChainCode(IntEnum):
@@ -73,8 +83,8 @@ class _Unparsable(ValueError):
     """Bytes that are no protobuf message of the kind."""
 
 
-def refusal_of(world: World, message: UnsignedMessage, justification: bytes) -> Refusal | None:
-    """Return why the P-Chain does not sign a message now, or None where it does."""
+def refusal_of(state: State, message: UnsignedMessage, justification: bytes) -> Refusal | None:
+    """Return why the P-Chain does not sign a message in that state, or None where it does."""
     try:
         call = AddressedCall.parse(message.payload)
     except MalformedMessage as error:
@@ -88,13 +98,13 @@ def refusal_of(world: World, message: UnsignedMessage, justification: bytes) -> 
         return _refusal(PChainCode.UNPARSABLE_PAYLOAD, f"failed to parse warp addressed call payload: {error}")
     match inner:
         case SubnetToL1Conversion():
-            return _conversion(world, inner, justification)
+            return _conversion(state, inner, justification)
         case L1ValidatorRegistration(registered=True):
-            return _registered(world, inner.validation_id)
+            return _registered(state, inner.validation_id)
         case L1ValidatorRegistration():
-            return _not_registered(world, inner.validation_id, justification)
+            return _not_registered(state, inner.validation_id, justification)
         case L1ValidatorWeight():
-            return _weight(world, inner)
+            return _weight(state, inner)
     return _refusal(PChainCode.UNSUPPORTED_PAYLOAD, "unsupported warp addressed call payload type")
 
 
@@ -102,11 +112,11 @@ def _parse_inner(raw: bytes) -> _Inner:
     return _PARSERS.get(int.from_bytes(raw[2:6], "big"), RegisterL1Validator.parse)(raw)
 
 
-def _conversion(world: World, message: SubnetToL1Conversion, justification: bytes) -> Refusal | None:
+def _conversion(state: State, message: SubnetToL1Conversion, justification: bytes) -> Refusal | None:
     if len(justification) != ID_BYTES:
         text = f"failed to parse justification: expected {ID_BYTES} bytes but got {len(justification)}"
         return _refusal(PChainCode.UNPARSABLE_JUSTIFICATION, text)
-    expected = _conversion_id(world, justification)
+    expected = state.conversion_id(justification)
     if expected is None:
         return _not_converted(justification)
     if message.conversion_id != expected:
@@ -116,11 +126,11 @@ def _conversion(world: World, message: SubnetToL1Conversion, justification: byte
     return None
 
 
-def _registered(world: World, validation_id: ValidationID) -> Refusal | None:
-    return None if world.validation(validation_id) else _no_validation(validation_id)
+def _registered(state: State, validation_id: ValidationID) -> Refusal | None:
+    return None if state.validation(validation_id) else _no_validation(validation_id)
 
 
-def _not_registered(world: World, validation_id: ValidationID, justification: bytes) -> Refusal | None:
+def _not_registered(state: State, validation_id: ValidationID, justification: bytes) -> Refusal | None:
     try:
         proof = _parse_justification(justification)
     except _Unparsable:
@@ -128,25 +138,25 @@ def _not_registered(world: World, validation_id: ValidationID, justification: by
         return _refusal(PChainCode.UNPARSABLE_JUSTIFICATION, text)
     match proof:
         case _Bootstrap():
-            return _never_initial(world, validation_id, proof)
+            return _never_initial(state, validation_id, proof)
         case _Registered():
-            return _never_again(world, validation_id, proof)
+            return _never_again(state, validation_id, proof)
     return _refusal(PChainCode.JUSTIFICATION_TYPE, "invalid justification type: <nil>")
 
 
-def _never_initial(world: World, validation_id: ValidationID, proof: _Bootstrap) -> Refusal | None:
+def _never_initial(state: State, validation_id: ValidationID, proof: _Bootstrap) -> Refusal | None:
     if len(proof.subnet_id) != ID_BYTES:
         text = f"failed to parse subnetID: expected {ID_BYTES} bytes but got {len(proof.subnet_id)}"
         return _refusal(PChainCode.SUBNET_ID, text)
     proven = bootstrap_validation_id(SubnetID(proof.subnet_id), proof.index)
     if validation_id != proven:
         return _mismatch(validation_id, proven)
-    if _conversion_id(world, proof.subnet_id) is None:
+    if state.conversion_id(proof.subnet_id) is None:
         return _not_converted(proof.subnet_id)
-    return _exists(validation_id) if world.validation(validation_id) else None
+    return _exists(validation_id) if state.validation(validation_id) else None
 
 
-def _never_again(world: World, validation_id: ValidationID, proof: _Registered) -> Refusal | None:
+def _never_again(state: State, validation_id: ValidationID, proof: _Registered) -> Refusal | None:
     try:
         registration = RegisterL1Validator.parse(proof.payload)
     except MalformedMessage as error:
@@ -154,18 +164,18 @@ def _never_again(world: World, validation_id: ValidationID, proof: _Registered) 
         return _refusal(PChainCode.UNPARSABLE_REGISTRATION, text)
     if validation_id != registration.validation_id:
         return _mismatch(validation_id, registration.validation_id)
-    if world.validation(validation_id):
+    if state.validation(validation_id):
         return _exists(validation_id)
-    if registration.expiry > int(world.clock()) and not world.was_registered(validation_id):
+    if registration.expiry > state.chain_time and not state.was_registered(validation_id):
         text = f'validation "{id_text(validation_id)}" can be registered until {registration.expiry}'
         return _refusal(PChainCode.COULD_BE_REGISTERED, text)
     return None
 
 
-def _weight(world: World, message: L1ValidatorWeight) -> Refusal | None:
+def _weight(state: State, message: L1ValidatorWeight) -> Refusal | None:
     if message.nonce == _MAX_NONCE:
         return _refusal(PChainCode.IMPOSSIBLE_NONCE, "impossible nonce")
-    seat = world.validation(message.validation_id)
+    seat = state.validation(message.validation_id)
     if seat is None:
         return _no_validation(message.validation_id)
     if message.nonce + 1 != seat.min_nonce:
@@ -175,11 +185,6 @@ def _weight(world: World, message: L1ValidatorWeight) -> Refusal | None:
         text = f"provided weight {message.weight} != expected weight {seat.weight}"
         return _refusal(PChainCode.WRONG_WEIGHT, text)
     return None
-
-
-def _conversion_id(world: World, subnet_id: bytes) -> bytes | None:
-    subnet = world.subnets.get(SubnetID(subnet_id))
-    return subnet.conversion_id if subnet else None
 
 
 def _refusal(code: PChainCode, text: str) -> Refusal:

@@ -16,6 +16,7 @@ DEFAULT_NETWORK_ID: Final = 88888
 DEFAULT_STAKE: Final = 2_000_000_000_000
 DEFAULT_L1_WEIGHT: Final = 1_000
 PRIMARY: Final = "primary"
+_L1_WORDS: Final = ("validators", "weights", "shared", "permissioned", "chains", "unconverted", "manager", "spare")
 
 
 class InvalidPlan(ValueError):
@@ -41,6 +42,9 @@ class L1Plan:
 
     shared: the first validators of the primary network also validate this L1, instead of nodes of its own.
     permissioned: not converted to an L1; its validators sign with their primary network keys (so it is shared).
+    unconverted: a subnet without validators; its nodes track it, so that it can be converted while the network runs.
+    manager: where its validator manager lives: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
+    spare: so many more nodes track it and are no validators yet.
     """
 
     validators: int | None = None
@@ -48,6 +52,9 @@ class L1Plan:
     shared: bool = False
     permissioned: bool = False
     chains: int = 1
+    unconverted: bool = False
+    manager: str = "own"
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ class Plan:
     messages: how many each chain's validators sign. presign: how many of those are signed at start.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
     of a chain begins every epoch_blocks. churn_every: after so many blocks one weight of each subnet changes.
-    info_peers: how many validators info.peers names (None: all). nodes: how many RPC nodes there are, each
+    etna_height: the first block at or after Etna; the plan's L1s are converted there (0: all blocks are, and the first
+    converts). info_peers: how many validators info.peers names (None: all). nodes: how many RPC nodes there are, each
     beside the network, or (node_is_validator) the first validators themselves, which they then do not name.
     """
 
@@ -74,6 +82,7 @@ class Plan:
     epoch_blocks: int = 5
     block_interval_s: float | None = None
     churn_every: int | None = None
+    etna_height: int = 0
     info_peers: int | None = None
     nodes: int = 1
     node_is_validator: bool = False
@@ -82,11 +91,11 @@ class Plan:
 
 
 def parse_l1(text: str) -> L1Plan:
-    """Return the L1 of `validators=5,weights=1/2/3,shared,permissioned,chains=2`. Raises InvalidPlan."""
+    """Return the L1 of `validators=5,weights=1/2/3,shared,chains=2,manager=C,spare=1`. Raises InvalidPlan."""
     values: dict[str, str] = {}
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
-        if name not in ("validators", "weights", "shared", "permissioned", "chains") or name in values:
+        if name not in _L1_WORDS or name in values:
             raise InvalidPlan(f"{word!r} is no part of an L1, or stands twice")
         values[name] = value
     try:
@@ -96,11 +105,16 @@ def parse_l1(text: str) -> L1Plan:
             shared="shared" in values or "permissioned" in values,
             permissioned="permissioned" in values,
             chains=int(values.get("chains", 1)),
+            unconverted="unconverted" in values,
+            manager=values.get("manager", "own"),
+            spare=int(values.get("spare", 0)),
         )
     except ValueError as error:
         raise InvalidPlan(f"{text!r}: {error}") from None
-    if (plan.validators is not None and plan.validators < 1) or plan.chains < 1:
+    if (plan.validators is not None and plan.validators < 1) or plan.chains < 1 or plan.spare < 0:
         raise InvalidPlan(f"{text!r}: an L1 has at least one validator and one chain")
+    if not re.fullmatch(r"own|C|l1-\d+", plan.manager):
+        raise InvalidPlan(f"{text!r}: a manager lives on its own chain, on C or on l1-K")
     return plan
 
 

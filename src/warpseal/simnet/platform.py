@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
+from warpseal.simnet.past import View
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, id_argument, number_argument
 from warpseal.simnet.sets import Member, Seat
 from warpseal.simnet.world import ChainKind, SimSubnet, World
 from warpseal.warp.ids import (
@@ -23,7 +24,6 @@ from warpseal.warp.ids import (
     ValidationID,
     id_text,
     node_id_text,
-    parse_id,
     parse_node_id,
 )
 from warpseal.warp.validator_set import canonical_set
@@ -40,10 +40,12 @@ _C_CHAIN_VM: Final = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"
 
 
 class Platform:
-    """Answers from the state of the simulated P-Chain."""
+    """Answers from the state of the simulated P-Chain that the node is at."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, view: Callable[[], View]) -> None:
+        """view: that state; what never changes comes from the world."""
         self._world = world
+        self._view = view
         self._set_json = lru_cache(maxsize=64)(self._make_set_json)
         self._warp_set_json = lru_cache(maxsize=64)(self._make_warp_set_json)
 
@@ -66,18 +68,18 @@ class Platform:
         return {f"platform.{name}": answer for name, answer in answers.items()}
 
     def _height(self, _: Params) -> Any:
-        return {"height": str(self._world.heights.current)}
+        return {"height": str(self._view().height)}
 
     def _proposed_height(self, _: Params) -> Any:
-        return {"height": str(self._world.heights.proposed)}
+        return {"height": str(self._view().proposed)}
 
     def _timestamp(self, _: Params) -> Any:
-        return {"timestamp": rfc3339(self._world.heights.made_at[-1])}
+        return {"timestamp": rfc3339(self._view().chain_time)}
 
     def _validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
         subnet_id = _subnet_argument(params)
-        current = self._world.heights.current
+        current = self._view().height
         if height > current:
             raise RpcFault(
                 f"failed to get validator set at {height}: failed to fetch validator set at unfinalized height "
@@ -87,7 +89,7 @@ class Platform:
 
     def _all_validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
-        current = self._world.heights.current
+        current = self._view().height
         if height > current:
             raise RpcFault(
                 f"failed to get validator sets at {height}: failed to fetch validator set at unfinalized "
@@ -101,13 +103,11 @@ class Platform:
         return b'{"validatorSets":{' + b",".join(sets) + b"}}"
 
     def _asked_height(self, params: Params) -> int:
-        height = params.get("height", 0)
-        if height == "proposed":
-            return self._world.heights.proposed
-        if isinstance(height, str) and height.isascii() and height.isdecimal():
-            height = int(height)
+        if params.get("height") == "proposed":
+            return self._view().proposed
+        height = number_argument(params, "height")
         # The largest number is reserved for "proposed" and refused.
-        if not isinstance(height, int) or isinstance(height, bool) or not 0 <= height < _MAX_HEIGHT:
+        if height == _MAX_HEIGHT:
             raise BadArgument
         return height
 
@@ -142,20 +142,21 @@ class Platform:
             wanted_ids = {parse_node_id(text) for text in wanted}
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
-        seats = self._world.seats.get(_subnet_argument(params), [])
-        shown = (seat for seat in seats if seat.present and (not wanted_ids or seat.node_id in wanted_ids))
+        seats = self._view().seats(_subnet_argument(params))
+        shown = (seat for seat in seats if not wanted_ids or seat.node_id in wanted_ids)
         return {"validators": [self._seat_json(seat) for seat in shown]}
 
     def _l1_validator(self, params: Params) -> Any:
-        validation_id = ValidationID(_id_argument(params, "validationID"))
-        seat = self._world.validation(validation_id)
+        validation_id = ValidationID(id_argument(params, "validationID"))
+        view = self._view()
+        seat = view.validation(validation_id)
         if seat is None:
             raise RpcFault(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
         shown = self._seat_json(seat)
         return {
             **shown,
             "subnetID": id_text(seat.subnet_id),
-            "height": str(self._world.heights.current),
+            "height": str(view.height),
         }
 
     def _seat_json(self, seat: Seat) -> dict[str, Any]:
@@ -196,7 +197,7 @@ class Platform:
         subnet_id = _subnet_argument(params)
         if subnet_id == PRIMARY_NETWORK:
             raise RpcFault("the primary network isn't a subnet")
-        subnet = self._world.subnets.get(subnet_id)
+        subnet = self._view().subnet(subnet_id)
         if subnet is None:
             raise RpcFault("not found")
         return _subnet_json(subnet)
@@ -204,9 +205,9 @@ class Platform:
     def _subnets(self, params: Params) -> Any:
         wanted = params.get("ids") or []
         subnets = [
-            {"id": id_text(subnet_id), "controlKeys": [], "threshold": "0"}
-            for subnet_id in self._world.subnets
-            if not wanted or id_text(subnet_id) in wanted
+            {"id": id_text(subnet.subnet_id), "controlKeys": [], "threshold": "0"}
+            for subnet in self._view().subnets
+            if not wanted or id_text(subnet.subnet_id) in wanted
         ]
         return {"subnets": subnets}
 
@@ -224,7 +225,7 @@ class Platform:
         return {"blockchains": chains}
 
     def _validated_by(self, params: Params) -> Any:
-        chain_id = ChainID(_id_argument(params, "blockchainID"))
+        chain_id = ChainID(id_argument(params, "blockchainID"))
         chain = self._world.chains.get(chain_id)
         if chain is None:
             raise RpcFault(f'problem retrieving blockchain "{id_text(chain_id)}": not found')
@@ -272,22 +273,7 @@ def _subnet_json(subnet: SimSubnet) -> dict[str, Any]:
 
 
 def _subnet_argument(params: Params) -> SubnetID:
-    return SubnetID(_id_argument(params, "subnetID"))
-
-
-def _id_argument(params: Params, name: str) -> bytes:
-    """Return a 32-byte id, zeros where it is missing. Raises BadArgument."""
-    text = text_argument(params, name)
-    if not text:
-        return bytes(32)
-    try:
-        return parse_id(text) if not text.startswith("0x") else _refuse()
-    except MalformedID:
-        raise BadArgument from None
-
-
-def _refuse() -> bytes:
-    raise BadArgument
+    return SubnetID(id_argument(params, "subnetID"))
 
 
 def _beyond(current: int, asked: int) -> str:

@@ -20,14 +20,17 @@ from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import pchain
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.frames import LENGTH_BYTES, decode
+from warpseal.simnet.heights import Heights
 from warpseal.simnet.identity import make_identity
+from warpseal.simnet.ledger import Ledger
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import PRIMARY, Plan
 from warpseal.simnet.sets import Member, Seat
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.signing import HANDLER_ID, Question, parse_question
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import ChainKind, Heights, SimChain, SimMessage, SimSubnet, World
+from warpseal.simnet.world import ChainKind, SimChain, SimMessage, SimSubnet, World
+from warpseal.simnet.writing import Purse
 from warpseal.warp.ids import (
     EMPTY_NODE_ID,
     P_CHAIN,
@@ -124,7 +127,8 @@ class _Rebuilt:
         _, height, _ = next(self._recording.results("platform", "platform.getHeight"))
         tip = int(height["height"])
         heights = Heights(tip, first=tip, made_at=[settings.clock()])
-        return World(int(network["networkID"]), heights, settings.clock)
+        network_id = int(network["networkID"])
+        return World(network_id, heights, settings.clock, Ledger(heights, Purse(network_id, P_CHAIN, bytes(32))))
 
     def _add_subnets(self) -> None:
         world = self.world

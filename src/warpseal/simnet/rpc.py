@@ -15,9 +15,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from warpseal.warp.ids import MalformedID, parse_id
+
 Params = Mapping[str, Any]
 # Returns the result as JSON-ready values, or as bytes that are JSON already.
 Method = Callable[[Params], Any]
+# Takes a body; returns the method's name (empty where there is none) and the answer.
+EvmAnswer = Callable[[bytes], tuple[str, bytes]]
 Report = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PARSE_ERROR: Final = -32700
@@ -48,6 +52,8 @@ class OutageKind(StrEnum):
     GARBAGE = "garbage"
     HANG = "hang"
     DROP = "drop"
+    # Status 429, with Retry-After where `retry_after_s` says so.
+    TOO_MANY = "too-many"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Outage:
 
     kind: OutageKind | None = None
     delay_s: float = 0.0
+    retry_after_s: int | None = None
 
 
 class RpcServer:
@@ -64,6 +71,7 @@ class RpcServer:
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
         self._methods: dict[str, dict[str, Method]] = {}
+        self._evm: dict[str, EvmAnswer] = {}
         self.calls: Counter[str] = Counter()
         # By method name; "*" stands for every other method.
         self.outages: dict[str, Outage] = {}
@@ -73,12 +81,17 @@ class RpcServer:
         for path in paths:
             self._methods[path] = dict(methods)
 
+    def serve_evm(self, paths: tuple[str, ...], answer: EvmAnswer) -> None:
+        """Let an EVM chain answer, in its own dialect, under every one of `paths`."""
+        for path in paths:
+            self._evm[path] = answer
+
     def application(self, reports: Mapping[str, Report]) -> web.Application:
         """Return the HTTP application. reports: what GET answers beside the calls, by path."""
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
         for path, report in reports.items():
             application.router.add_get(path, report)
-        for path in self._methods:
+        for path in (*self._methods, *self._evm):
             application.router.add_route("*", path, self._handle)
         application.router.add_route("*", "/{rest:.*}", _not_found)
         return application
@@ -91,11 +104,19 @@ class RpcServer:
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return web.Response(status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers)
-        method, answer = self._answer(request.path, await request.read())
+        method, answer = self._answered(request.path, await request.read())
         broken = await self._outage(method, request)
         if broken is not None:
             return broken
         return web.Response(body=answer, content_type="application/json", charset="utf-8", headers=headers)
+
+    def _answered(self, path: str, body: bytes) -> tuple[str, bytes]:
+        if path not in self._evm:
+            return self._answer(path, body)
+        name, answer = self._evm[path](body)
+        if name:
+            self.calls[name] += 1
+        return name, answer
 
     def _answer(self, path: str, body: bytes) -> tuple[str, bytes]:
         try:
@@ -139,6 +160,9 @@ class RpcServer:
         match outage.kind:
             case OutageKind.HTTP_500:
                 return web.Response(status=500, text="internal server error")
+            case OutageKind.TOO_MANY:
+                headers = {} if outage.retry_after_s is None else {"Retry-After": str(outage.retry_after_s)}
+                return web.Response(status=429, text="too many requests", headers=headers)
             case OutageKind.GARBAGE:
                 return web.Response(body=b"\x00not json", content_type="application/json")
             case OutageKind.HANG:
@@ -154,6 +178,29 @@ def text_argument(params: Params, name: str) -> str:
     if value is not None and not isinstance(value, str):
         raise BadArgument
     return value or ""
+
+
+def id_argument(params: Params, name: str) -> bytes:
+    """Return a 32-byte id, zeros where it is missing. Raises BadArgument."""
+    text = text_argument(params, name)
+    if not text:
+        return bytes(32)
+    if text.startswith("0x"):
+        raise BadArgument
+    try:
+        return parse_id(text)
+    except MalformedID:
+        raise BadArgument from None
+
+
+def number_argument(params: Params, name: str) -> int:
+    """Return a uint64 given as a number or a decimal text, 0 where it is missing. Raises BadArgument."""
+    value = params.get(name, 0)
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
+        raise BadArgument
+    return value
 
 
 def _params(params: Any) -> Params:

@@ -17,6 +17,7 @@ from warpseal import bls
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import pchain
 from warpseal.simnet.behaviours import Refusal
+from warpseal.simnet.past import View
 from warpseal.simnet.texts import codec_text
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.world import ChainKind, SimChain, World
@@ -74,15 +75,15 @@ class LiveSigner:
         # The P-Chain judges every request anew; an EVM chain signs what it signed before.
         if remembered is not None and chain.kind is ChainKind.EVM:
             return remembered
-        refusal = self._judge(chain, question)
+        refusal = self._judge(validator, chain, question)
         if refusal is not None:
             return refusal
         return remembered or share_of(validator, message)
 
-    def _judge(self, chain: SimChain, question: Question) -> Refusal | None:
+    def _judge(self, validator: SimValidator, chain: SimChain, question: Question) -> Refusal | None:
         message = question.message
         if chain.kind is ChainKind.P:
-            refusal = pchain.refusal_of(self._world, message, question.justification)
+            refusal = pchain.refusal_of(state_of(self._world, validator), message, question.justification)
         else:
             refusal = _evm_refusal(self._world, message)
         if refusal is not None:
@@ -92,6 +93,15 @@ class LiveSigner:
         if message.source_chain_id != chain.chain_id:
             return Refusal(UNEXPECTED, "failed to sign message: wrong SourceChainID")
         return None
+
+
+def state_of(world: World, validator: SimValidator) -> View:
+    """Return the P-Chain as a validator knows it: the tip's state, unless it lags."""
+    behaviour = validator.behaviour
+    height = world.heights.current - behaviour.lag_blocks
+    if behaviour.behind_s:
+        height = min(height, world.heights.height_at(world.clock() - behaviour.behind_s))
+    return world.view(height)
 
 
 def share_of(validator: SimValidator, message: UnsignedMessage) -> bytes:

@@ -6,13 +6,17 @@ It changes only by blocks: every change is one more height.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from warpseal import bls
+from warpseal.simnet.heights import Heights
+from warpseal.simnet.ledger import Ledger
+from warpseal.simnet.past import SeatHistory, View
 from warpseal.simnet.sets import Member, Seat, SetHistory, members_of
 from warpseal.simnet.validator import SimValidator
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
+from warpseal.warp.l1_messages import RegisterL1Validator
 from warpseal.warp.message import UnsignedMessage
 
 
@@ -26,13 +30,14 @@ class ChainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimChain:
-    """A blockchain and the subnet that validates it."""
+    """A blockchain and the subnet that validates it. evm_chain_id: what its EVM calls itself."""
 
     chain_id: ChainID
     subnet_id: SubnetID
     kind: ChainKind
     name: str
     alias: str | None = None
+    evm_chain_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,10 @@ class SimSubnet:
     manager_chain_id: ChainID | None = None
     manager_address: bytes = b""
 
+    def unconverted(self) -> SimSubnet:
+        """Return what this subnet was before it became an L1."""
+        return SimSubnet(self.subnet_id, self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class SimMessage:
@@ -55,46 +64,45 @@ class SimMessage:
     signing_subnet_id: SubnetID
 
 
-@dataclass(slots=True)
-class Heights:
-    """Where the P-Chain stands. made_at: unix seconds of the blocks since `first`."""
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that a contract emitted. sender: 20 bytes; evm_tx_id: 32 bytes."""
 
-    current: int
-    proposed_lag: int = 0
-    epoch_blocks: int = 5
-    first: int = 0
-    made_at: list[float] = field(default_factory=list)
-
-    @property
-    def proposed(self) -> int:
-        """The height that a new block would refer to."""
-        return max(0, self.current - self.proposed_lag)
-
-    @property
-    def epoch(self) -> tuple[int, int, int]:
-        """Number, start (unix seconds) and P-Chain height of the current epoch of every chain."""
-        number = (self.current - self.first) // self.epoch_blocks
-        return number + 1, int(self.made_at[number * self.epoch_blocks]), self.first + number * self.epoch_blocks
+    sender: bytes
+    unsigned: UnsignedMessage
+    evm_tx_id: bytes
 
 
 class World:
     """Everything that simulated nodes agree on."""
 
-    def __init__(self, network_id: int, heights: Heights, clock: Callable[[], float]) -> None:
+    def __init__(self, network_id: int, heights: Heights, clock: Callable[[], float], ledger: Ledger) -> None:
         self.network_id = network_id
         self.heights = heights
         self.clock = clock
+        self.ledger = ledger
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
-        self._validations: dict[ValidationID, Seat] = {}
+        self._validations: dict[ValidationID, tuple[SubnetID, int]] = {}
         self.subnets: dict[SubnetID, SimSubnet] = {}
         self.chains: dict[ChainID, SimChain] = {}
         self.seats: dict[SubnetID, list[Seat]] = {}
+        # Heights at which subnets were made and converted, where that is known.
+        self.created_at: dict[SubnetID, int] = {}
+        self.converted_at: dict[SubnetID, int] = {}
+        # The first block at or after Etna; 0 where every block is.
+        self.etna_height = 0
         self.history = SetHistory()
+        self.seat_history = SeatHistory()
         self.messages: list[SimMessage] = []
         # What EVM chains have emitted or accepted.
         self.known_messages: set[MessageID] = set()
         self.accepted_blocks: set[bytes] = set()
+        # Registrations that were accepted, and the chain on which each L1's manager is to live.
+        self.registrations: dict[ValidationID, RegisterL1Validator] = {}
+        self.manager_chains: dict[SubnetID, ChainID] = {}
+        # What managers emitted, by chain, in order.
+        self.sent: dict[ChainID, list[SentMessage]] = {}
         self.on_block: list[Callable[[int], None]] = []
 
     def add_validator(self, validator: SimValidator) -> None:
@@ -104,9 +112,10 @@ class World:
 
     def add_seat(self, seat: Seat) -> None:
         """Give a validator its place in a subnet; it counts from the next block on."""
-        self.seats.setdefault(seat.subnet_id, []).append(seat)
+        seats = self.seats.setdefault(seat.subnet_id, [])
         if seat.is_l1:
-            self._validations[seat.id] = seat
+            self._validations[seat.id] = (seat.subnet_id, len(seats))
+        seats.append(seat)
 
     def by_node(self, node_id: NodeID) -> SimValidator | None:
         """Return the validator of a NodeID."""
@@ -133,21 +142,46 @@ class World:
                 return bls.parse_public_key(member.public_key)
         return None
 
+    def view(self, height: int) -> View:
+        """Return the state after the block at `height`; below 0 it is that of block 0."""
+        return View(self, min(max(0, height), self.heights.current))
+
+    @property
+    def chain_time(self) -> int:
+        """The time of the last block, unix seconds."""
+        return self.heights.time_of(self.heights.current)
+
+    def conversion_id(self, subnet_id: bytes) -> bytes | None:
+        """Return what a subnet's conversion commits to, or None where it was not converted."""
+        subnet = self.subnets.get(SubnetID(subnet_id))
+        return subnet.conversion_id if subnet else None
+
     def validation(self, validation_id: ValidationID) -> Seat | None:
         """Return the L1 validator that exists under an id now, active or not."""
-        seat = self._validations.get(validation_id)
-        return seat if seat and seat.present else None
+        if validation_id not in self._validations:
+            return None
+        subnet_id, place = self._validations[validation_id]
+        seat = self.seats[subnet_id][place]
+        return seat if seat.present else None
 
     def was_registered(self, validation_id: ValidationID) -> bool:
         """Tell whether an L1 validator once existed under an id; it can never be registered again."""
         return validation_id in self._validations
 
+    def place_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
+        """Return whose validator, and which of its seats, an id names; the place is None where it names nobody."""
+        return self._validations.get(validation_id, (PRIMARY_NETWORK, None))
+
+    def keeps_seats_of(self, subnet_id: SubnetID) -> bool:
+        """Tell whether older seats of a subnet are remembered: those of L1s are."""
+        return subnet_id != PRIMARY_NETWORK
+
     def seat(self, subnet_id: SubnetID, node_id: NodeID) -> Seat:
-        """Return a validator's seat in a subnet, present or not. KeyError where there is none."""
-        for seat in self.seats[subnet_id]:
-            if seat.node_id == node_id:
-                return seat
-        raise KeyError(node_id)
+        """Return a validator's seat in a subnet, the present one of several. KeyError where there is none."""
+        found = [seat for seat in self.seats.get(subnet_id, ()) if seat.node_id == node_id]
+        if not found:
+            raise KeyError(node_id)
+        return next((seat for seat in found if seat.present), found[-1])
 
     def add_messages(self, messages: Iterable[SimMessage]) -> None:
         """Make messages known: from now on they are signed."""
@@ -155,10 +189,18 @@ class World:
             self.messages.append(message)
             self.known_messages.add(message.unsigned.id)
 
+    def send(self, chain_id: ChainID, sent: SentMessage) -> None:
+        """Let a contract emit a message, unless it did before; its chain's validators sign it from now on."""
+        if sent.unsigned.id not in self.known_messages:
+            self.sent.setdefault(chain_id, []).append(sent)
+            self.known_messages.add(sent.unsigned.id)
+
     def settle(self, height: int) -> None:
         """Record the sets that the seats make, from `height` on."""
         for subnet_id, seats in self.seats.items():
             self.history.put(subnet_id, height, members_of(seats))
+            if self.keeps_seats_of(subnet_id):
+                self.seat_history.put(subnet_id, height, seats)
 
     def advance(self, blocks: int = 1) -> int:
         """Accept `blocks` more blocks; seats changed before take effect with the first. Return the height."""

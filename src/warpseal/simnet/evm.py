@@ -1,0 +1,162 @@
+"""What EVM chains of the simulation tell over `/rpc`: their id, their height, and the messages that managers sent.
+
+Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded), avalanchego warp precompile
+(the SendWarpMessage event).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from warpseal.simnet.world import SentMessage, SimChain, World
+
+SEND_WARP_MESSAGE: Final = "0x56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
+PRECOMPILE: Final = "0x0200000000000000000000000000000000000005"
+# Every message stands in a block of its own, and so many blocks come after it.
+_BLOCKS_PER_MESSAGE: Final = 10
+_WORD_BYTES: Final = 32
+_PARSE_ERROR: Final = -32700
+_INVALID_REQUEST: Final = -32600
+_UNKNOWN_METHOD: Final = -32601
+_INVALID_PARAMS: Final = -32602
+_SERVER_ERROR: Final = -32000
+_TAGS: Final = ("latest", "pending", "accepted", "finalized", "safe")
+
+
+class EvmFault(Exception):
+    """An error of the chain; code and text as a node gives them."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class EvmChain:
+    """The answers of one EVM chain."""
+
+    def __init__(self, world: World, chain: SimChain) -> None:
+        self._world = world
+        self._chain = chain
+        self._methods: Mapping[str, tuple[int, Callable[..., Any]]] = {
+            "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
+            "net_version": (0, lambda: str(chain.evm_chain_id)),
+            "eth_blockNumber": (0, lambda: hex(self._height)),
+            "eth_getLogs": (1, self._logs),
+        }
+
+    def answer(self, body: bytes) -> tuple[str, bytes]:
+        """Return the method asked for (empty where there is none) and the answer to a body or a batch."""
+        try:
+            request = json.loads(body)
+        except ValueError:
+            return "", _packed(_fault(None, EvmFault(_PARSE_ERROR, "parse error")))
+        if isinstance(request, list):
+            if not request:
+                return "", _packed(_fault(None, EvmFault(_INVALID_REQUEST, "empty batch")))
+            return _name(request[0]), _packed([self._one(one) for one in request])
+        return _name(request), _packed(self._one(request))
+
+    @property
+    def _height(self) -> int:
+        return _BLOCKS_PER_MESSAGE * (len(self._sent) + 1)
+
+    @property
+    def _sent(self) -> list[SentMessage]:
+        return self._world.sent.get(self._chain.chain_id, [])
+
+    def _one(self, request: Any) -> dict[str, Any]:
+        if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not _name(request):
+            return _fault(None, EvmFault(_INVALID_REQUEST, "invalid request"))
+        call_id = request.get("id")
+        try:
+            result = self._call(request["method"], request.get("params") or [])
+        except EvmFault as fault:
+            return _fault(call_id, fault)
+        return {"jsonrpc": "2.0", "id": call_id, "result": result}
+
+    def _call(self, name: str, params: Any) -> Any:
+        if name not in self._methods:
+            raise EvmFault(_UNKNOWN_METHOD, f"the method {name} does not exist/is not available")
+        if not isinstance(params, list):
+            raise EvmFault(_INVALID_PARAMS, "non-array args")
+        wanted, method = self._methods[name]
+        if len(params) > wanted:
+            raise EvmFault(_INVALID_PARAMS, f"too many arguments, want at most {wanted}")
+        if len(params) < wanted:
+            raise EvmFault(_INVALID_PARAMS, f"missing value for required argument {len(params)}")
+        return method(*params)
+
+    def _logs(self, query: Any) -> list[dict[str, Any]]:
+        if not isinstance(query, dict):
+            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: json: cannot unmarshal")
+        first, last = self._block(query.get("fromBlock")), self._block(query.get("toBlock"))
+        if first > last:
+            raise EvmFault(_SERVER_ERROR, "invalid block range params")
+        logs = (_log(place, sent) for place, sent in enumerate(self._sent, start=1))
+        return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
+
+    def _block(self, value: Any) -> int:
+        if value is None or value in _TAGS:
+            return self._height
+        if value == "earliest":
+            return 0
+        if not isinstance(value, str) or not value.startswith("0x"):
+            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: hex string without 0x prefix")
+        try:
+            return int(value, 16)
+        except ValueError:
+            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: invalid hex string") from None
+
+
+def _log(place: int, sent: SentMessage) -> dict[str, Any]:
+    raw = sent.unsigned.raw
+    padded = raw.ljust(-(-len(raw) // _WORD_BYTES) * _WORD_BYTES, b"\x00")
+    data = _word(_WORD_BYTES) + _word(len(raw)) + padded
+    number = _BLOCKS_PER_MESSAGE * place
+    return {
+        "address": PRECOMPILE,
+        "topics": [
+            SEND_WARP_MESSAGE,
+            "0x" + sent.sender.rjust(_WORD_BYTES, b"\x00").hex(),
+            "0x" + sent.unsigned.id.hex(),
+        ],
+        "data": "0x" + data.hex(),
+        "blockNumber": hex(number),
+        "transactionHash": "0x" + sent.evm_tx_id.hex(),
+        "transactionIndex": "0x0",
+        "blockHash": "0x" + sha256(b"block of " + sent.evm_tx_id).hexdigest(),
+        "logIndex": "0x0",
+        "removed": False,
+    }
+
+
+def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
+    topics = query.get("topics") or []
+    wanted = [(log["address"], query.get("address")), *zip(log["topics"], topics, strict=False)]
+    return len(topics) <= len(log["topics"]) and all(_is_among(value, choice) for value, choice in wanted)
+
+
+def _is_among(value: str, choice: Any) -> bool:
+    """Tell whether a value is the one asked for, or one of them; nothing and an empty list ask for any."""
+    choices = choice if isinstance(choice, list) else [choice]
+    return not choices or choice is None or any(isinstance(one, str) and one.lower() == value for one in choices)
+
+
+def _name(request: Any) -> str:
+    name = request.get("method") if isinstance(request, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _fault(call_id: Any, fault: EvmFault) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call_id, "error": {"code": fault.code, "message": str(fault)}}
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(_WORD_BYTES, "big")
+
+
+def _packed(answer: Any) -> bytes:
+    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"

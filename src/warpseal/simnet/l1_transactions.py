@@ -1,0 +1,134 @@
+"""The transactions of an L1's life, with what the P-Chain signs about each of them.
+
+Source of truth: ACP-77, avalanchego `vms/platformvm/network/warp.go`. The messages inside them are signed by the
+validators of the manager's chain, when the bytes are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from warpseal.simnet import writing
+from warpseal.simnet.ledger import Transaction
+from warpseal.simnet.manager import Manager
+from warpseal.simnet.sets import Seat
+from warpseal.simnet.signed import sign, signing_height
+from warpseal.simnet.world import SimMessage, SimSubnet, World
+from warpseal.simnet.writing import Funding
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID
+from warpseal.warp.justification import L1ValidatorRegistrationJustification
+from warpseal.warp.l1_messages import (
+    ConversionData,
+    ConversionValidator,
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+    p_chain_message,
+)
+
+_ADDRESS_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """An initial validator of a conversion. proof: of the possession of its key, 96 bytes."""
+
+    node_id: bytes
+    public_key: bytes
+    proof: bytes
+    weight: int
+    balance_navax: int
+
+
+def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[Initial]) -> ConversionData:
+    """Return what a conversion commits to; the manager's address follows from the subnet."""
+    address = sha256(b"manager of " + subnet_id).digest()[:_ADDRESS_BYTES]
+    named = tuple(ConversionValidator(one.node_id, one.public_key, one.weight) for one in initial)
+    return ConversionData(subnet_id, manager_chain_id, address, named)
+
+
+def conversion(world: World, data: ConversionData, initial: Sequence[Initial]) -> Transaction:
+    """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
+    payload = SubnetToL1Conversion(data.conversion_id).encode()
+    signing_subnet_id = world.chains[data.manager_chain_id].subnet_id
+    attested = SimMessage(p_chain_message(world.network_id, payload), data.subnet_id, signing_subnet_id)
+    fundings = [Funding(one.proof, one.balance_navax) for one in initial]
+    return Transaction(
+        "ConvertSubnetToL1Tx",
+        lambda: writing.convert(data, fundings),
+        subnet_id=data.subnet_id,
+        attested=attested,
+    )
+
+
+def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
+    """Return what a subnet is after its conversion."""
+    return SimSubnet(subnet.subnet_id, subnet.name, data.conversion_id, data.manager_chain_id, data.manager_address)
+
+
+def registration(world: World, message: RegisterL1Validator, proof: bytes, balance_navax: int) -> Transaction:
+    """Return the registration that an L1's manager asks for. proof: of the possession of the validator's key."""
+    manager = Manager(world, message.subnet_id)
+    signed = _sent_by(world, manager, message.encode())
+    payload = L1ValidatorRegistration(message.validation_id, True).encode()
+    return Transaction(
+        "RegisterL1ValidatorTx",
+        lambda: writing.register(balance_navax, proof, signed()),
+        subnet_id=message.subnet_id,
+        validation_id=message.validation_id,
+        attested=SimMessage(p_chain_message(world.network_id, payload), b"", manager.signing_subnet_id),
+    )
+
+
+def weight_change(world: World, seat: Seat, nonce: int, weight: int) -> Transaction:
+    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it."""
+    manager = Manager(world, seat.subnet_id)
+    change = L1ValidatorWeight(seat.id, nonce, weight)
+    signed = _sent_by(world, manager, change.encode())
+    payload = change.encode() if weight else L1ValidatorRegistration(seat.id, False).encode()
+    justification = b"" if weight else justification_of(world, seat)
+    return Transaction(
+        "SetL1ValidatorWeightTx",
+        lambda: writing.set_weight(signed()),
+        subnet_id=seat.subnet_id,
+        validation_id=seat.id,
+        attested=SimMessage(p_chain_message(world.network_id, payload), justification, manager.signing_subnet_id),
+    )
+
+
+def funding(seat: Seat, amount_navax: int) -> Transaction:
+    """Return the payment that makes a validator's balance larger."""
+    return Transaction(
+        "IncreaseL1ValidatorBalanceTx",
+        lambda: writing.increase_balance(seat.id, amount_navax),
+        subnet_id=seat.subnet_id,
+        validation_id=seat.id,
+    )
+
+
+def disabling(seat: Seat) -> Transaction:
+    """Return the deactivation of a validator."""
+    return Transaction(
+        "DisableL1ValidatorTx",
+        lambda: writing.disable(seat.id),
+        subnet_id=seat.subnet_id,
+        validation_id=seat.id,
+    )
+
+
+def justification_of(world: World, seat: Seat) -> bytes:
+    """Return the proof of where a validation began: a conversion's index, or the message that asked for it."""
+    message = world.registrations.get(ValidationID(seat.id))
+    if message is None:
+        return L1ValidatorRegistrationJustification.bootstrap(seat.subnet_id, seat.index).raw
+    return L1ValidatorRegistrationJustification.registered(message).raw
+
+
+def _sent_by(world: World, manager: Manager, payload: bytes) -> Callable[[], bytes]:
+    """Let a manager send a payload; return what makes the signed message, by the set of this moment."""
+    unsigned, subnet_id = manager.send(payload), manager.signing_subnet_id
+    height = signing_height(world, subnet_id)
+    return lambda: sign(world, unsigned, subnet_id, height).encode()

@@ -1,0 +1,206 @@
+"""Writes P-Chain and X-Chain transactions and blocks as bytes, for a simulation that is to test their readers.
+
+Source of truth: avalanchego `vms/platformvm/txs`, `vms/platformvm/block`, `vms/secp256k1fx`. Credentials have the
+form of signatures, but nobody made them with a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from warpseal.warp.codec import sized, u32, u64, versioned
+from warpseal.warp.ids import SubnetID, ValidationID
+from warpseal.warp.l1_messages import ConversionData
+
+# The address that owns every coin and every subnet of the simulation: the one of local networks.
+OWNER: Final = bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c")
+EVM_VM: Final = b"subnetevm".ljust(32, b"\x00")
+FEE_NAVAX: Final = 10_000
+
+_TYPES: Final = {
+    "CreateChainTx": 15,
+    "CreateSubnetTx": 16,
+    "BaseTx": 34,
+    "ConvertSubnetToL1Tx": 35,
+    "RegisterL1ValidatorTx": 36,
+    "SetL1ValidatorWeightTx": 37,
+    "IncreaseL1ValidatorBalanceTx": 38,
+    "DisableL1ValidatorTx": 39,
+}
+_X_BASE_TYPE: Final = 0
+_COMMIT_BLOCK: Final = 2
+_STANDARD_BLOCK: Final = 32
+_INPUT: Final = 5
+_OUTPUT: Final = 7
+_CREDENTIAL: Final = 9
+_AUTHORISATION: Final = 10
+_OWNERS: Final = 11
+_NO_OWNER: Final = u32(0) + u32(0)
+_ONE_OWNER: Final = u64(0) + u32(1) + u32(1) + OWNER
+_FIRST_KEY: Final = u32(1) + u32(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Coin:
+    """An output that can be spent."""
+
+    tx_id: bytes
+    index: int
+    amount_navax: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """Whose coins pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
+
+    network_id: int
+    chain_id: bytes
+    asset_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a transaction says beside its inputs and outputs.
+
+    body: the bytes behind the base; funded_navax: balances that it gives to L1 validators; authorised: another
+    credential than those of the inputs follows, with as many signatures as said (None: no such credential).
+    """
+
+    kind: str
+    body: bytes = b""
+    funded_navax: int = 0
+    authorisation_signatures: int | None = None
+
+    @property
+    def burned_navax(self) -> int:
+        """What the transaction takes out of the purse."""
+        return self.funded_navax + FEE_NAVAX
+
+
+@dataclass(frozen=True, slots=True)
+class Funding:
+    """What an initial validator brings along. proof: 96 bytes, of the possession of its key."""
+
+    proof: bytes
+    balance_navax: int
+
+
+def create_subnet() -> Draft:
+    """Return the transaction that makes a subnet; its id is the subnet's."""
+    return Draft("CreateSubnetTx", u32(_OWNERS) + _ONE_OWNER)
+
+
+def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> Draft:
+    """Return the transaction that makes an EVM blockchain; its id is the blockchain's."""
+    text = name.encode()
+    body = subnet_id + len(text).to_bytes(2, "big") + text + EVM_VM + u32(0) + sized(genesis) + _authorisation(1)
+    return Draft("CreateChainTx", body, authorisation_signatures=1)
+
+
+def convert(data: ConversionData, fundings: Sequence[Funding]) -> Draft:
+    """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
+    validators = [
+        sized(one.node_id)
+        + u64(one.weight)
+        + u64(funding.balance_navax)
+        + one.public_key
+        + funding.proof
+        + _NO_OWNER
+        + _NO_OWNER
+        for one, funding in zip(data.validators, fundings, strict=True)
+    ]
+    head = data.subnet_id + data.manager_chain_id + sized(data.manager_address) + u32(len(validators))
+    funded = sum(funding.balance_navax for funding in fundings)
+    return Draft("ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1)
+
+
+def register(balance_navax: int, proof: bytes, signed_message: bytes) -> Draft:
+    """Return the registration of an L1 validator."""
+    return Draft("RegisterL1ValidatorTx", u64(balance_navax) + proof + sized(signed_message), balance_navax)
+
+
+def set_weight(signed_message: bytes) -> Draft:
+    """Return the change of an L1 validator's weight; weight 0 removes it."""
+    return Draft("SetL1ValidatorWeightTx", sized(signed_message))
+
+
+def increase_balance(validation_id: ValidationID, balance_navax: int) -> Draft:
+    """Return the funding of an L1 validator."""
+    return Draft("IncreaseL1ValidatorBalanceTx", validation_id + u64(balance_navax), balance_navax)
+
+
+def disable(validation_id: ValidationID) -> Draft:
+    """Return the deactivation of an L1 validator, by an owner of no keys."""
+    return Draft("DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0)
+
+
+def base() -> Draft:
+    """Return a payment to oneself."""
+    return Draft("BaseTx")
+
+
+def transaction(purse: Purse, coin: Coin, draft: Draft) -> bytes:
+    """Return a signed P-Chain transaction that spends one coin."""
+    return _signed(_TYPES[draft.kind], purse, coin, draft)
+
+
+def x_transaction(purse: Purse, coin: Coin) -> bytes:
+    """Return a signed X-Chain payment to oneself that spends one coin."""
+    return _signed(_X_BASE_TYPE, purse, coin, base())
+
+
+def change(coin: Coin, draft: Draft, raw: bytes) -> Coin:
+    """Return the coin that a transaction gives back."""
+    return Coin(sha256(raw).digest(), 0, coin.amount_navax - draft.burned_navax)
+
+
+def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]) -> bytes:
+    """Return a block since Banff; the transactions go in without their codec version."""
+    head = u64(time_unix_s) + parent_id + u64(height) + u32(len(transactions))
+    return versioned(u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
+
+
+def genesis(coins: Sequence[Coin], purse: Purse, time_unix_s: int) -> bytes:
+    """Return a genesis that knows coins only."""
+    outputs = (
+        coin.tx_id + u32(coin.index) + purse.asset_id + _output(coin.amount_navax) + sized(b"") for coin in coins
+    )
+    supply = sum(coin.amount_navax for coin in coins)
+    return versioned(u32(len(coins)), *outputs, u32(0), u32(0), u64(time_unix_s), u64(supply), b"\x00\x00")
+
+
+def genesis_block(genesis_bytes: bytes) -> bytes:
+    """Return block 0: the commit of a genesis."""
+    return versioned(u32(_COMMIT_BLOCK), sha256(genesis_bytes).digest(), u64(0))
+
+
+def _signed(type_id: int, purse: Purse, coin: Coin, draft: Draft) -> bytes:
+    if coin.amount_navax < draft.burned_navax:
+        raise ValueError(f"{coin.amount_navax} nAVAX do not pay for {draft.burned_navax}")
+    unsigned = versioned(u32(type_id), _base(purse, coin, coin.amount_navax - draft.burned_navax), draft.body)
+    counts = [1] if draft.authorisation_signatures is None else [1, draft.authorisation_signatures]
+    credentials = (_credential(unsigned, number, count) for number, count in enumerate(counts))
+    return unsigned + u32(len(counts)) + b"".join(credentials)
+
+
+def _base(purse: Purse, coin: Coin, back_navax: int) -> bytes:
+    output = purse.asset_id + _output(back_navax)
+    spent = coin.tx_id + u32(coin.index) + purse.asset_id + u32(_INPUT) + u64(coin.amount_navax) + _FIRST_KEY
+    return u32(purse.network_id) + purse.chain_id + u32(1) + output + u32(1) + spent + sized(b"")
+
+
+def _output(amount_navax: int) -> bytes:
+    return u32(_OUTPUT) + u64(amount_navax) + _ONE_OWNER
+
+
+def _authorisation(count: int) -> bytes:
+    return u32(_AUTHORISATION) + u32(count) + b"".join(u32(index) for index in range(count))
+
+
+def _credential(unsigned: bytes, number: int, count: int) -> bytes:
+    digest = sha256(unsigned + u32(number)).digest()
+    signature = digest + sha256(digest).digest() + bytes([digest[0] & 1])
+    return u32(_CREDENTIAL) + u32(count) + signature * count
