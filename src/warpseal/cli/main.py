@@ -21,11 +21,17 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("config", "check"): ("check", "say what is wrong with a config file, or what it means"),
+    ("message", "decode"): ("message", "say what a Warp message or a P-Chain transaction says, and who signed it"),
     ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
     ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
     ("demo",): ("demo", "show the main job on a simulated network"),
 }
 """The words of each command -> its module in this room, and what it does."""
+GROUPS = {
+    "config": "look at a config file",
+    "message": "look at a Warp message",
+}
+"""What the commands of two words have in common, by their first word."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,10 +59,14 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
     top = parser.add_subparsers(metavar="COMMAND", required=True)
-    config = top.add_parser("config", help="look at a config file").add_subparsers(metavar="ACTION", required=True)
+    groups = {
+        word: top.add_parser(word, help=what).add_subparsers(metavar="ACTION", required=True)
+        for word, what in GROUPS.items()
+    }
     for words, (module_name, what) in COMMANDS.items():
         sentence = what if what.endswith("?") else f"{what}."
-        command = (config if len(words) > 1 else top).add_parser(words[-1], help=what, description=sentence)
+        place = groups[words[0]] if len(words) > 1 else top
+        command = place.add_parser(words[-1], help=what, description=sentence)
         if tuple(arguments[: len(words)]) == words:
             module = import_module(f"warpseal.cli.{module_name}")
             module.add_arguments(command)

@@ -36,6 +36,7 @@ _PAYLOAD_OFFSET: Final = _PAYLOAD_LENGTH_OFFSET + 4
 _WORD_BYTES: Final = 32
 _TYPE_OFFSET: Final = 2
 _TYPE_END: Final = 6
+NO_MESSAGE: Final = "no Warp message"
 _NETWORKS: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
@@ -48,7 +49,7 @@ def describe(raw: bytes) -> Json:
     if len(raw) > MAX_MESSAGE_BYTES:
         reason = f"{len(raw)} bytes are more than any message has"
         return _nothing(raw, MalformedMessage(MAX_MESSAGE_BYTES, reason))
-    message, wrapping = _unwrapped(raw)
+    message, wrapping = unwrap(raw)
     shown: Json = {"wrapping": wrapping} if wrapping else {}
     unread: list[Json] = []
     unsigned, fault = _unsigned_part(message)
@@ -73,6 +74,17 @@ def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
     return shown | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
 
 
+def unwrap(raw: bytes) -> tuple[bytes, str | None]:
+    """Return the message itself, and what it was wrapped in: a log's data, or the storage keys of an access list."""
+    logged = unwrap_log_data(raw)
+    if logged is not None:
+        return logged, "SendWarpMessage log data"
+    bare = raw.rstrip(b"\x00")
+    if len(raw) % _WORD_BYTES == 0 and bare[-1:] == b"\xff" and _is_signed(bare[:-1]):
+        return bare[:-1], "access list of a delivery"
+    return raw, None
+
+
 def both(raw: bytes) -> Json:
     """Return the two texts of a 32-byte id."""
     return {"cb58": id_text(raw), "hex": hex_text(raw)}
@@ -82,17 +94,6 @@ def hex_text(raw: bytes) -> str:
     """Return bytes as hex after 0x; of very many only the first, and how many there are."""
     shown = "0x" + raw[:_SHOWN_BYTES].hex()
     return shown if len(raw) <= _SHOWN_BYTES else f"{shown}… ({len(raw)} bytes in all)"
-
-
-def _unwrapped(raw: bytes) -> tuple[bytes, str | None]:
-    """Return the message itself, and what it was wrapped in: a log's data, or the storage keys of an access list."""
-    logged = unwrap_log_data(raw)
-    if logged is not None:
-        return logged, "SendWarpMessage log data"
-    bare = raw.rstrip(b"\x00")
-    if len(raw) % _WORD_BYTES == 0 and bare[-1:] == b"\xff" and _is_signed(bare[:-1]):
-        return bare[:-1], "access list of a delivery"
-    return raw, None
 
 
 def _is_signed(raw: bytes) -> bool:
@@ -114,7 +115,7 @@ def _unsigned_part(raw: bytes) -> tuple[UnsignedMessage | None, MalformedMessage
 
 def _nothing(raw: bytes, fault: MalformedMessage) -> Json:
     unread = [{"part": "message", "offset": fault.offset, "reason": fault.reason}]
-    return {"type": "no Warp message", "bytes": hex_text(raw), "unread": unread}
+    return {"type": NO_MESSAGE, "bytes": hex_text(raw), "unread": unread}
 
 
 def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Json | None:
@@ -131,7 +132,7 @@ def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Jso
         "signers": hex_text(signed.signers),
         "signerCount": len(indices),
         "signerIndices": list(indices),
-        "signature": hex_text(signed.signature),
+        "signatureBytes": hex_text(signed.signature),
     }
 
 

@@ -1,0 +1,190 @@
+"""Whether a signed message verifies, as its verifiers do it: against the set of one subnet at one height.
+
+Source of truth: avalanchego `vms/platformvm/warp/signature.go`; who signs for whom: subnet-evm
+`precompile/contracts/warp/config.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from warpseal.bls import MalformedKey, parse_public_key, verify_aggregate
+from warpseal.errors import InvalidSigningSubnet, UnknownChain
+from warpseal.l1.describe import both, hex_text
+from warpseal.l1.teleporter import read_teleporter
+from warpseal.node.p_chain import Subnet, ValidationAt, ValidatorEntry
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
+from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
+from warpseal.warp.message import SignedMessage, UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+from warpseal.warp.quorum import meets
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+DEFAULT_QUORUM = 67
+
+
+class Platform(Protocol):
+    """What is asked of a node; `PlatformClient` is one."""
+
+    async def proposed_height(self) -> int: ...
+    async def validators_at(self, subnet_id: SubnetID, height: int) -> tuple[ValidatorEntry, ...]: ...
+    async def validated_by(self, chain_id: ChainID) -> SubnetID | None: ...
+    async def subnet(self, subnet_id: SubnetID) -> Subnet | None: ...
+    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What a message is verified against. height None: the proposed one; subnet_id None: by the message's source."""
+
+    subnet_id: SubnetID | None = None
+    height: int | None = None
+    quorum: int = DEFAULT_QUORUM
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came of it. signers: canonical indices. fault: why the signature is none of this set's, or None."""
+
+    members: CanonicalValidatorSet
+    signers: tuple[int, ...]
+    fault: str | None
+    quorum: int
+
+    @property
+    def signed_weight(self) -> int:
+        """The weight of the signers, as far as there are such validators."""
+        return self.members.weight_of(index for index in self.signers if index < len(self.members))
+
+    @property
+    def meets_quorum(self) -> bool:
+        """Whether a verifier with this quorum takes the message."""
+        return self.fault is None and meets(self.signed_weight, self.members.total_weight, self.quorum)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it, validators included."""
+        signed = set(self.signers)
+        everybody = range(len(self.members))
+        return {
+            "signatureValid": self.fault is None,
+            **({"fault": self.fault} if self.fault else {}),
+            "quorumPercentage": self.quorum,
+            "quorumMet": self.meets_quorum,
+            "signedWeight": str(self.signed_weight),
+            "totalWeight": str(self.members.total_weight),
+            "signedPercentage": percentage_text(self.signed_weight, self.members.total_weight),
+            "signed": self._validators(index for index in everybody if index in signed),
+            "notSigned": self._validators(index for index in everybody if index not in signed),
+            "weightWithoutKey": str(self.members.keyless_weight),
+        }
+
+    def _validators(self, indices: Iterable[int]) -> list[dict[str, Any]]:
+        return [self._validator(index) for index in indices]
+
+    def _validator(self, index: int) -> dict[str, Any]:
+        one = self.members.validators[index]
+        return {
+            "index": index,
+            "nodeIds": [node_id_text(node_id) for node_id in one.node_ids],
+            "publicKey": hex_text(one.public_key),
+            "weight": str(one.weight),
+            "percentage": percentage_text(one.weight, self.members.total_weight),
+        }
+
+
+def verify_signed(signed: SignedMessage, members: CanonicalValidatorSet, quorum: int = DEFAULT_QUORUM) -> Verification:
+    """Verify against one canonical set, in the order in which verifiers look."""
+    signers = signed.signer_indices
+    return Verification(members, signers, _fault(signed, signers, members), quorum)
+
+
+async def verify_at(platform: Platform, signed: SignedMessage, against: Against) -> dict[str, Any]:
+    """Verify with what a node knows; return it as JSON, with the subnet and the height.
+
+    A message of the C-Chain may be signed by the Primary Network or by the L1 that it goes to: whichever did counts.
+    Raises NodeUnavailable, RpcRefusal, UnknownChain, InvalidSigningSubnet where the message does not tell who signs it.
+    """
+    height = await platform.proposed_height() if against.height is None else against.height
+    subnets = (
+        [against.subnet_id] if against.subnet_id is not None else await _signing_subnets(platform, signed.unsigned)
+    )
+    results = []
+    for subnet_id in subnets:
+        members = canonical_set(await platform.validators_at(subnet_id, height))
+        result = verify_signed(signed, members, against.quorum)
+        results.append({"signingSubnetId": both(subnet_id), "pChainHeight": str(height), **result.as_json()})
+        if result.fault is None:
+            return results[-1]
+    return results[0]
+
+
+def percentage_text(part: int, total: int) -> str:
+    """Return part of total in percent, with two decimals, rounded down: 67.00 is never less than 67."""
+    hundredths = part * 10_000 // total if total else 0
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _fault(signed: SignedMessage, signers: tuple[int, ...], members: CanonicalValidatorSet) -> str | None:
+    if not signers:
+        return "nobody has signed"
+    if signers[-1] >= len(members):
+        return f"signer {signers[-1]} is none of the {len(members)} validators of this set"
+    try:
+        keys = [parse_public_key(members.validators[index].public_key) for index in signers]
+    except MalformedKey as error:
+        return f"a validator's key is none: {error}"
+    if not verify_aggregate(keys, signed.unsigned.raw, signed.signature):
+        return "the signature is not the one of these validators: it is damaged, or their set was another"
+    return None
+
+
+async def _signing_subnets(platform: Platform, message: UnsignedMessage) -> list[SubnetID]:
+    if message.source_chain_id == P_CHAIN:
+        return [await _subnet_of_manager(platform, message)]
+    subnet_id = await _validated_by(platform, message.source_chain_id)
+    destination = _teleporter_destination(message) if subnet_id == PRIMARY_NETWORK else None
+    receiver = None if destination is None else await platform.validated_by(destination)
+    return [subnet_id] if receiver is None or receiver == subnet_id else [subnet_id, receiver]
+
+
+async def _subnet_of_manager(platform: Platform, message: UnsignedMessage) -> SubnetID:
+    """Return who signs what the P-Chain says of a validation: the validators of the chain of the L1's manager."""
+    validation_id = _validation_of(message)
+    found = None if validation_id is None else await platform.l1_validator(validation_id)
+    l1 = None if found is None or found.state is None else await platform.subnet(found.state.subnet_id)
+    if l1 is None or l1.manager_chain_id is None:
+        reason = "a message of the P-Chain does not tell which validators sign it: name their subnet"
+        raise InvalidSigningSubnet("--signing-subnet", reason)
+    return await _validated_by(platform, l1.manager_chain_id)
+
+
+async def _validated_by(platform: Platform, chain_id: ChainID) -> SubnetID:
+    subnet_id = await platform.validated_by(chain_id)
+    if subnet_id is None:
+        raise UnknownChain(id_text(chain_id))
+    return subnet_id
+
+
+def _validation_of(message: UnsignedMessage) -> ValidationID | None:
+    try:
+        payload = AddressedCall.parse(message.payload).payload
+    except MalformedMessage:
+        return None
+    for kind in (L1ValidatorRegistration, L1ValidatorWeight):
+        try:
+            return kind.parse(payload).validation_id
+        except MalformedMessage:
+            continue
+    return None
+
+
+def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
+    try:
+        call = AddressedCall.parse(message.payload)
+    except MalformedMessage:
+        return None
+    found = read_teleporter(call.source_address, call.payload)
+    return None if found is None else found.destination_chain_id

@@ -1,0 +1,181 @@
+"""`warpseal message decode`, with the recorded network's messages, transactions and node."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serving
+from tests.warp import fuji
+from warpseal.chains.p_txs import parse_p_tx
+from warpseal.cli.main import main
+from warpseal.warp.ids import id_text
+
+LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+ICM = json.loads((LOCALNET / "icm.json").read_text())
+CONVERSION, REMOVAL, REGISTRATION = (one["storageKeys"] for one in ICM["delivered"])
+
+
+def recorded_transactions() -> dict[str, dict[str, Any]]:
+    """Return one of the recorded network's P-Chain transactions of each type: {"id", "tx" (hex with a checksum)}."""
+    packed = (LOCALNET / "p-chain.jsonl.zst").read_bytes()
+    calls = [json.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()]
+    hexed = [call for call in calls if call["method"] == "platform.getTx" and call["params"].get("encoding") == "hex"]
+    found = [{"id": call["params"]["txID"], "tx": call["result"]["tx"]} for call in hexed]
+    return {parse_p_tx(bytes.fromhex(one["tx"][2:-8])).kind: one for one in found}
+
+
+TRANSACTIONS = recorded_transactions()
+
+
+async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Return exit code, standard output and standard error."""
+    code = await asyncio.to_thread(main, ("message", "decode", *arguments))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+async def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    ended, out, err = await decoded(capsys, *arguments, "--json")
+    assert ended == code, err
+    shown: dict[str, Any] = json.loads(out)
+    return shown
+
+
+def node_with(kind: str, **more: Any) -> RecordedNode:
+    """Return a node that has one more transaction, committed."""
+    known = TRANSACTIONS[kind]
+
+    def transaction(params: Any) -> Any:
+        if params["txID"] != known["id"]:
+            raise RpcFault("couldn't get tx: not found")
+        return {"tx": known["tx"], "encoding": "hex"}
+
+    return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})
+
+
+async def test_a_message_is_told_in_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = await decoded(capsys, "0x" + fuji.SIGNED_WEIGHT.hex())
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["type:", "signed", "message"] in lines
+    assert ["type:", "L1ValidatorWeight"] in lines
+    assert ["signerIndices:", "1,", "2"] in lines
+    assert any(line[0] == "validationId:" and line[2].startswith("(0x8ccf9ef5") for line in lines)
+
+
+async def test_the_same_is_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = await told(capsys, fuji.SIGNED_WEIGHT.hex())
+    assert shown["payload"]["call"]["weight"] == "41"
+    assert "verification" not in shown
+
+
+async def test_a_message_may_come_on_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(fuji.SIGNED_WEIGHT.hex() + "\n"))
+    assert (await told(capsys, "-"))["type"] == "signed message"
+
+
+async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(RecordedNode()) as (uri,):
+        shown = await told(capsys, REGISTRATION, "--node", uri, "--height", "18")
+        assert shown["verification"]["signatureValid"]
+        assert shown["verification"]["signedPercentage"] == "99.90"
+        shown = await told(capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1)
+        assert not shown["verification"]["quorumMet"]
+        shown = await told(capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1))
+        assert [one["index"] for one in shown["verification"]["notSigned"]] == [1, 3]
+        _, out, _ = await decoded(capsys, REGISTRATION, "--node", uri, "--height", "18")
+        assert "  - index:" in out.replace("    - index:", "  - index:")
+
+
+async def test_a_signature_of_another_height_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(RecordedNode()) as (uri,):
+        shown = await told(capsys, REGISTRATION, "--node", uri, code=1)
+    assert shown["verification"]["pChainHeight"] == "19"
+    assert "set was another" in shown["verification"]["fault"]
+
+
+async def test_a_message_that_does_not_tell_who_signs_it_asks_for_the_subnet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with serving(RecordedNode()) as (uri,):
+        code, _, err = await decoded(capsys, REMOVAL, "--node", uri)
+    assert code == 1
+    assert "--signing-subnet" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "asked_for"),
+    [
+        ("ConvertSubnetToL1Tx", "SubnetToL1Conversion", None),
+        ("RegisterL1ValidatorTx", "L1ValidatorRegistration", "RegisterL1Validator"),
+        ("SetL1ValidatorWeightTx", "L1ValidatorRegistration", "L1ValidatorWeight"),
+    ],
+)
+async def test_a_transaction_is_told_with_the_message_that_follows_from_it(
+    kind: str, call: str, asked_for: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(node_with(kind)) as (uri,):
+        shown = await told(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
+    delivered = {
+        "ConvertSubnetToL1Tx": CONVERSION,
+        "RegisterL1ValidatorTx": REGISTRATION,
+        "SetL1ValidatorWeightTx": REMOVAL,
+    }[kind]
+    assert shown["transactionType"] == kind
+    assert shown["status"] == "Committed"
+    assert shown["signingSubnetId"]["cb58"] == id_text(L1)
+    assert shown["message"]["payload"]["call"]["type"] == call
+    assert delivered.startswith(shown["message"]["unsignedMessage"][2:])
+    assert shown.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"] == asked_for
+
+
+async def test_the_bytes_of_a_transaction_are_told_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+    raw = TRANSACTIONS["RegisterL1ValidatorTx"]["tx"][:-8]
+    shown = await told(capsys, raw)
+    assert shown["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
+    shown = await told(capsys, TRANSACTIONS["BaseTx"]["tx"][:-8])
+    assert shown["message"] is None
+    assert "has no Warp message" in shown["reason"]
+
+
+async def test_a_transaction_needs_a_node_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = await decoded(capsys, TRANSACTIONS["BaseTx"]["id"])
+    assert (code, "--node" in err) == (1, True)
+    async with serving(node_with("BaseTx")) as (uri,):
+        code, _, err = await decoded(capsys, id_text(b"\x01" * 32), "--node", uri)
+    assert (code, "knows no transaction" in err) == (1, True)
+    code, _, err = await decoded(capsys, TRANSACTIONS["BaseTx"]["id"], "--node", refusing_uri())
+    assert (code, "no usable answer" in err) == (1, True)
+
+
+@pytest.mark.parametrize("words", ["", "0x", "xyz", "abc", "0x123", "00 11", "é"])
+async def test_what_is_neither_ends_with_1(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = await decoded(capsys, words)
+    assert code == 1
+    assert "neither hex of a message nor the hash of a transaction" in err
+
+
+async def test_bytes_of_nothing_known_are_shown_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = await told(capsys, "0x0102030405", code=1)
+    assert shown["type"] == "no Warp message"
+    assert shown["unread"][0]["part"] == "message"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("00", "--node", "ftp://x"), ("00", "--height", "-1"), ("00", "--signing-subnet", "x"), ("00", "--quorum", "101")],
+)
+def test_a_wrong_flag_ends_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(("message", "decode", *arguments))
+    assert ended.value.code == 2
+    assert "usage: warpseal message decode" in capsys.readouterr().err
