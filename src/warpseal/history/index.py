@@ -1,0 +1,104 @@
+"""What callers may ask of an index of the primary chains, and of the node where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from warpseal.chains.ids import Address
+from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.questions import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.history.staking import Reward, Validation
+from warpseal.history.transactions import Transaction
+from warpseal.warp.ids import ChainID, NodeID
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFreshness:
+    """How far one chain is indexed. node_height: the node's tip as it last told. time: unix seconds of `height`.
+
+    is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
+    first_height: below it nothing is indexed.
+    """
+
+    chain: PrimaryChain
+    height: int
+    node_height: int
+    time: int
+    is_node_behind: bool = False
+    first_height: int = 0
+
+
+class PrimaryNetworkIndex(Protocol):
+    """The history of the chains that are indexed. Every query raises StoreDown when nothing can be read.
+
+    Pages are stable: items that come later never shift what a position stands behind.
+    """
+
+    def freshness(self) -> Sequence[ChainFreshness]:
+        """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
+        ...
+
+    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+        """Return transactions in order; a page ends early when its outputs reach 1,000."""
+        ...
+
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+        """Return blocks, newest first."""
+        ...
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        """Return a blockchain of any subnet, None where the P-Chain knows none of this id."""
+        ...
+
+    async def chains_of(
+        self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
+    ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
+        """Return the indexed chains that each address, and each account, has touched; none: left out or empty."""
+        ...
+
+    async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+        """Return rewards that were paid, in order."""
+        ...
+
+    async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+        """Return the validations of a node, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connectivity:
+    """How a validator is reached, in percent of 0..100. benched: of the requests of each chain. version: its node's."""
+
+    uptime: float
+    reachability: float
+    benched_p: float = 0.0
+    benched_x: float = 0.0
+    benched_c: float = 0.0
+    version: str | None = None
+
+
+class NodeView(Protocol):
+    """What the node can tell by itself. Both raise NodeUnavailable."""
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        """Return a blockchain without the block that created it."""
+        ...
+
+    async def validations(self, node_id: NodeID) -> Sequence[Validation]:
+        """Return the active validations of a node."""
+        ...
+
+    async def connectivity(self, node_id: NodeID) -> Connectivity:
+        """Tell how a validator is reached."""
+        ...
+
+
+class Prices(Protocol):
+    """What an AVAX was worth."""
+
+    async def price(self, currency: str, at_unix_s: int) -> str | None:
+        """Return the price of one AVAX in a currency (three lower-case letters) as a decimal; None: not known."""
+        ...

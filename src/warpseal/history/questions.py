@@ -1,0 +1,94 @@
+"""What can be asked of the primary chains' history: filters, order, and where a page begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from warpseal.chains.ids import Address
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.staking import ValidationStatus
+from warpseal.warp.ids import NodeID, ValidationID
+
+T_co = TypeVar("T_co", covariant=True)
+
+Position = tuple[int | bytes, ...]
+"""The keyset position behind the last item of a page; only who made it reads it. At most a few dozen bytes."""
+
+
+class Order(StrEnum):
+    """Oldest or newest first."""
+
+    ASC = "asc"
+    DESC = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """At most `size` items, behind the position `after`; None: from the beginning."""
+
+    size: int
+    after: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T_co]):
+    """Some items, and where the next page begins; None: there is none. A page may be shorter than was asked for."""
+
+    items: tuple[T_co, ...]
+    next: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Unix seconds, both included; None: open."""
+
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionQuery:
+    """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
+
+    addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction that touches one of either
+    counts. kinds: names of types, empty: any. validation_id: of the P-Chain only.
+    """
+
+    chain: PrimaryChain
+    addresses: tuple[Address, ...] = ()
+    evm_addresses: tuple[bytes, ...] = ()
+    validation_id: ValidationID | None = None
+    kinds: frozenset[str] = frozenset()
+    times: Times = Times()
+    order: Order = Order.DESC
+
+
+@dataclass(frozen=True, slots=True)
+class BlockQuery:
+    """Blocks of one chain, newest first."""
+
+    chain: PrimaryChain
+    times: Times = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class RewardQuery:
+    """Rewards paid to any of the addresses, or for any of the nodes' validations; where both are given, both hold.
+
+    Sorted by the time at which they were paid.
+    """
+
+    addresses: tuple[Address, ...] = ()
+    node_ids: tuple[NodeID, ...] = ()
+    order: Order = Order.DESC
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationQuery:
+    """Validations of one node, sorted by when they began."""
+
+    node_id: NodeID
+    status: ValidationStatus | None = None
+    order: Order = Order.DESC
