@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
-from warpseal.metrics import CacheSample, Metrics, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics import CacheSample, FollowerSample, Metrics, NetworkSample, Sources, SubnetSample, ValidatorSample
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
@@ -66,6 +66,7 @@ def full() -> Metrics:
             network=lambda: network,
             caches=lambda: [CacheSample("shares", 8, 2, 1024)],
             proposed_height=lambda: 19,
+            followers=lambda: [FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"), FollowerSample("x")],
         )
     )
     return metrics
@@ -96,6 +97,15 @@ async def test_what_the_sources_tell_is_shown() -> None:
     assert page["warpseal_peer_dial_failures_total", (("reason", "unreachable"),)] == 2
     assert page["warpseal_clock_offset_seconds", ()] == -0.25
     assert page["warpseal_proposed_height", ()] == 19
+    of_p = (("chain", "p"),)
+    assert page["warpseal_follower_height", of_p] == 19
+    assert page["warpseal_follower_node_height", of_p] == 21
+    assert page["warpseal_follower_lag_blocks", of_p] == 2
+    assert page["warpseal_follower_remaining_blocks", of_p] == 7
+    assert page["warpseal_follower_blocks_read_total", of_p] == 12
+    assert page["warpseal_follower_leader", of_p] == 1
+    assert page["warpseal_follower_stopped", (("chain", "p"), ("reason", "unknown_type"))] == 1
+    assert ("warpseal_follower_height", (("chain", "x"),)) not in page
     assert page["warpseal_node_calls_total", (("method", "platform.getHeight"), ("outcome", "ok"))] == 1
     assert page["warpseal_validator_requests_total", (("node_id", NODE),)] == 5
     assert page["warpseal_validator_latency_seconds", (("node_id", NODE),)] == 0.5

@@ -11,6 +11,7 @@ from typing import Any
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
@@ -33,6 +34,7 @@ class Config:
     peers: PeerSettings
     node: NodeSettings
     l1: L1Settings
+    indexer: IndexerSettings
     log_level: str = "info"
 
 
@@ -182,6 +184,33 @@ KEYS = (
         "BOOL",
     ),
     Key("evm-chains", "node.evm_chains", v.evm_chains, "EVM chains, and where their nodes are", "JSON"),
+    Key(
+        "follow-p-chain",
+        "indexer.follow_p_chain",
+        v.boolean,
+        "read accepted P-Chain blocks for L1 transactions",
+        "BOOL",
+    ),
+    Key(
+        "follow-from-height",
+        "indexer.follow_from_height",
+        v.integer(0, 10**18),
+        "lowest P-Chain block that is read; unset: the first one of Etna",
+    ),
+    Key(
+        "follow-requests-per-second",
+        "node.follow_per_s",
+        v.integer(1, 10**5),
+        "calls a second to one node for blocks, apart from those of callers",
+    ),
+    Key("follow-requests-in-flight", "node.follow_at_once", v.integer(1, 1000), "calls to one node at once for blocks"),
+    Key(
+        "follow-poll-seconds",
+        "indexer.follow_poll_s",
+        v.seconds(0.1, HOUR_S),
+        "how often nodes are asked for new blocks",
+        "SECONDS",
+    ),
 )
 
 _ROOMS = {
@@ -191,6 +220,7 @@ _ROOMS = {
     "peers": PeerSettings,
     "node": NodeSettings,
     "l1": L1Settings,
+    "indexer": IndexerSettings,
 }
 
 

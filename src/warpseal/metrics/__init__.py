@@ -1,11 +1,12 @@
 """Every metric's name, labels and buckets. docs/metrics.md lists them all."""
 
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
-from warpseal.metrics.samples import CacheSample, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics.samples import CacheSample, FollowerSample, NetworkSample, Sources, SubnetSample, ValidatorSample
 
 __all__ = [
     "CONTENT_TYPE",
     "CacheSample",
+    "FollowerSample",
     "Metrics",
     "NetworkSample",
     "Sources",

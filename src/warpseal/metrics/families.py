@@ -72,6 +72,16 @@ def _of_network(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows
     return lambda snapshot: _single(value(snapshot.network))
 
 
+def _of_followers(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: ((label("chain", one.chain), value(one)) for one in snapshot.followers)
+
+
+def _stopped(snapshot: Snapshot) -> Rows:
+    for one in snapshot.followers:
+        if one.stopped is not None:
+            yield f'{{chain="{one.chain}",reason="{one.stopped}"}}', 1
+
+
 FAMILIES: Final = (
     Family(
         "warpseal_connected_weight",
@@ -184,5 +194,47 @@ FAMILIES: Final = (
         "counter",
         "Shares of a validator that were found bad; absent where there was none",
         lambda snapshot: ((label("node_id", node_id), count) for node_id, count in sorted(snapshot.bad_shares.items())),
+    ),
+    Family(
+        "warpseal_follower_height",
+        "gauge",
+        "Newest block of a chain that was read",
+        _of_followers(lambda one: one.height),
+    ),
+    Family(
+        "warpseal_follower_node_height",
+        "gauge",
+        "Newest accepted block of a chain, as a node tells it",
+        _of_followers(lambda one: one.node_height),
+    ),
+    Family(
+        "warpseal_follower_lag_blocks",
+        "gauge",
+        "Accepted blocks above the newest one that was read",
+        _of_followers(lambda one: one.lag),
+    ),
+    Family(
+        "warpseal_follower_remaining_blocks",
+        "gauge",
+        "Blocks that the backfill still has to read; absent until its end is known",
+        _of_followers(lambda one: one.remaining),
+    ),
+    Family(
+        "warpseal_follower_blocks_read_total",
+        "counter",
+        "Blocks that this process has read",
+        _of_followers(lambda one: one.blocks_read),
+    ),
+    Family(
+        "warpseal_follower_leader",
+        "gauge",
+        "1 where this process follows the chain, 0 where another one may",
+        _of_followers(lambda one: int(one.is_leader)),
+    ),
+    Family(
+        "warpseal_follower_stopped",
+        "gauge",
+        "Always 1; its label is why following stopped; absent while it goes on",
+        _stopped,
     ),
 )

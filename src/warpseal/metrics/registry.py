@@ -126,6 +126,7 @@ class Metrics:
             caches=tuple(sources.caches()),
             proposed_height=sources.proposed_height(),
             bad_shares=dict(self._bad_shares),
+            followers=tuple(sources.followers()),
         )
         return lambda: self._page(snapshot)
 

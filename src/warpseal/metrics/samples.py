@@ -63,6 +63,24 @@ class CacheSample:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerSample:
+    """One chain whose blocks are followed. height, node_height: newest block read, and the node's; None: not known.
+
+    remaining: blocks of backfill and gaps, None until its end is known. blocks_read: since the start. stopped: the
+    reason of a fault, or None.
+    """
+
+    chain: str
+    height: int | None = None
+    node_height: int | None = None
+    lag: int | None = None
+    remaining: int | None = None
+    blocks_read: int = 0
+    is_leader: bool = False
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Whom to ask at each scrape, on the event loop. What a source leaves out has no series any more."""
 
@@ -71,6 +89,7 @@ class Sources:
     network: Callable[[], NetworkSample] = NetworkSample
     caches: Callable[[], Iterable[CacheSample]] = tuple
     proposed_height: Callable[[], int | None] = lambda: None
+    followers: Callable[[], Iterable[FollowerSample]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +102,4 @@ class Snapshot:
     caches: tuple[CacheSample, ...] = ()
     proposed_height: int | None = None
     bad_shares: Mapping[str, int] = field(default_factory=dict)
+    followers: tuple[FollowerSample, ...] = ()
