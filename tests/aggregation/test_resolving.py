@@ -217,3 +217,12 @@ def test_no_proposed_height_is_no_node() -> None:
     with pytest.raises(NodeUnavailable):
         desk.resolve(request())
     assert desk.resolve(request(height=7)).height == 7
+
+
+def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_never_too_old() -> None:
+    desk = Desk()
+    desk.sets.oldest = HEIGHT
+    desk.sets.by_height = {HEIGHT - 9: OLDER}
+    resolved = desk.resolve(request(height=HEIGHT - 9, is_epoch_height=True))
+    assert (resolved.height, resolved.members) == (HEIGHT - 9, OLDER)
+    assert desk.sets.calls == [(SUBNET, HEIGHT - 9, True, True)]

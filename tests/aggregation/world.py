@@ -12,6 +12,8 @@ from random import Random
 
 from tests.aggregation.clockwork import InlineExecutor, now
 from warpseal import bls
+from warpseal.aggregation.no_archive import NoArchive
+from warpseal.aggregation.ports import Archive
 from warpseal.aggregation.request import AggregationRequest
 from warpseal.aggregation.service import Rooms, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
@@ -394,6 +396,7 @@ class World:
         validators: CanonicalValidatorSet,
         settings: AggregationSettings | None = None,
         seed: int = 0,
+        archive: Archive | None = None,
     ) -> None:
         self.members = validators
         self.network = Network()
@@ -413,6 +416,7 @@ class World:
             activity=self.activity,
             followed=self.followed,
             metrics=self.metrics,
+            archive=NoArchive() if archive is None else archive,
         )
         self.service = SignatureAggregator(
             self.rooms,
@@ -444,6 +448,9 @@ def request(
     signing_subnet_id: SubnetID | None = None,
     height: int | None = None,
     timeout_s: float | None = None,
+    is_epoch_height: bool = False,
+    kept_for_ever: bool = False,
+    stored_only: bool = False,
 ) -> AggregationRequest:
     """Return a request for the usual message unless another is given."""
     return AggregationRequest(
@@ -454,4 +461,7 @@ def request(
         buffer=buffer,
         height=height,
         timeout_s=timeout_s,
+        is_epoch_height=is_epoch_height,
+        kept_for_ever=kept_for_ever,
+        stored_only=stored_only,
     )

@@ -254,7 +254,9 @@ class FanOut:
         signers = self._round.signers(first.goal)
         answer = await self._prover.combine(signers, first.goal.required)
         if answer is None:
-            await self._search(signers)
+            # Another round of the message may have found the bad ones meanwhile: then the next sum is without them.
+            if self._prover.stand(signers):
+                await self._search(signers)
             return
         delivery = _Delivery(answer, first.goal)
         self._deliveries.append(delivery)

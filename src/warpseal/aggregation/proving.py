@@ -91,6 +91,10 @@ class Prover:
         """Tell whether the bundle stands for a validator."""
         return self._bundle is not None and index in self._bundle.indices
 
+    def stand(self, indices: Iterable[int]) -> bool:
+        """Tell whether nobody's candidate among these was dropped."""
+        return all(self.candidates[index] is not None or self.covers(index) for index in indices)
+
     def vouch(self, index: int) -> None:
         """Search for bad ones among others first: this candidate was right when it was kept."""
         self._checked.add(index)

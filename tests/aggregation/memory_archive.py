@@ -1,0 +1,99 @@
+"""An archive in memory with the rules of the real one: it commits after a while, may be slow, or down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.warp.ids import MessageID
+from warpseal.warp.message import UnsignedMessage
+
+PATIENCE_S = 1.0
+
+
+@dataclass
+class MemoryArchive:
+    """Outlives the worlds that use it. commit_s, recall_s: how long they take; nobody waits beyond a second.
+
+    lists: how often shares were handed over; rejected, recalls, pledged: what was called, in order.
+    """
+
+    commit_s: float = 0.0
+    recall_s: float = 0.0
+    messages: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
+    shares: dict[MessageID, dict[bytes, StoredShare]] = field(default_factory=dict)
+    signatures: dict[MessageID, list[StoredSignature]] = field(default_factory=dict)
+    for_ever: set[MessageID] = field(default_factory=set)
+    lists: list[list[StoredShare]] = field(default_factory=list)
+    rejected: list[tuple[bytes, bytes]] = field(default_factory=list)
+    recalls: list[MessageID] = field(default_factory=list)
+    commits: list[tuple[float, StoredSignature]] = field(default_factory=list)
+    pledged: list[MessageID] = field(default_factory=list)
+    marks: list[bytes] = field(default_factory=list)
+    writes_marks: bool = True
+    questions: int = 0
+
+    async def recall(self, message_id: MessageID) -> Recollection:
+        self.recalls.append(message_id)
+        await asyncio.sleep(min(self.recall_s, PATIENCE_S))
+        if self.recall_s > PATIENCE_S:
+            return Recollection()
+        kept = self.shares.get(message_id, {})
+        return Recollection(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
+
+    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+        handed = list(shares)
+        self.lists.append(handed)
+        kept = self._kept(message)
+        for share in handed:
+            held = kept.get(share.public_key)
+            if held is None or (share.verified and not held.verified):
+                kept[share.public_key] = share
+
+    def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        self.rejected.append((public_key, signature))
+        held = self.shares.get(message_id, {}).get(public_key)
+        if held is not None and held.signature == signature:
+            del self.shares[message_id][public_key]
+
+    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+        loop = asyncio.get_running_loop()
+        if self.commit_s:
+            loop.call_later(self.commit_s, self._commit, message, signed)
+            await asyncio.sleep(min(self.commit_s, PATIENCE_S))
+        else:
+            self._commit(message, signed)
+
+    def keep_for_ever(self, message: UnsignedMessage) -> None:
+        self.pledged.append(message.id)
+        self.messages[message.id] = message
+        self.for_ever.add(message.id)
+
+    async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+        self.questions += 1
+        found = []
+        for message_id in sorted(self.for_ever):
+            open_ones = [one for one in self.shares.get(message_id, {}).values() if not one.verified][:limit]
+            limit -= len(open_ones)
+            if open_ones:
+                found.append((self.messages[message_id], tuple(open_ones)))
+        return tuple(found)
+
+    def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        self.marks.append(public_key)
+        held = self.shares.get(message_id, {}).get(public_key)
+        if self.writes_marks and held is not None and held.signature == signature:
+            self.shares[message_id][public_key] = StoredShare(public_key, signature, True)
+
+    def _kept(self, message: UnsignedMessage) -> dict[bytes, StoredShare]:
+        self.messages[message.id] = message
+        return self.shares.setdefault(message.id, {})
+
+    def _commit(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+        self.messages[message.id] = message
+        kept = self.signatures.setdefault(message.id, [])
+        if signed not in kept:
+            kept.append(signed)
+        self.commits.append((asyncio.get_running_loop().time(), signed))

@@ -1,0 +1,178 @@
+"""Shares of messages kept for ever are verified one by one when nothing else is to be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from tests.aggregation.clockwork import InlineExecutor, now, run
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.world import World, members, message, public_key, request, signature, silent
+from warpseal.aggregation.background import ShareAuditor
+from warpseal.aggregation.budget import ByteBudget
+from warpseal.aggregation.shares import ShareCache
+from warpseal.aggregation.workbench import Workbench
+from warpseal.errors import QuorumNotReached
+from warpseal.store.values import StoredShare
+
+MESSAGE = message()
+
+
+def share(number: int, text: bytes = MESSAGE.raw) -> StoredShare:
+    return StoredShare(public_key(number), signature(number, text), False)
+
+
+def filled(*shares: StoredShare) -> MemoryArchive:
+    archive = MemoryArchive()
+    archive.keep_shares(MESSAGE, shares)
+    archive.keep_for_ever(MESSAGE)
+    return archive
+
+
+def desk(
+    archive: MemoryArchive, workbench: Workbench, clock: Callable[[], float] | None = None
+) -> tuple[ShareAuditor, ShareCache]:
+    shares = ShareCache(10, ByteBudget(10**6))
+    auditor = ShareAuditor(archive, shares, workbench, **({} if clock is None else {"clock": clock}))
+    return auditor, shares
+
+
+async def audited(auditor: ShareAuditor, seconds: float) -> None:
+    task = asyncio.create_task(auditor.run())
+    await asyncio.sleep(seconds)
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+def ticking(step: float) -> Callable[[], float]:
+    ticks: Iterator[int] = count()
+    return lambda: next(ticks) * step
+
+
+def test_what_is_right_is_marked_and_what_is_not_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    no_key, no_point = StoredShare(b"no key", b"x" * 96, False), StoredShare(public_key(4), b"x" * 96, False)
+    archive = filled(share(1), share(2, b"lie"), share(3), no_key, no_point)
+
+    async def main() -> None:
+        auditor, shares = desk(archive, Workbench(InlineExecutor()))
+        right = shares.offer(MESSAGE.id, public_key(1), signature(1, MESSAGE.raw))
+        shares.offer(MESSAGE.id, public_key(2), signature(2, b"lie"))
+        await audited(auditor, 5.0)
+        assert right.proven
+        assert shares.find(MESSAGE.id, public_key(2)) is None
+
+    run(main())
+    kept = archive.shares[MESSAGE.id]
+    assert {key: one.verified for key, one in kept.items()} == {public_key(1): True, public_key(3): True}
+    assert caplog.text.count("a stored share was bad") == 3
+
+
+def test_shares_of_other_messages_are_left_alone() -> None:
+    archive = MemoryArchive()
+    archive.keep_shares(MESSAGE, [share(1), share(2, b"lie")])
+
+    async def main() -> None:
+        await audited(desk(archive, Workbench(InlineExecutor()))[0], 100.0)
+
+    run(main())
+    assert archive.rejected == []
+    assert not any(one.verified for one in archive.shares[MESSAGE.id].values())
+
+
+def test_it_takes_a_twentieth_of_a_core_at_most() -> None:
+    archive = filled(*(share(number) for number in range(1, 41)))
+
+    async def main() -> None:
+        auditor, _ = desk(archive, Workbench(InlineExecutor()), ticking(0.001))
+        await audited(auditor, 0.2)
+        done = sum(one.verified for one in archive.shares[MESSAGE.id].values())
+        assert 10 <= done <= 11
+
+    run(main())
+
+
+def test_it_waits_while_an_aggregation_verifies() -> None:
+    archive = filled(share(1))
+
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            workbench = Workbench(executor)
+            gate = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def work() -> None:
+                asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
+
+            busy = asyncio.create_task(workbench.run(work))
+            auditing = asyncio.create_task(desk(archive, workbench)[0].run())
+            await asyncio.sleep(0.2)
+            assert not archive.shares[MESSAGE.id][public_key(1)].verified
+            gate.set()
+            await busy
+            assert await workbench.run_idle(lambda: 1) == 1
+            for _ in range(1_000):
+                if archive.marks:
+                    break
+                await asyncio.sleep(0.01)
+            assert archive.marks == [public_key(1)]
+            auditing.cancel()
+            await asyncio.wait((auditing,))
+
+    asyncio.run(main())
+
+
+def test_new_shares_wake_it_and_those_that_nobody_tells_of_are_found_within_a_minute() -> None:
+    archive = filled()
+
+    async def main() -> None:
+        auditor, _ = desk(archive, Workbench(InlineExecutor()))
+        task = asyncio.create_task(auditor.run())
+        await asyncio.sleep(5.0)
+        archive.keep_shares(MESSAGE, [share(1)])
+        auditor.wake()
+        await asyncio.sleep(1.5)
+        assert archive.shares[MESSAGE.id][public_key(1)].verified
+        archive.keep_shares(MESSAGE, [share(2)])
+        await asyncio.sleep(62.0)
+        assert archive.shares[MESSAGE.id][public_key(2)].verified
+        assert archive.questions < 10
+        task.cancel()
+        await asyncio.wait((task,))
+
+    run(main())
+
+
+def test_what_was_judged_and_is_not_written_yet_is_not_verified_again() -> None:
+    archive = filled(share(1), share(2))
+    archive.writes_marks = False
+
+    async def main() -> None:
+        started = now()
+        await audited(desk(archive, Workbench(InlineExecutor()))[0], 10.0)
+        assert now() - started == pytest.approx(10.0)
+
+    run(main())
+    assert sorted(archive.marks) == sorted([public_key(1), public_key(2)])
+    assert archive.questions <= 12
+
+
+def test_the_service_s_auditor_learns_of_what_requests_bring() -> None:
+    archive = MemoryArchive()
+
+    async def main() -> None:
+        world = World(members([20] * 5), archive=archive)
+        auditing = asyncio.create_task(world.service.auditor.run())
+        await asyncio.sleep(1.0)
+        world.network.scripts = {4: silent, 5: silent}
+        with pytest.raises(QuorumNotReached):
+            await world.service.aggregate(request(80, kept_for_ever=True, timeout_s=1.0))
+        await asyncio.sleep(2.0)
+        assert [one.verified for one in archive.shares[MESSAGE.id].values()] == [True] * 3
+        auditing.cancel()
+        await asyncio.wait((auditing,))
+
+    run(main())

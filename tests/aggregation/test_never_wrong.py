@@ -1,0 +1,136 @@
+"""Over any sets, joins, leaves, weights and junk in the archive: what leaves is right at the height it names."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.aggregation.clockwork import run
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.world import (
+    Script,
+    World,
+    garbage,
+    message,
+    node,
+    of_another,
+    parsed_key,
+    public_key,
+    refuses,
+    request,
+    signature,
+    signs,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal import bls
+from warpseal.aggregation.request import AggregationRequest
+from warpseal.errors import QuorumImpossible, QuorumNotReached
+from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.warp.ids import NodeID
+from warpseal.warp.message import SignedMessage
+from warpseal.warp.quorum import required_weight
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+MESSAGE = message()
+KEYS = range(1, 13)
+ACTS = 6
+
+
+class Story:
+    """One archive, one network; daemons come and go, and the set changes from act to act."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.archive = MemoryArchive(commit_s=random.choice([0.0, 0.01, 2.0]))
+        self.answers = 0
+        self.world = self.daemon()
+
+    async def play(self) -> None:
+        for act in range(ACTS):
+            if act and self.random.random() < 0.5:
+                self.world = self.daemon()
+            self.world.sets.latest = self.world.members = self.members()
+            self.world.network.scripts = {number: self.behaviour() for number in KEYS}
+            for _ in range(self.random.randrange(4)):
+                self.spoil()
+            async with tidy(self.world):
+                wanted = [self.wanted() for _ in range(self.random.randrange(1, 4))]
+                await asyncio.gather(*(self.ask(one) for one in wanted))
+
+    async def ask(self, wanted: AggregationRequest) -> None:
+        members, handed = self.world.members, len(self.archive.lists)
+        with suppress(QuorumNotReached, QuorumImpossible):
+            answer = await self.world.service.aggregate(wanted)
+            self.answers += 1
+            assert_right(answer.signed_message, members, wanted.quorum)
+        for shares in self.archive.lists[handed:]:
+            keys = [one.public_key for one in shares]
+            assert len(set(keys)) == len(keys)
+            assert all(members.index_of_key(key) is not None for key in keys)
+
+    def daemon(self) -> World:
+        return World(self.members(), seed=self.random.randrange(100), archive=self.archive)
+
+    def members(self) -> CanonicalValidatorSet:
+        chosen = self.random.sample(KEYS, self.random.randrange(2, len(KEYS) + 1))
+        entries: list[tuple[NodeID, bytes | None, int]] = [
+            (node(number), public_key(number), self.random.choice([1, 5, 10, 10, 10, 2**60])) for number in chosen
+        ]
+        if self.random.random() < 0.2:
+            entries.append((NodeID(bytes(20)), None, 5))
+        return canonical_set(entries)
+
+    def behaviour(self) -> Script:
+        good = [signs(), signs(), signs(0.2), silent, refuses(0)]
+        return self.random.choice([*good, wrong(), garbage, of_another(self.random.choice(KEYS))])
+
+    def wanted(self) -> AggregationRequest:
+        return request(
+            self.random.choice([1, 34, 50, 67, 80, 100]),
+            self.random.choice([0, 0, 10]),
+            justification=self.random.choice([b"", b"", b"proof"]),
+            timeout_s=self.random.choice([0.3, 3.0]),
+            kept_for_ever=self.random.random() < 0.3,
+            stored_only=self.random.random() < 0.4,
+        )
+
+    def spoil(self) -> None:
+        """Put something into the archive that nobody ever signed."""
+        random, number = self.random, self.random.choice(KEYS)
+        raw = random.choice([signature(number, b"lie"), signature(random.choice(KEYS), MESSAGE.raw), b"\xff" * 96, b""])
+        if random.random() < 0.6:
+            share = StoredShare(public_key(number), raw, random.random() < 0.5)
+            self.archive.shares.setdefault(MESSAGE.id, {})[share.public_key] = share
+            return
+        keys = tuple(public_key(one) for one in random.sample(KEYS, random.randrange(1, 6)))
+        known = [one.signature for one in self.archive.signatures.get(MESSAGE.id, [])]
+        signed = StoredSignature(keys, random.choice([raw, *known]))
+        self.archive.signatures.setdefault(MESSAGE.id, []).append(signed)
+
+
+def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> None:
+    """Assert that exactly the named members of the set signed, with enough weight."""
+    signed = SignedMessage.parse(raw)
+    chosen = [members.validators[index] for index in signed.signer_indices]
+    assert signed.unsigned == MESSAGE
+    assert sum(one.weight for one in chosen) >= required_weight(members.total_weight, quorum)
+    assert bls.verify_aggregate([parsed_key(one.public_key) for one in chosen], MESSAGE.raw, signed.signature)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_whatever_is_kept_every_answer_is_right_for_its_set(seed: int) -> None:
+    run(Story(Random(seed)).play())
+
+
+def test_such_stories_have_answers() -> None:
+    stories = [Story(Random(seed)) for seed in range(5)]
+    for story in stories:
+        run(story.play())
+    assert sum(story.answers for story in stories) >= 20

@@ -1,0 +1,412 @@
+"""What was signed before: served in any set that it fits, rebuilt where it does not, and never wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from tests.aggregation.clockwork import now, run
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.world import (
+    SUBNET,
+    World,
+    index_of,
+    members,
+    message,
+    node,
+    public_key,
+    request,
+    signature,
+    signs,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal import bls
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.errors import QuorumNotReached, Verdict
+from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+MESSAGE = message()
+Scene = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def play(world: World, scene: Scene) -> None:
+    """Run a scene; nothing may be left over behind it."""
+
+    async def main() -> None:
+        async with tidy(world):
+            await scene(world)
+
+    run(main())
+
+
+def share(number: int, *, verified: bool = False, text: bytes = MESSAGE.raw) -> StoredShare:
+    """Return the stored share of a key, over the usual message unless another text is given."""
+    return StoredShare(public_key(number), signature(number, text), verified)
+
+
+def aggregate(numbers: Sequence[int], text: bytes = MESSAGE.raw) -> StoredSignature:
+    """Return the stored signature of keys."""
+    shares = [bls.decode_share(signature(number, text)) for number in numbers]
+    return StoredSignature(tuple(public_key(number) for number in numbers), bls.sum_shares(shares))
+
+
+def archive_of(*kept: StoredShare | StoredSignature) -> MemoryArchive:
+    """Return an archive that holds these of the usual message."""
+    archive = MemoryArchive(messages={MESSAGE.id: MESSAGE})
+    for one in kept:
+        if isinstance(one, StoredShare):
+            archive.shares.setdefault(MESSAGE.id, {})[one.public_key] = one
+        else:
+            archive.signatures.setdefault(MESSAGE.id, []).append(one)
+    return archive
+
+
+def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
+    """Return a set of these keys with these weights."""
+    return canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
+
+
+def judged(world: World, answer: Aggregation, wanted: AggregationRequest) -> Judged:
+    """Assert that an answer is right and return what stands in it."""
+    return assert_valid(answer.signed_message, MESSAGE.raw, world.members, wanted.quorum)
+
+
+def signers(world: World, answer: Aggregation, wanted: AggregationRequest) -> set[int]:
+    """Return the numbers of the keys that signed."""
+    found = judged(world, answer, wanted).signers
+    keys = {world.members.validators[index].public_key for index in found}
+    return {number for number in range(1, 40) if public_key(number) in keys}
+
+
+async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
+    """Return how many seconds `work` took, and its result or error."""
+    started = now()
+    try:
+        result = await work
+    except QuorumNotReached as error:
+        result = error
+    return now() - started, result
+
+
+# Signatures that still fit.
+
+
+def test_a_stored_signature_is_served_and_nobody_is_asked_nor_connected_to() -> None:
+    async def scene(world: World) -> None:
+        world.network.disconnected = {node(number) for number in range(1, 6)}
+        seconds, answer = await taken(world.service.aggregate(request(60)))
+        assert signers(world, answer, request(60)) == {1, 2, 3}
+        assert seconds == 0.0
+        assert world.network.asks == []
+        assert world.followed.used == []
+        assert not answer.cached
+
+    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+
+
+def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_other_bits() -> None:
+    first = min(range(1, 10), key=lambda number: index_of(members([1] * 9), number))
+    others = [number for number in range(1, 10) if number != first]
+    before, after = weighing(dict.fromkeys(others, 10)), weighing({first: 15, **dict.fromkeys(others, 11)})
+    archive = MemoryArchive()
+
+    async def main() -> None:
+        old, new = World(before, archive=archive), World(after, archive=archive)
+        async with tidy(old), tidy(new):
+            then = judged(old, await old.service.aggregate(request(67)), request(67))
+            again = judged(new, await new.service.aggregate(request(50)), request(50))
+            assert new.network.asks == []
+            assert again.signature == then.signature
+            assert again.signers == tuple(index + 1 for index in then.signers)
+            assert_py_ecc_agrees(again, after)
+
+    run(main())
+
+
+def test_a_signature_is_verified_once_per_set_and_then_served_from_memory() -> None:
+    archive = archive_of(aggregate([1, 2, 3, 4]))
+
+    async def scene(world: World) -> None:
+        first = await world.service.aggregate(request(67))
+        second = await world.service.aggregate(request(80))
+        assert (first.cached, second.cached) == (False, True)
+        assert first.signed_message == second.signed_message
+        assert archive.recalls == [MESSAGE.id]
+        assert archive.commits == []
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_a_stored_signature_without_the_buffer_waits_for_the_buffer_and_is_extended() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {4: signs(0.5), 5: silent}
+        seconds, answer = await taken(world.service.aggregate(request(60, 10)))
+        assert signers(world, answer, request(70)) == {1, 2, 3, 4}
+        assert seconds == pytest.approx(0.5)
+        assert set(world.network.asked_numbers()) <= {4, 5}
+
+    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+
+
+def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {4: silent, 5: silent}
+        seconds, answer = await taken(world.service.aggregate(request(60, 10)))
+        assert signers(world, answer, request(60)) == {1, 2, 3}
+        assert seconds == pytest.approx(2.0)
+
+    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+
+
+def test_a_stored_signature_that_became_too_light_is_extended_by_those_who_are_missing() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {5: wrong(), 6: wrong()}
+        answer = await world.service.aggregate(request(67))
+        assert signers(world, answer, request(67)) == {1, 2, 3, 4, 7, 8}
+        assert world.network.asked_numbers().count(1) == 0
+        assert set(world.metrics.bad_shares) != set()
+
+    archive = archive_of(aggregate([1, 2, 3, 4]), *(share(number) for number in (1, 2)))
+    play(World(weighing(dict.fromkeys(range(1, 9), 10)), archive=archive), scene)
+    assert len(archive.signatures[MESSAGE.id]) == 2
+
+
+def test_a_share_at_hand_of_who_signed_the_stored_signature_does_no_harm_even_if_it_is_bad() -> None:
+    archive = MemoryArchive()
+
+    async def scene(world: World) -> None:
+        world.network.scripts = {1: wrong(), 4: silent, 5: silent}
+        hasty = asyncio.create_task(taken(world.service.aggregate(request(80, timeout_s=1.0))))
+        await asyncio.sleep(0.5)
+        archive.signatures[MESSAGE.id] = [aggregate([1, 2])]
+        world.network.scripts = {4: signs(0.1), 5: silent}
+        other = request(60, justification=b"other")
+        answer = await world.service.aggregate(other)
+        assert signers(world, answer, other) == {1, 2, 3}
+        await hasty
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
+    kept = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
+
+    async def scene(world: World) -> None:
+        answer = await world.service.aggregate(request(60))
+        assert signers(world, answer, request(60)) == {1, 2, 3, 4}
+
+    play(World(members([20] * 5), archive=kept), scene)
+
+
+# Rebuilding from shares.
+
+
+def test_when_one_signer_left_the_sum_is_rebuilt_and_only_those_are_asked_whose_share_is_missing() -> None:
+    archive = archive_of(aggregate([1, 2, 3]), *(share(number) for number in (1, 2, 3)))
+
+    async def scene(world: World) -> None:
+        answer = await world.service.aggregate(request(67))
+        assert signers(world, answer, request(67)) >= {2, 3}
+        assert set(world.network.asked_numbers()) <= {4, 5}
+        assert judged(world, answer, request(67))
+
+    play(World(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), scene)
+
+
+def test_stored_shares_that_suffice_make_an_answer_and_nobody_is_asked() -> None:
+    async def scene(world: World) -> None:
+        world.activity.known = asyncio.Event()
+        answer = await world.service.aggregate(request(60))
+        assert signers(world, answer, request(60)) == {1, 2, 3}
+        assert world.network.asks == []
+
+    archive = archive_of(*(share(number, verified=number == 2) for number in (1, 2, 3)))
+    play(World(members([20] * 5), archive=archive), scene)
+    assert [set(one.public_keys) for one in archive.signatures[MESSAGE.id]] == [
+        {public_key(number) for number in (1, 2, 3)}
+    ]
+
+
+@pytest.mark.parametrize("verified", [False, True])
+def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(verified: bool) -> None:
+    archive = archive_of(share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True))
+
+    async def scene(world: World) -> None:
+        answer = await world.service.aggregate(request(100))
+        assert signers(world, answer, request(100)) == {1, 2, 3}
+        assert (public_key(2), signature(2, b"lie")) in archive.rejected
+        assert archive.shares[MESSAGE.id][public_key(2)].signature == signature(2, MESSAGE.raw)
+
+    play(World(members([20] * 3), archive=archive), scene)
+
+
+def test_a_stored_share_that_is_no_point_is_deleted() -> None:
+    junk = StoredShare(public_key(2), b"\x80" + b"\xfe" * 95, True)
+    archive = archive_of(share(1), junk, StoredShare(public_key(3), b"short", False))
+
+    async def scene(world: World) -> None:
+        assert judged(world, await world.service.aggregate(request(100)), request(100))
+        assert {key for key, _ in archive.rejected} == {public_key(2), public_key(3)}
+
+    play(World(members([20] * 3), archive=archive), scene)
+
+
+def test_of_two_different_shares_of_a_key_the_one_at_hand_is_proven_before_it_is_used() -> None:
+    archive = MemoryArchive()
+
+    async def scene(world: World) -> None:
+        await world.service.aggregate(request(60))
+        archive.shares[MESSAGE.id][public_key(2)] = share(2, text=b"lie")
+        archive.signatures.clear()
+        answer = await world.service.aggregate(request(100, justification=b"other", stored_only=True))
+        assert signers(world, answer, request(100)) == {1, 2, 3, 4, 5}
+        assert archive.shares[MESSAGE.id][public_key(2)] == share(2, verified=True)
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    keys = aggregate([1, 2, 3]).public_keys
+    archive = archive_of(
+        aggregate([1, 2, 3], b"lie"),
+        StoredSignature(keys, b"\x80" + b"\xfe" * 95),
+        StoredSignature(keys, b"short"),
+        StoredSignature((), aggregate([1]).signature),
+        StoredSignature((*keys, keys[0]), aggregate([1, 2, 3]).signature),
+        StoredSignature((b"no key",), aggregate([1]).signature),
+    )
+
+    async def scene(world: World) -> None:
+        answer = await world.service.aggregate(request(67))
+        assert judged(world, answer, request(67))
+        assert world.network.asks != []
+
+    play(World(members([20] * 5), archive=archive), scene)
+    assert "does not verify" in caplog.text
+
+
+def test_shares_of_keys_that_are_not_in_the_set_are_left_alone() -> None:
+    archive = archive_of(share(7), share(8, text=b"lie"))
+
+    async def scene(world: World) -> None:
+        await world.service.aggregate(request(67))
+        assert archive.rejected == []
+        assert {public_key(7), public_key(8)} <= archive.shares[MESSAGE.id].keys()
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> None:
+    archive = MemoryArchive()
+
+    async def main() -> None:
+        first, second = (World(members([20] * 5), archive=archive) for _ in range(2))
+        async with tidy(first), tidy(second):
+            first.network.scripts = {3: silent, 4: silent, 5: silent}
+            caller = asyncio.create_task(first.service.aggregate(request(80)))
+            await asyncio.sleep(0.6)
+            assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(2)}
+            answer = await second.service.aggregate(request(80))
+            assert judged(second, answer, request(80))
+            assert set(second.network.asked_numbers()) == {3, 4, 5}
+            caller.cancel()
+            await asyncio.wait((caller,))
+
+    run(main())
+
+
+# Nobody is asked.
+
+
+def test_what_is_kept_is_enough_or_it_is_said_at_once_who_is_missing() -> None:
+    archive = archive_of(aggregate([1, 2]), share(3))
+
+    async def scene(world: World) -> None:
+        world.network.disconnected = {node(4)}
+        answer = await world.service.aggregate(request(60, 20, stored_only=True))
+        assert signers(world, answer, request(60)) == {1, 2, 3}
+        seconds, error = await taken(world.service.aggregate(request(80, stored_only=True)))
+        assert isinstance(error, QuorumNotReached)
+        assert not error.at_deadline
+        assert (error.shortfall.signed_weight, error.shortfall.required_weight) == (60, 80)
+        assert {one.public_key for one in error.shortfall.missing} == {public_key(4), public_key(5)}
+        assert error.shortfall.counts == {"not_asked": 2}
+        assert (seconds, world.network.asks, world.followed.used, world.network.dialled_soon) == (0.0, [], [], [])
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_who_wants_nobody_asked_does_not_wait_for_a_round_that_asks() -> None:
+    archive = archive_of(share(1))
+
+    async def scene(world: World) -> None:
+        world.network.scripts = {2: signs(0.2), 3: signs(3.0)}
+        caller = asyncio.create_task(world.service.aggregate(request(100)))
+        await asyncio.sleep(0.1)
+        seconds, error = await taken(world.service.aggregate(request(60, stored_only=True)))
+        assert (seconds, error.shortfall.signed_weight) == (0.0, 33)
+        await asyncio.sleep(0.2)
+        seconds, answer = await taken(world.service.aggregate(request(60, stored_only=True)))
+        assert (seconds, signers(world, answer, request(60))) == (0.0, {1, 2})
+        assert signers(world, await caller, request(100)) == {1, 2, 3}
+
+    play(World(weighing({1: 33, 2: 33, 3: 34}), archive=archive), scene)
+
+
+def test_a_round_that_asked_nobody_begins_to_ask_for_who_joins_it() -> None:
+    archive = archive_of(share(1))
+    archive.recall_s = 0.5
+
+    async def scene(world: World) -> None:
+        quiet = asyncio.create_task(taken(world.service.aggregate(request(60, stored_only=True))))
+        await asyncio.sleep(0.2)
+        answer = await world.service.aggregate(request(60))
+        assert judged(world, answer, request(60))
+        assert world.followed.used == [SUBNET]
+        assert isinstance((await quiet)[1], QuorumNotReached)
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+def test_what_is_kept_alone_is_never_impossible_for_ever() -> None:
+    async def scene(world: World) -> None:
+        with pytest.raises(QuorumNotReached) as caught:
+            await world.service.aggregate(request(67, stored_only=True))
+        assert caught.value.shortfall.verdict is Verdict.NEVER
+
+    play(World(members([20] * 2, keyless=60), archive=archive_of()), scene)
+
+
+def test_a_bad_share_among_those_kept_is_found_for_who_wants_nobody_asked() -> None:
+    archive = archive_of(share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie"))
+
+    async def scene(world: World) -> None:
+        _, error = await taken(world.service.aggregate(request(60, stored_only=True)))
+        assert error.shortfall.signed_weight == 40
+        assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(3)}
+
+    play(World(members([20] * 5), archive=archive), scene)
+
+
+# A store that is slow.
+
+
+def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_time() -> None:
+    archive = archive_of()
+    archive.recall_s = 60.0
+
+    async def scene(world: World) -> None:
+        seconds, answer = await taken(world.service.aggregate(request(67)))
+        assert judged(world, answer, request(67))
+        assert seconds == pytest.approx(1.0)
+        seconds, answer = await taken(world.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
+        assert seconds <= 0.4
+
+    play(World(members([20] * 5), archive=archive), scene)
