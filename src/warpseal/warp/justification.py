@@ -34,11 +34,16 @@ class MalformedJustification(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class L1ValidatorRegistrationJustification:
-    """Names the subnet and the validation that `raw` proves: an initial validator or a later one."""
+    """Names the subnet and the validation that `raw` proves: an initial validator or a later one.
+
+    index: of an initial validator; registration: of a later one; None where it is the other.
+    """
 
     subnet_id: SubnetID
     validation_id: ValidationID
     raw: bytes
+    index: int | None = None
+    registration: RegisterL1Validator | None = None
 
     @classmethod
     def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
@@ -47,10 +52,10 @@ class L1ValidatorRegistrationJustification:
         match fields:
             case {1: bytes(inner)} if len(fields) == 1:
                 subnet_id, index = _read_bootstrap(inner)
-                return cls(subnet_id, bootstrap_validation_id(subnet_id, index), raw)
+                return cls(subnet_id, bootstrap_validation_id(subnet_id, index), raw, index=index)
             case {2: bytes(payload)} if len(fields) == 1:
                 message = _read_registered(payload)
-                return cls(message.subnet_id, message.validation_id, raw)
+                return cls(message.subnet_id, message.validation_id, raw, registration=message)
         raise MalformedJustification("exactly one of the two kinds of proof is needed")
 
     @classmethod
@@ -59,12 +64,14 @@ class L1ValidatorRegistrationJustification:
         inner = _field(_SUBNET_ID_FIELD, exactly(subnet_id, ID_BYTES, "subnet id"))
         if index:
             inner += _varint(_INDEX_FIELD << 3 | _VARINT) + _varint(index)
-        return cls(subnet_id, bootstrap_validation_id(subnet_id, index), _field(_BOOTSTRAP_FIELD, inner))
+        proven = bootstrap_validation_id(subnet_id, index)
+        return cls(subnet_id, proven, _field(_BOOTSTRAP_FIELD, inner), index=index)
 
     @classmethod
     def registered(cls, message: RegisterL1Validator) -> L1ValidatorRegistrationJustification:
         """Return the proof for a validator that `message` registered, or was meant to register."""
-        return cls(message.subnet_id, message.validation_id, _field(_REGISTERED_FIELD, message.encode()))
+        raw = _field(_REGISTERED_FIELD, message.encode())
+        return cls(message.subnet_id, message.validation_id, raw, registration=message)
 
 
 def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:

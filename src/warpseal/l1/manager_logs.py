@@ -1,0 +1,145 @@
+"""Finds registrations in the logs of the managers' chains: what a manager asked the P-Chain for is a Warp message.
+
+Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp`, ACP-77. Only messages of the manager that
+the transaction names count, newest first; a registration proves itself, since the validation's id is its hash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from warpseal.errors import NodeUnavailable
+from warpseal.flight import SingleFlight
+from warpseal.l1.ports import Evm
+from warpseal.l1.settings import L1Settings
+from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.store.values import RegistrationOrigin
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import ChainID, ValidationID
+from warpseal.warp.l1_messages import RegisterL1Validator
+from warpseal.warp.message import UnsignedMessage, unwrap_log_data
+from warpseal.warp.payload import AddressedCall
+
+_ADDRESS_BYTES: Final = 20
+_MAX_MANAGERS: Final = 256
+# Per manager; with payloads as large as a validation's owners make them, a few megabytes.
+_MAX_SEEN: Final = 16_384
+_MAX_PAYLOAD_BYTES: Final = 2_048
+_FIRST_RANGE: Final = 2_000
+_LONGEST_RANGE: Final = 50_000
+
+_Manager = tuple[ChainID, bytes]
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What of one manager's chain was read: blocks `low` to `high`; above and below nothing yet."""
+
+    low: int | None = None
+    high: int = -1
+    range: int = _FIRST_RANGE
+    seen: OrderedDict[ValidationID, bytes] = field(default_factory=OrderedDict)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.low == 0
+
+
+class ManagerLogs:
+    """Used from one event loop. chains: the configured EVM chains."""
+
+    def __init__(self, chains: Mapping[ChainID, Evm], settings: L1Settings) -> None:
+        self._chains = chains
+        self._patience_s = settings.logs_s
+        self._scans: OrderedDict[_Manager, _Scan] = OrderedDict()
+        self._flights: SingleFlight[_Manager, None] = SingleFlight()
+
+    def serves(self, chain_id: ChainID) -> bool:
+        """Tell whether a node of this chain is configured."""
+        return chain_id in self._chains
+
+    async def find(
+        self, validation_id: ValidationID, chain_id: ChainID, manager_address: bytes
+    ) -> RegistrationOrigin | None:
+        """Return the registration, reading on for a bounded time; None: not found in what was read so far."""
+        if len(manager_address) != _ADDRESS_BYTES or chain_id not in self._chains:
+            return None
+        manager = (chain_id, manager_address)
+        scan = self._scan_of(manager)
+        if validation_id not in scan.seen:
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    while validation_id not in scan.seen and not scan.is_complete:
+                        await self._flights.run(manager, lambda: self._step(manager, scan))
+                    if validation_id not in scan.seen:
+                        await self._flights.run(manager, lambda: self._step(manager, scan))
+            except (TimeoutError, NodeUnavailable, LogsRefused):
+                pass
+        payload = scan.seen.get(validation_id)
+        return RegistrationOrigin(payload) if payload is not None else None
+
+    def progress(self, chain_id: ChainID, manager_address: bytes) -> dict[str, Any]:
+        """Return which blocks were read."""
+        scan = self._scans.get((chain_id, manager_address))
+        if scan is None or scan.low is None:
+            return {"configured": chain_id in self._chains}
+        return {"configured": True, "fromBlock": str(scan.low), "toBlock": str(scan.high)}
+
+    def _scan_of(self, manager: _Manager) -> _Scan:
+        scan = self._scans.setdefault(manager, _Scan())
+        self._scans.move_to_end(manager)
+        while len(self._scans) > _MAX_MANAGERS:
+            self._scans.popitem(last=False)
+        return scan
+
+    async def _step(self, manager: _Manager, scan: _Scan) -> None:
+        """Read one more range: of what is new, else of what lies before."""
+        tip = await self._chains[manager[0]].block_number()
+        if scan.low is None:
+            scan.low, scan.high = tip + 1, tip
+        if scan.high < tip:
+            first, last = scan.high + 1, min(tip, scan.high + scan.range)
+        elif scan.low > 0:
+            first, last = max(0, scan.low - scan.range), scan.low - 1
+        else:
+            return
+        try:
+            logs = await self._chains[manager[0]].logs(_wanted(manager, first, last))
+        except LogsRefused:
+            if first == last:
+                raise
+            scan.range = max(1, (last - first + 1) // 2)
+            return
+        _remember(scan, manager[0], logs)
+        scan.low, scan.high = min(scan.low, first), max(scan.high, last)
+        scan.range = min(_LONGEST_RANGE, scan.range * 2)
+
+
+def registration_in(chain_id: ChainID, log: EvmLog) -> RegisterL1Validator | None:
+    """Return the registration that a SendWarpMessage log of this chain asks for, or None."""
+    raw = unwrap_log_data(log.data)
+    try:
+        message = UnsignedMessage.parse(raw if raw is not None else log.data)
+        if message.source_chain_id != chain_id:
+            return None
+        return RegisterL1Validator.parse(AddressedCall.parse(message.payload).payload)
+    except MalformedMessage:
+        return None
+
+
+def _wanted(manager: _Manager, first: int, last: int) -> LogFilter:
+    sender = bytes(32 - _ADDRESS_BYTES) + manager[1]
+    return LogFilter(first, last, WARP_PRECOMPILE, (SEND_WARP_MESSAGE, sender))
+
+
+def _remember(scan: _Scan, chain_id: ChainID, logs: Iterable[EvmLog]) -> None:
+    for log in logs:
+        registration = registration_in(chain_id, log)
+        if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
+            scan.seen[registration.validation_id] = payload
+    while len(scan.seen) > _MAX_SEEN:
+        scan.seen.popitem(last=False)
