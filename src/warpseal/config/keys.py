@@ -17,6 +17,8 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import shown_url
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import id_text, node_id_text
 
@@ -35,6 +37,7 @@ class Config:
     node: NodeSettings
     l1: L1Settings
     indexer: IndexerSettings
+    store: StoreSettings
     log_level: str = "info"
 
 
@@ -211,6 +214,13 @@ KEYS = (
         "how often nodes are asked for new blocks",
         "SECONDS",
     ),
+    Key(
+        "store-url",
+        "store.url",
+        v.store_url,
+        "sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in data-dir",
+        "URL",
+    ),
 )
 
 _ROOMS = {
@@ -221,6 +231,7 @@ _ROOMS = {
     "node": NodeSettings,
     "l1": L1Settings,
     "indexer": IndexerSettings,
+    "store": StoreSettings,
 }
 
 
@@ -240,7 +251,8 @@ def build(parsed: Mapping[str, Any]) -> Config:
 def describe(key: Key, config: Config) -> str:
     """Return the effective value of a key, fit to print: of a node only scheme, host and port, of a secret nothing."""
     room, _, field = key.target.rpartition(".")
-    return _shown(getattr(getattr(config, room) if room else config, field))
+    value = getattr(getattr(config, room) if room else config, field)
+    return _shown(shown_url(value) if key.parse is v.store_url else value)
 
 
 def default_data_dir() -> Path:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.peers.settings import ManualPeer
+from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id, parse_node_id
 
 LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace", "verbo")
@@ -67,6 +68,14 @@ def path_value(value: Any, path: str) -> Path:
 def optional_path(value: Any, path: str) -> Path | None:
     """Accept a path; an empty text counts as not given, as the reference takes it."""
     return None if value in ("", None) else path_value(value, path)
+
+
+def store_url(value: Any, path: str) -> str:
+    """Accept the URL of a store, or "off"."""
+    try:
+        return StoreUrl.parse(text(value, path)).text
+    except MalformedStoreUrl as error:
+        raise fault(path, str(error)) from error
 
 
 def boolean(value: Any, path: str) -> bool:
