@@ -22,8 +22,9 @@ def world(**plan: object) -> World:
 def test_an_l1_is_parsed_from_its_words() -> None:
     assert parse_l1("validators=5,weights=5/3/1") == L1Plan(5, "5/3/1")
     assert parse_l1("shared,chains=2") == L1Plan(shared=True, chains=2)
+    assert parse_l1("unconverted,manager=l1-2,spare=3") == L1Plan(unconverted=True, manager="l1-2", spare=3)
     assert parse_l1("validators=1,permissioned") == L1Plan(1, shared=True, permissioned=True)
-    for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0"):
+    for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0", "manager=X"):
         with pytest.raises(InvalidPlan):
             parse_l1(bad)
 
@@ -148,7 +149,14 @@ def test_epochs_begin_every_few_blocks_and_the_proposed_height_lags() -> None:
 
 
 def test_plans_that_cannot_be_built_are_refused() -> None:
-    for bad in ({"validators": 0}, {"rsa": 9}, {"height": 0}, {"network_id": 0}, {"epoch_blocks": 0}):
+    for bad in (
+        {"validators": 0},
+        {"rsa": 9},
+        {"height": 0},
+        {"network_id": 0},
+        {"epoch_blocks": -1},
+        {"etna_height": 21},
+    ):
         with pytest.raises(InvalidPlan):
             build_world(Plan(**{"validators": 2} | bad))  # type: ignore[arg-type]
     with pytest.raises(InvalidPlan):

@@ -64,8 +64,8 @@ def _empty_world(plan: Plan) -> World:
 def _check(plan: Plan) -> None:
     if plan.validators < 1 or plan.nodes < 1 or plan.messages < 0 or plan.height < _FIRST_L1_HEIGHT:
         raise InvalidPlan("a network has at least one validator, one node and a height of 1")
-    if not 0 <= plan.rsa <= plan.validators or plan.epoch_blocks < 1 or plan.proposed_lag < 0:
-        raise InvalidPlan("rsa is at most the number of validators; epochs have at least one block")
+    if not 0 <= plan.rsa <= plan.validators or plan.epoch_blocks < 0 or plan.proposed_lag < 0:
+        raise InvalidPlan("rsa is at most the number of validators; epochs and lags are not negative")
     if not 0 <= plan.etna_height <= plan.height:
         raise InvalidPlan("Etna's height is at most the height at start")
     if not 0 < plan.network_id < 2**32:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Heights:
-    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0."""
+    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0.
+
+    epoch_blocks: 0 where epochs have not begun, before Granite.
+    """
 
     current: int
     proposed_lag: int = 0
@@ -27,12 +30,22 @@ class Heights:
         """Number, start (unix seconds) and P-Chain height of the current epoch of every chain."""
         return self.epoch_at(self.current)
 
+    @property
+    def verifying(self) -> int:
+        """The height whose sets chains verify with now: the epoch's, or the proposed one without epochs."""
+        return self.epoch[2] if self.epoch_blocks else self.proposed
+
     def proposed_at(self, height: int) -> int:
         """Return the height that a new block refers to while the tip is at `height`."""
         return max(0, height - self.proposed_lag)
 
     def epoch_at(self, height: int) -> tuple[int, int, int]:
-        """Return number, start (unix seconds) and P-Chain height of the epoch while the tip is at `height`."""
+        """Return number, start (unix seconds) and P-Chain height of the epoch while the tip is at `height`.
+
+        Zeros without epochs.
+        """
+        if not self.epoch_blocks:
+            return 0, 0, 0
         if height < self.first:
             return 1, self.time_of(height), height
         number = (height - self.first) // self.epoch_blocks

@@ -61,7 +61,7 @@ class Manager:
 
     def deliver(self, signed: bytes) -> Delivery:
         """Verify a signed message of the P-Chain as the contract's chain does, at its epoch's height."""
-        height = self._world.heights.epoch[2]
+        height = self._world.heights.verifying
         fault = fault_of(self._world, signed, self.signing_subnet_id, height) or self._strange(signed)
         return Delivery(not fault, fault)
 

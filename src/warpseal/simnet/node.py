@@ -18,7 +18,7 @@ from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.violations import Violations
 from warpseal.simnet.world import ChainKind, SimChain, World
-from warpseal.warp.ids import NodeID, id_text, node_id_text
+from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
 
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
@@ -68,6 +68,11 @@ class SimNode:
             self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
         if chain.kind is ChainKind.EVM:
             self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.world, chain).answer)
+
+    def leave(self, chain_id: ChainID) -> None:
+        """Run a chain no longer: its calls are answered 404."""
+        chain = self._view.world.chains[chain_id]
+        self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
 
     async def down(self) -> None:
         """Stop serving, as a node that is down."""

@@ -63,10 +63,11 @@ class Plan:
 
     messages: how many each chain's validators sign. presign: how many of those are signed at start.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
-    of a chain begins every epoch_blocks. churn_every: after so many blocks one weight of each subnet changes.
-    etna_height: the first block at or after Etna; the plan's L1s are converted there (0: all blocks are, and the first
-    converts). info_peers: how many validators info.peers names (None: all). nodes: how many RPC nodes there are, each
-    beside the network, or (node_is_validator) the first validators themselves, which they then do not name.
+    of a chain begins every epoch_blocks (0: there are no epochs, as before Granite). churn_every: after so
+    many blocks one weight of each subnet changes. etna_height: the first block at or after Etna, where the
+    plan's L1s are converted (0: all blocks are, and the first converts). info_peers: how many validators
+    info.peers names (None: all). nodes: how many RPC nodes there are, each beside the network, or
+    (node_is_validator) the first validators themselves, which they then do not name.
     """
 
     validators: int = 20

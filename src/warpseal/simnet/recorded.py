@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import pchain
@@ -46,6 +48,7 @@ from warpseal.warp.ids import (
 )
 from warpseal.warp.message import UnsignedMessage
 
+_MAX_FILE_BYTES = 64 * 1024 * 1024
 _NO_SHARE = Refusal(0, "no share of this validator was recorded")
 _UNKNOWN = Refusal(1, "failed to parse addressed call message: unknown codec version")
 
@@ -57,11 +60,17 @@ class Recording:
     folder: Path
 
     def lines(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of a file."""
-        with (self.folder / f"{name}.jsonl").open() as file:
-            for line in file:
-                if line.strip():
-                    yield json.loads(line)
+        """Yield the objects of a file, compressed or not; none where it was not recorded."""
+        plain, packed = self.folder / f"{name}.jsonl", self.folder / f"{name}.jsonl.zst"
+        if plain.exists():
+            text = plain.read_bytes()
+        elif packed.exists():
+            text = zstandard.ZstdDecompressor().decompress(packed.read_bytes(), max_output_size=_MAX_FILE_BYTES)
+        else:
+            return
+        for line in text.splitlines():
+            if line.strip():
+                yield json.loads(line)
 
     def results(self, name: str, method: str) -> Iterator[tuple[Any, Any, str]]:
         """Yield parameters, result and node of every successful call of a method, in the recorded order."""
@@ -114,6 +123,7 @@ class _Rebuilt:
         self._add_sets()
         self._add_shares()
         self._add_wire_answers()
+        self._add_blocks()
 
     @cached_property
     def _primary(self) -> frozenset[str]:
@@ -239,6 +249,20 @@ class _Rebuilt:
             self.signer.answers[key] = response.signature
             self._know(question.message, question.justification)
 
+    def _add_blocks(self) -> None:
+        ids: dict[int, str] = {}
+        blocks: dict[str, bytes] = {}
+        transactions = set[bytes]()
+        for params, result, _ in self._recording.results("p-chain", "platform.getBlockByHeight"):
+            ids[int(params["height"])] = result["block"]["id"]
+        for params, result, _ in self._recording.results("p-chain", "platform.getBlock"):
+            blocks[params["blockID"]] = _unchecked(result["block"])
+        for params, result, _ in self._recording.results("p-chain", "platform.getTx"):
+            if params["encoding"] == "hex":
+                transactions.add(_unchecked(result["tx"]))
+        if sorted(ids) == list(range(self.world.heights.current + 1)):
+            self.world.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions))
+
     def _know(self, message: UnsignedMessage, justification: bytes) -> None:
         if message.id not in self.world.known_messages:
             subnet_id = self.world.chains[message.source_chain_id].subnet_id
@@ -264,6 +288,11 @@ def _chain(entry: dict[str, Any]) -> SimChain:
     kind = ChainKind.X if entry["name"] == "X-Chain" else ChainKind.EVM
     chain_id, subnet_id = ChainID(parse_id(entry["id"])), SubnetID(parse_id(entry["subnetID"]))
     return SimChain(chain_id, subnet_id, kind, entry["name"], aliases.get(entry["name"]))
+
+
+def _unchecked(text: str) -> bytes:
+    """Return the bytes of a hex text without its checksum."""
+    return bytes.fromhex(text[2:])[:-4]
 
 
 def _message_of(line: dict[str, Any]) -> p2p.Message:

@@ -72,6 +72,8 @@ class RpcServer:
         self._node_id = node_id
         self._methods: dict[str, dict[str, Method]] = {}
         self._evm: dict[str, EvmAnswer] = {}
+        # Paths of chains that the node does not run, without what follows the chain's name.
+        self.absent: set[str] = set()
         self.calls: Counter[str] = Counter()
         # By method name; "*" stands for every other method.
         self.outages: dict[str, Outage] = {}
@@ -98,6 +100,8 @@ class RpcServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         headers = {"node-id": self._node_id}
+        if request.path.rpartition("/")[0] in self.absent:
+            return await _not_found(request)
         if request.method != "POST":
             text = f"rpc: POST method required, received {request.method}"
             return web.Response(status=405, text=text, headers=headers)

@@ -21,8 +21,8 @@ _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff000
 
 
 def signing_height(world: World, subnet_id: SubnetID) -> int:
-    """Return the height of the set that verifiers take now: the epoch's, or the tip's where that set is empty."""
-    height = world.heights.epoch[2]
+    """Return the height of the set that verifiers take now, or the tip's where that set is empty."""
+    height = world.heights.verifying
     return height if world.set_at(subnet_id, height) else world.heights.current
 
 

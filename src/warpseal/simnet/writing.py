@@ -65,19 +65,20 @@ class Purse:
 class Draft:
     """What a transaction says beside its inputs and outputs.
 
-    body: the bytes behind the base; funded_navax: balances that it gives to L1 validators; authorised: another
-    credential than those of the inputs follows, with as many signatures as said (None: no such credential).
+    body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
+    authorisation_signatures: how many signatures a credential behind that of the input has (None: there is none).
     """
 
     kind: str
     body: bytes = b""
     funded_navax: int = 0
     authorisation_signatures: int | None = None
+    fee_navax: int = FEE_NAVAX
 
     @property
     def burned_navax(self) -> int:
         """What the transaction takes out of the purse."""
-        return self.funded_navax + FEE_NAVAX
+        return self.funded_navax + self.fee_navax
 
 
 @dataclass(frozen=True, slots=True)

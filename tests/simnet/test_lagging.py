@@ -1,0 +1,162 @@
+"""Nodes and validators whose P-Chain ends at an older block answer and judge as of that block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.simnet.client import call, connected
+from tests.simnet.sessions import NOW, Clock, small_network
+from warpseal.pb import p2p_pb2 as p2p
+from warpseal.simnet.ledger import Transaction
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.simnet.signing import state_of
+from warpseal.warp.ids import P_CHAIN, id_text
+
+PLAN = Plan(validators=3, messages=0, nodes=2, l1s=(L1Plan(shared=True, spare=1), L1Plan(2, unconverted=True)))
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[SimulatedNetwork]:
+    async with SimulatedNetwork(PLAN) as network:
+        yield network
+
+
+async def ask(network: SimulatedNetwork, node: int, method: str, **params: Any) -> Any:
+    return await call(network.nodes[node].uri, "/ext/bc/P", f"platform.{method}", params)
+
+
+async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network: SimulatedNetwork) -> None:
+    l1, other = (subnet.subnet_id for subnet in network.subnets[1:])
+    made = network.p_chain.register(l1)
+    network.p_chain.convert(other)
+    validation = id_text(made.validation_id or b"")
+    network.nodes[1].lag = 2
+    for node, height, status in ((0, 22, "Committed"), (1, 20, "Processing")):
+        assert await ask(network, node, "getHeight") == {"height": str(height)}
+        assert await ask(network, node, "getProposedHeight") == {"height": str(height)}
+        assert await ask(network, node, "getTxStatus", txID=made.text) == {"status": status}
+        told = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
+        assert ("current P-chain height (20)" in told) == (node == 1)
+        seats = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
+        assert len(seats["validators"]) == 4 - node
+        subnet = await ask(network, node, "getSubnet", subnetID=id_text(other))
+        assert subnet["isPermissioned"] == (node == 1)
+        assert (subnet["managerAddress"] is None) == (node == 1)
+    assert await ask(network, 1, "getTx", txID=made.text) == "couldn't get tx: not found"
+    assert (await ask(network, 0, "getTx", txID=made.text, encoding="hexnc"))["tx"] == "0x" + made.raw.hex()
+    assert await ask(network, 1, "getBlockByHeight", height="21") == "couldn't get block at height 21: not found"
+    assert await ask(network, 1, "getL1Validator", validationID=validation) == (
+        f'fetching L1 validator "{validation}" failed: not found'
+    )
+    assert (await ask(network, 0, "getL1Validator", validationID=validation))["height"] == "22"
+    network.nodes[1].lag = 1
+    assert (await ask(network, 1, "getL1Validator", validationID=validation))["height"] == "21"
+
+
+async def test_an_older_state_of_a_validator_is_told(network: SimulatedNetwork) -> None:
+    validation_id = network.p_chain.register(network.subnets[1].subnet_id).validation_id
+    assert validation_id is not None
+    network.p_chain.set_weight(validation_id, 5)
+    network.p_chain.disable(validation_id)
+    network.p_chain.remove(validation_id)
+    told = []
+    for lag in range(1, 4):
+        network.nodes[1].lag = lag
+        seat = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
+        told.append((seat["weight"], seat["minNonce"], seat["balance"]))
+    assert told == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
+
+
+async def test_epochs_are_those_of_the_nodes_own_height_and_may_not_have_begun(network: SimulatedNetwork) -> None:
+    network.advance(5)
+    for lag, expected in ((0, ("2", "25")), (1, ("1", "20")), (9, ("1", "16"))):
+        network.nodes[1].lag = lag
+        epoch = await call(network.nodes[1].uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch")
+        assert (epoch["number"], epoch["pChainHeight"]) == expected
+    async with SimulatedNetwork(Plan(validators=1, messages=0, epoch_blocks=0)) as before_granite:
+        epoch = await call(before_granite.node_uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch")
+        assert epoch == {"number": "0", "startTime": "0", "pChainHeight": "0"}
+
+
+async def test_a_node_goes_down_and_comes_up_where_it_was(network: SimulatedNetwork) -> None:
+    uri = network.nodes[1].uri
+    await network.nodes[1].down()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await call(uri, "/ext/P", "platform.getHeight")
+    assert await ask(network, 0, "getHeight") == {"height": "20"}
+    await network.nodes[1].up()
+    assert await call(uri, "/ext/P", "platform.getHeight") == {"height": "20"}
+
+
+async def test_a_node_that_has_enough_says_429_and_when_to_come_back(network: SimulatedNetwork) -> None:
+    network.nodes[0].rpc.outages["platform.getTx"] = Outage(OutageKind.TOO_MANY, retry_after_s=2)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "platform.getTx", "params": {}}
+    url = network.node_uri + "/ext/bc/P"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "2")
+    assert await ask(network, 0, "getHeight") == {"height": "20"}
+    assert network.calls["platform.getTx"] == 1
+
+
+async def test_a_node_can_leave_a_chain(network: SimulatedNetwork) -> None:
+    chain_id = network.world.chains_of(network.subnets[1].subnet_id)[0]
+    network.nodes[1].leave(chain_id)
+    url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
+    async with aiohttp.ClientSession() as session, session.post(url, json={}) as answer:
+        assert answer.status == 404
+    path = f"/ext/bc/{id_text(chain_id)}/proposervm"
+    assert "number" in await call(network.node_uri, path, "proposervm.getCurrentEpoch")
+
+
+async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
+    """Return the code with which each validator refuses what is attested, or None where it signs."""
+    attested = transaction.attested
+    assert attested is not None
+    found: list[int | None] = []
+    for validator in network.validators:
+        assert validator.address is not None
+        async with connected(validator.address.port, network.network_id) as peer:
+            said = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
+            found.append(said.error_code if isinstance(said, p2p.AppError) else None)
+    return found
+
+
+async def test_validators_that_lag_refuse_until_they_saw_the_block(network: SimulatedNetwork) -> None:
+    network.set_behaviour(1, "lag=1")
+    network.set_behaviour(2, "lag=3")
+    l1 = network.subnets[1].subnet_id
+    made = network.p_chain.register(l1, 3)
+    assert made.validation_id is not None
+    assert (await answers(network, made))[:4] == [None, 11, 11, None]
+    network.advance()
+    assert (await answers(network, made))[:4] == [None, None, 11, None]
+    change = network.p_chain.set_weight(made.validation_id, 5)
+    assert (await answers(network, change))[:4] == [None, 16, 11, None]
+    removal = network.p_chain.remove(made.validation_id)
+    assert (await answers(network, removal))[:4] == [None, 12, 12, None]
+    conversion = network.p_chain.convert(network.subnets[2].subnet_id)
+    assert (await answers(network, conversion))[:4] == [None, 6, 6, None]
+    network.advance(3)
+    assert await answers(network, removal) == [None] * 6
+    assert network.violations.total == 0
+
+
+def test_a_validator_can_be_behind_by_time() -> None:
+    clock = Clock()
+    network = small_network(clock, messages=0)
+    network.set_behaviour(0, "behind=3s")
+    heights = []
+    for second in range(6):
+        clock.now = NOW + second
+        if second in (1, 2):
+            network.advance()
+        heights.append(state_of(network.world, network.validators[0]).height)
+    # Before the first block of its own time, blocks were made at an even pace.
+    assert heights == [19, 19, 19, 20, 21, 22]
+    assert state_of(network.world, network.validators[1]).height == 22

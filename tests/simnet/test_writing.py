@@ -1,0 +1,208 @@
+"""What the simulation writes are the bytes of real networks; decoders that know nothing of it read them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+import zstandard
+
+from tests.simnet.sessions import VECTORS, small_network
+from tests.warp import story
+from warpseal import bls
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.p_l1 import ConvertSubnetToL1Tx
+from warpseal.chains.p_txs import PSignedTx, parse_p_tx
+from warpseal.chains.x_txs import parse_x_tx
+from warpseal.simnet import writing
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan
+from warpseal.simnet.signed import fault_of
+from warpseal.simnet.writing import Coin, Draft, Funding, Purse
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
+from warpseal.warp.l1_messages import ConversionData, ConversionValidator
+
+VALIDATION = ValidationID(bytes.fromhex("38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd"))
+CREDENTIAL_BYTES = 4 + 4 + 65
+
+
+def vectors() -> dict[str, bytes]:
+    """Return the signed transactions of one L1's story on network 12345, by kind."""
+    listed = json.loads((VECTORS.parent / "p_chain.json").read_text())["transactions"]
+    return {one["kind"]: bytes.fromhex(one["hex"]) for one in listed if one["network_id"] == 12345}
+
+
+def story_drafts() -> Iterator[Draft]:
+    conversion = parse_p_tx(vectors()["ConvertSubnetToL1Tx"]).unsigned
+    assert isinstance(conversion, ConvertSubnetToL1Tx)
+    node = ConversionValidator(conversion.validators[0].node_id, story.CONVERSION_KEY, 49463)
+    data = ConversionData(story.SUBNET, conversion.manager_chain_id, b"", (node,))
+    yield writing.create_subnet()
+    yield writing.convert(data, [Funding(story.CONVERSION_POSSESSION, 1_000_000_000)])
+    yield writing.register(1_000_000_000, story.REGISTERED_POSSESSION, story.SIGNED_REGISTER)
+    yield writing.set_weight(story.SIGNED_WEIGHT)
+    yield writing.increase_balance(VALIDATION, 2)
+    yield writing.disable(VALIDATION)
+
+
+@pytest.mark.parametrize("draft", tuple(story_drafts()), ids=lambda draft: draft.kind)
+def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: Draft) -> None:
+    expected = vectors()[draft.kind]
+    fields = parse_p_tx(expected).unsigned.base  # type: ignore[union-attr]
+    spent, back = fields.inputs[0], fields.outputs[0]
+    coin = Coin(spent.tx_id, spent.output_index, spent.input.amount)
+    burned = coin.amount_navax - back.output.amount - draft.funded_navax
+    written = writing.transaction(Purse(12345, P_CHAIN, back.asset_id), coin, replace(draft, fee_navax=burned))
+    assert len(written) == len(expected)
+    credentials = 1 if draft.authorisation_signatures is None else 2
+    end = len(expected) - 4 - CREDENTIAL_BYTES * credentials + 65 * (draft.authorisation_signatures == 0)
+    assert written[:end] == expected[:end]
+
+
+def recorded_blocks() -> Iterator[bytes]:
+    packed = (VECTORS / "p-chain.jsonl.zst").read_bytes()
+    for line in zstandard.ZstdDecompressor().decompress(packed, max_output_size=2**24).splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        if entry["method"] == "platform.getBlock":
+            yield bytes.fromhex(entry["result"]["block"][2:])[:-4]
+
+
+def test_recorded_blocks_are_written_again_from_their_parts() -> None:
+    checked = 0
+    for raw in recorded_blocks():
+        block = parse_p_block(raw)
+        if block.kind == "BanffStandardBlock":
+            assert block.time is not None
+            held = [transaction.raw for transaction in block.txs]
+            assert writing.standard_block(block.time, block.parent_id, block.height, held) == raw
+            checked += 1
+    assert checked == 19
+
+
+def story_of_everything() -> SimulatedNetwork:
+    """Return a network on which every kind of transaction was accepted."""
+    l1s = (L1Plan(shared=True, spare=1), L1Plan(2, manager="C"), L1Plan(2, manager="l1-0"), L1Plan(2, unconverted=True))
+    network = small_network(messages=0, l1s=l1s, epoch_blocks=2)
+    chain = network.p_chain
+    subnets = [subnet.subnet_id for subnet in network.subnets]
+    validation_id = chain.register(subnets[1]).validation_id
+    assert validation_id is not None
+    chain.set_weight(validation_id, 5)
+    chain.increase_balance(validation_id, 7)
+    chain.disable(validation_id)
+    chain.remove(validation_id)
+    chain.convert(subnets[4], weights=(5, 6))
+    chain.base()
+    network.advance(3)
+    return network
+
+
+def test_every_block_is_read_back_and_follows_its_parent() -> None:
+    network = story_of_everything()
+    chain = network.p_chain
+    parent = parse_p_block(chain.block(0))
+    assert (parent.kind, parent.height) == ("ApricotCommitBlock", 0)
+    for height in range(1, chain.height + 1):
+        raw = chain.block(height)
+        block = parse_p_block(raw)
+        assert (block.kind, block.height, block.parent_id) == ("BanffStandardBlock", height, parent.id)
+        assert block.id == sha256(raw).digest()
+        assert block.encode() == raw
+        assert block.txs
+        assert parent.time is None or (block.time or 0) >= parent.time
+        parent = block
+
+
+def transactions_of(network: SimulatedNetwork) -> Iterator[PSignedTx]:
+    for height in range(1, network.p_chain.height + 1):
+        yield from parse_p_block(network.p_chain.block(height)).txs
+
+
+def test_every_transaction_spends_what_an_earlier_one_gave_back() -> None:
+    network = story_of_everything()
+    spendable = {(bytes(32), index) for index in range(64)}
+    for one in transactions_of(network):
+        (spent,) = one.unsigned.base.inputs  # type: ignore[union-attr]
+        spendable.remove((spent.tx_id, spent.output_index))
+        spendable.add((one.id, 0))
+
+
+def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
+    network = story_of_everything()
+    read = {one.id: one for one in transactions_of(network)}
+    kinds = [one.kind for one in network.p_chain.transactions]
+    assert set(kinds) == {*vectors()} & {*kinds}
+    assert kinds[-7:] == [
+        "RegisterL1ValidatorTx",
+        "SetL1ValidatorWeightTx",
+        "IncreaseL1ValidatorBalanceTx",
+        "DisableL1ValidatorTx",
+        "SetL1ValidatorWeightTx",
+        "ConvertSubnetToL1Tx",
+        "BaseTx",
+    ]
+    for one in network.p_chain.transactions:
+        assert read[one.tx_id].kind == one.kind  # type: ignore[index]
+        assert read[one.tx_id].raw == one.raw  # type: ignore[index]
+        assert one.text == cb58_encode(one.tx_id)
+
+
+def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> None:
+    network = story_of_everything()
+    created = [one for one in network.p_chain.transactions if one.kind == "CreateSubnetTx"]
+    assert [one.tx_id for one in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
+    chains = [one.tx_id for one in network.p_chain.transactions if one.kind == "CreateChainTx"]
+    assert chains == [chain.chain_id for chain in network.world.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
+
+
+def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
+    network = story_of_everything()
+    for subnet in network.subnets[1:]:
+        conversion = parse_p_tx(network.p_chain.conversion_of(subnet.subnet_id).raw).unsigned
+        assert isinstance(conversion, ConvertSubnetToL1Tx)
+        assert conversion.conversion_id == subnet.conversion_id
+        assert conversion.manager_chain_id == subnet.manager_chain_id
+        for one in conversion.validators:
+            key = bls.parse_public_key(one.signer.public_key)
+            assert bls.verify_possession(key, one.signer.public_key, one.signer.proof)
+
+
+def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_height() -> None:
+    network = story_of_everything()
+    world = network.world
+    checked = 0
+    for one in network.p_chain.transactions:
+        if one.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
+            message: bytes = parse_p_tx(one.raw).unsigned.message  # type: ignore[union-attr]
+            assert one.height is not None
+            source = world.chains[ChainID(message[6:38])].subnet_id
+            # The plan's own transactions are signed at its first height.
+            height = world.heights.epoch_at(max(one.height - 1, world.heights.first))[2]
+            assert fault_of(world, message, source, height) == ""
+            checked += 1
+    assert checked == 3 + 4
+
+
+def test_a_plan_with_etna_later_puts_its_conversions_there() -> None:
+    network = small_network(messages=0, etna_height=7, height=20)
+    subnet_id = network.subnets[1].subnet_id
+    assert network.p_chain.conversion_of(subnet_id).height == 7
+    assert network.world.set_at(subnet_id, 6) == ()
+    assert network.world.set_at(subnet_id, 7) != ()
+
+
+def test_x_transactions_are_read_back_under_their_ids() -> None:
+    network = small_network(messages=0)
+    assert len(network.x_transactions) == 4
+    for tx_id, raw in network.x_transactions.items():
+        one = parse_x_tx(raw)
+        assert (one.id, one.kind) == (tx_id, "BaseTx")
+
+
+def test_equal_plans_make_equal_blocks() -> None:
+    one, same = small_network(messages=0), small_network(messages=0)
+    assert one.p_chain.block(20) == same.p_chain.block(20)
