@@ -27,6 +27,7 @@ from warpseal.chains.p_l1 import RegisterL1ValidatorTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.indexer.l1_rows import read_p_block
 from warpseal.indexer.ports import ReadBlock
+from warpseal.store.errors import RangesDisagree
 
 Make = Callable[[BlockID, int], bytes]
 FAULTY = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
@@ -210,3 +211,14 @@ async def test_a_fault_of_the_program_itself_stops_following_and_nothing_else() 
     index.append = broken  # type: ignore[method-assign, assignment]
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:
         await until(lambda: follower.status().stopped == "internal_error")
+
+
+async def test_a_store_whose_ranges_disagree_with_what_was_read_stops_it() -> None:
+    index = MemoryIndex()
+
+    async def disagree(*_: object) -> None:
+        raise RangesDisagree("block 20 was read with another id")
+
+    index.append = disagree  # type: ignore[method-assign, assignment]
+    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:
+        await until(lambda: follower.status().stopped == "another_chain")

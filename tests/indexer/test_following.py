@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from tests.indexer.world import (
     recorded_l1_txs,
     until,
 )
+from warpseal.indexer.follower import PChainFollower
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
 
@@ -120,19 +122,20 @@ async def test_before_etna_is_active_blocks_are_awaited() -> None:
 
 
 async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
-    chain, index = Chain(300), MemoryIndex()
-    node = ChainNode(chain=chain)
-    async with nodes_of(node) as blocks:
-        blocks.per_s = 8
-        async with following(blocks, index) as follower:
-            await until(lambda: follower.status().height == 299)
+    chain, index = Chain(100), MemoryIndex()
+
+    def grow() -> None:
+        if len(index.appended) == 3:
             chain.grow(2)
-            await until(lambda: follower.status().height == 301)
-            first_height = follower.status().first_height
-            assert first_height is not None
-            assert first_height > 1
-            await until(lambda: is_done(follower.status()))
-    assert index.spans == [(1, 301)]
+
+    index.on_commit = grow
+    async with nodes_of(ChainNode(chain=chain)) as blocks:
+        blocks.per_s = 8
+        async with following(blocks, index, replace(FAST, follow_poll_s=0.0)) as follower:
+            await until(lambda: is_done(follower.status()) and len(chain.raw) == 102)
+    reads = [(read.low, read.high) for read in index.appended]
+    assert reads[2:5] == [(76, 83), (100, 101), (68, 75)]
+    assert index.spans == [(1, 101)]
 
 
 async def test_only_new_transactions_are_told_of_after_they_were_committed() -> None:
@@ -160,28 +163,26 @@ async def test_only_new_transactions_are_told_of_after_they_were_committed() -> 
     ]
 
 
-async def test_a_restart_in_the_middle_of_the_backfill_reads_nothing_twice() -> None:
+async def test_restarts_in_the_middle_of_the_backfill_read_nothing_twice() -> None:
     chain, index, starts = Chain(200), MemoryIndex(), 0
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        while not index.spans or index.spans[0][0] > 1:
-            enough = len(index.appended) + 4
-            async with following(blocks, index) as follower:
-                await until(lambda: len(index.appended) >= enough or is_done(follower.status()))  # noqa: B023
+        while index.spans != [(1, 199)]:
             starts += 1
-    assert starts >= 3
-    assert index.spans == [(1, 199)]
+            index.up(down_after=4)
+            async with following(blocks, index) as follower:
+                await until(lambda: follower.status().waiting_for == "store" or is_done(follower.status()))
+    assert starts == 7
     heights = [height for read in index.appended for height in range(read.low, read.high + 1)]
-    assert len(heights) == len(set(heights))
+    assert sorted(heights) == list(range(1, 200))
 
 
 async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_too() -> None:
     txs = recorded_l1_txs()
     chain, index = Chain(40), MemoryIndex()
     chain.grow(1, txs[0])
-    node = ChainNode(chain=chain)
     told: list[bytes] = []
-    async with nodes_of(node) as blocks:
+    async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
         async with following(blocks, index) as follower:
             await until(lambda: is_done(follower.status()))
@@ -189,18 +190,20 @@ async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_
         chain.grow(30)
         chain.grow(1, txs[1])
         chain.grow(20)
+        index.up(down_after=2)
         async with following(blocks, index) as follower:
             follower.subscribe(lambda tx: told.append(tx.raw))
-            await until(lambda: len(index.appended) == 2)
+            await until(lambda: follower.status().waiting_for == "store")
         # Killed with the gap half read: what is in it is told of by the next one.
-        assert len(index.spans) == 2
+        assert index.spans == [(76, 91), (1, 40)]
         assert told == []
+        index.up()
         async with following(blocks, index) as follower:
             follower.subscribe(lambda tx: told.append(tx.raw))
             await until(lambda: is_done(follower.status()))
     assert told == [txs[1].raw]
-    assert len(index.spans) == 1
-    assert [read.high for read in index.appended] == sorted((read.high for read in index.appended), reverse=True)
+    assert index.spans == [(1, 91)]
+    assert [read.high for read in index.appended] == [91, 83, 75, 67, 59, 51, 43]
 
 
 async def test_a_node_that_is_away_is_waited_for_and_following_goes_on() -> None:
@@ -290,17 +293,30 @@ async def test_one_that_does_not_lead_shows_what_the_store_has() -> None:
             assert not other.status().is_leader
 
 
-async def test_progress_is_told_while_the_backfill_runs() -> None:
-    chain, index = Chain(400), MemoryIndex()
+async def test_progress_is_told_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    chain, index = Chain(81), MemoryIndex()
+    index.up(down_after=3)
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index) as follower:
-            await until(lambda: follower.status().eta_s is not None)
+        async with following(blocks, index, replace(FAST, log_every_s=0.01)) as follower:
+            await until(lambda: follower.status().waiting_for == "store")
             status, progress = follower.status(), follower.progress()
-    assert 0 < status.backfilled < 1
+            await until(lambda: any(line.message == "reading P-Chain blocks" for line in caplog.records))
+            index.up()
+            await until(lambda: is_done(follower.status()))
+            assert follower.progress() == {"from": "1", "to": "1", "percent": 100.0}
+    assert (status.remaining_blocks, status.backfilled) == (56, 0.3)
     assert status.rate_blocks_s is not None
-    assert status.rate_blocks_s > 0
-    assert progress["to"] == str(status.target_height)
-    assert progress["from"] == str(status.first_height)
-    assert 0 < progress["percent"] < 100
-    assert progress["eta"] >= 0
+    assert status.eta_s is not None
+    assert status.eta_s == pytest.approx(56 / status.rate_blocks_s)
+    assert progress == {"from": "57", "to": "1", "percent": 30.0, "eta": round(status.eta_s)}
+    line = next(line for line in caplog.records if line.message == "reading P-Chain blocks")
+    assert (line.__dict__["to"], line.__dict__["remaining_blocks"]) == (1, 56)
+
+
+async def test_following_can_be_switched_off() -> None:
+    node = ChainNode(chain=Chain(20))
+    async with nodes_of(node) as blocks:
+        await PChainFollower(blocks, MemoryIndex(), TestLead(), replace(FAST, follow_p_chain=False)).run()
+    assert node.calls.total() == 0

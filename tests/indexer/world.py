@@ -135,7 +135,10 @@ class ChainNode(RecordedNode):
 
 
 class MemoryIndex:
-    """Keeps rows and ranges; is_down: as if the database were gone."""
+    """Keeps rows and ranges.
+
+    is_down: as if the database were gone; down_after: it goes after so many commits. on_commit: called after each.
+    """
 
     def __init__(self) -> None:
         self.known = KnownRanges()
@@ -143,6 +146,8 @@ class MemoryIndex:
         self.origins: list[Origin] = []
         self.appended: list[BlockRange] = []
         self.is_down = False
+        self.down_after: int | None = None
+        self.on_commit: Callable[[], None] = lambda: None
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         await asyncio.sleep(0)
@@ -163,6 +168,13 @@ class MemoryIndex:
         self.appended.append(read)
         self.transactions.update({tx.tx_id: tx for tx in transactions})
         self.origins += origins
+        self.is_down = len(self.appended) == self.down_after
+        self.on_commit()
+
+    def up(self, down_after: int | None = None) -> None:
+        """Let it work again, for so many more commits."""
+        self.is_down = False
+        self.down_after = None if down_after is None else len(self.appended) + down_after
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -218,6 +230,7 @@ async def following(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -17,6 +17,7 @@ from warpseal.backoff import Backoff
 from warpseal.errors import NodeUnavailable
 from warpseal.indexer.first_block import first_block_from
 from warpseal.indexer.l1_rows import read_p_block
+from warpseal.indexer.listeners import Listener, Listeners
 from warpseal.indexer.patience import Patience
 from warpseal.indexer.ports import Blocks, Decode, Index, Lead
 from warpseal.indexer.progress import FollowerStatus, Pace
@@ -24,12 +25,10 @@ from warpseal.indexer.ranges import Batch, KnownRanges, newer_batch, older_batch
 from warpseal.indexer.reading import BlockReader, Fault, FaultReason, Reading
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.store.errors import RangesDisagree, StoreDown
-from warpseal.store.values import BlockRange, L1Transaction
+from warpseal.store.values import BlockRange
 from warpseal.warp.ids import P_CHAIN
 
 log = logging.getLogger(__name__)
-
-Listener = Callable[[L1Transaction], None]
 
 INTERNAL_ERROR: Final = "internal_error"
 _LEAST_BATCH: Final = 8
@@ -65,7 +64,7 @@ class PChainFollower:
         self._reader = BlockReader(blocks, decode, self._patience)
         # About a second of requests: no longer do new blocks wait for the backfill.
         self._batch_blocks = max(_LEAST_BATCH, min(_MOST_BATCH, blocks.per_s))
-        self._listeners: dict[object, Listener] = {}
+        self._listeners = Listeners()
         self._known = KnownRanges()
         self._is_loaded = False
         self._is_same_chain = False
@@ -86,13 +85,7 @@ class PChainFollower:
         but none of the backfill. They come in the order in which blocks are read, which is newest batch first
         where there was a gap. A crash between commit and call loses the call, not the row.
         """
-        key = object()
-        self._listeners[key] = listener
-
-        def unsubscribe() -> None:
-            self._listeners.pop(key, None)
-
-        return unsubscribe
+        return self._listeners.add(listener)
 
     def status(self) -> FollowerStatus:
         """Return how following stands now."""
@@ -123,7 +116,9 @@ class PChainFollower:
         return self.status().progress()
 
     async def run(self) -> None:
-        """Follow whenever this process leads, until cancelled."""
+        """Follow whenever this process leads, until cancelled; return at once where following is switched off."""
+        if not self._settings.follow_p_chain:
+            return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._report())
             while True:
@@ -258,17 +253,8 @@ class PChainFollower:
             raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._known.add(read)
         self._blocks_read += len(reading.blocks)
-        for tx in transactions:
-            self._tell(tx)
-
-    def _tell(self, tx: L1Transaction) -> None:
-        if self._fresh_above is None or tx.height <= self._fresh_above:
-            return
-        for listener in tuple(self._listeners.values()):
-            try:
-                listener(tx)
-            except Exception:  # Following does not depend on who listens.
-                log.exception("a listener of L1 transactions failed")
+        above = read.high if self._fresh_above is None else self._fresh_above
+        self._listeners.tell(tx for tx in transactions if tx.height > above)
 
     async def _load(self) -> None:
         self._known = KnownRanges(await self._patience.store(lambda: self._index.ranges(P_CHAIN)))
