@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.indexer.world import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs, until
+from warpseal.store.leadership import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.warp.ids import P_CHAIN
 
 
 @asynccontextmanager
-async def store_in(folder: Path) -> AsyncIterator[Store]:
-    async with open_store(StoreSettings(), folder) as store:
+async def store_in(folder: Path, url: str = "") -> AsyncIterator[Store]:
+    async with open_store(StoreSettings(url), folder) as store:
         task = asyncio.create_task(store.run())
         try:
             yield store
@@ -65,3 +66,45 @@ async def test_restarts_go_on_where_the_store_is_however_often_it_is_killed(tmp_
         async with store_in(tmp_path) as store:
             assert all([await store.l1.transaction(tx.id) for tx in txs])
     assert len(spans) > 3
+
+
+@asynccontextmanager
+async def contending(store: Store) -> AsyncIterator[Leadership]:
+    leadership = await store.leadership("p-chain")
+    task = asyncio.create_task(leadership.run())
+    try:
+        yield leadership
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp_path: Path, postgres_url: str) -> None:
+    txs = recorded_l1_txs()
+    chain = Chain(40)
+    nodes = ChainNode(chain=chain), ChainNode(chain=chain)
+    async with (
+        nodes_of(nodes[0]) as first_blocks,
+        nodes_of(nodes[1]) as second_blocks,
+        store_in(tmp_path / "1", postgres_url) as first_store,
+        store_in(tmp_path / "2", postgres_url) as second_store,
+        AsyncExitStack() as others,
+    ):
+        async with (
+            contending(first_store) as first_lead,
+            following(first_blocks, first_store.l1, lead=first_lead) as first,
+        ):
+            await until(lambda: is_done(first.status()))
+            second_lead = await others.enter_async_context(contending(second_store))
+            second = await others.enter_async_context(following(second_blocks, second_store.l1, lead=second_lead))
+            chain.grow(1, txs[0])
+            await until(lambda: first.status().height == 40)
+            assert first.status().is_leader
+            assert not second.status().is_leader
+            assert nodes[1].asked == []
+        asked = len(nodes[0].asked)
+        chain.grow(1, txs[1])
+        await until(lambda: second.status().is_leader and second.status().height == 41)
+        assert len(nodes[0].asked) == asked
+        assert [(one.low, one.high) for one in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
+        assert await first_store.l1.transaction(txs[1].id) is not None

@@ -18,7 +18,7 @@ from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
 from warpseal.indexer.follower import PChainFollower
 from warpseal.indexer.l1_rows import read_p_block
-from warpseal.indexer.ports import Decode, Index
+from warpseal.indexer.ports import Decode, Index, Lead
 from warpseal.indexer.progress import FollowerStatus
 from warpseal.indexer.ranges import KnownRanges
 from warpseal.indexer.settings import IndexerSettings
@@ -218,7 +218,7 @@ async def following(
     blocks: BlocksClient,
     index: Index,
     settings: IndexerSettings = FAST,
-    lead: TestLead | None = None,
+    lead: Lead | None = None,
     decode: Decode = read_p_block,
 ) -> AsyncIterator[PChainFollower]:
     """Let a follower run within the block, and kill it at the end."""
