@@ -27,10 +27,13 @@ class StoreSettings:
     commit_wait_s: float = 1.0
     recall_wait_s: float = 1.0
     gather_s: float = 0.5
-    max_batch: int = 5_000
     retry_first_s: float = 0.25
     retry_cap_s: float = 5.0
     stop_wait_s: float = 5.0
+    first_prune_s: float = 5.0
     prune_interval_s: float = 30.0
-    prune_batch: int = 200
-    signatures_per_message: int = 4
+    prune_batch: int = 100
+    max_addresses: int = 50_000
+    readers: int = 2
+    max_waiting_reads: int = 64
+    call_wait_s: float = 30.0

@@ -153,7 +153,7 @@ class AddressRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """How much is kept, counted at `measured_at_unix_s`; size_bytes: on disk, as far as the database tells."""
+    """How much is kept, counted one by one. size_bytes: on disk; evictable_bytes: of it, what may go, about."""
 
     messages: int = 0
     messages_for_ever: int = 0
@@ -166,7 +166,6 @@ class StoreContents:
     eager_tasks: int = 0
     size_bytes: int = 0
     evictable_bytes: int = 0
-    measured_at_unix_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,8 @@ class StoreStatus:
     """How the store is, without asking it. url: without secrets; "off" when nothing is kept.
 
     reason, down_since_unix_s: of a store that is down. waiting_writes, waiting_bytes: in memory, not committed yet;
-    dropped_writes: given up for want of memory while it was down. contents: None until they were counted.
+    dropped_writes: given up for want of memory while it was down. size_bytes, evictable_bytes: as of the latest
+    half minute, 0 before; evicted: messages and addresses deleted since the start.
     """
 
     url: str
@@ -185,4 +185,6 @@ class StoreStatus:
     waiting_writes: int = 0
     waiting_bytes: int = 0
     dropped_writes: int = 0
-    contents: StoreContents | None = None
+    size_bytes: int = 0
+    evictable_bytes: int = 0
+    evicted: int = 0

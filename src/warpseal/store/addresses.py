@@ -1,0 +1,108 @@
+"""Where each node may be reached, remembered beyond the life of the process; only what changed is written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, delete, select
+
+from warpseal.store.errors import StoreDown
+from warpseal.store.ports import Reads, Writes
+from warpseal.store.schema import ADDRESSES
+from warpseal.store.settings import DAY_S, StoreSettings
+from warpseal.store.statements import Insert, Prepared
+from warpseal.store.values import AddressKind, AddressRow
+from warpseal.warp.ids import NodeID
+
+log = logging.getLogger(__name__)
+
+_Place = tuple[NodeID, AddressKind]
+_KEEP: Final = Prepared(
+    lambda into: _replacing(into(ADDRESSES)),
+    "node_id", "kind", "ip", "port", "worked_at", "signed_at", "kept_at",
+)  # fmt: skip
+_FORGET: Final = Prepared(
+    lambda _: delete(ADDRESSES).where(ADDRESSES.c.node_id == bindparam("node"), ADDRESSES.c.kind == bindparam("why")),
+    "node", "why",
+)  # fmt: skip
+
+
+def _replacing(statement: Insert) -> Insert:
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["node_id", "kind"],
+        set_={name: new[name] for name in ("ip", "port", "worked_at", "signed_at", "kept_at")},
+    )
+
+
+class Addresses:
+    """The remembered addresses; a store that is down neither gives nor takes any, and raises nothing."""
+
+    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._settings = settings
+        # What is kept, by hash, and when it was written: rows that stay the same are written once a day.
+        self._kept: dict[_Place, tuple[int, float]] = {}
+
+    async def recall(self) -> list[AddressRow]:
+        """Return what is remembered, the nodes reached last at the end; nothing while the store is down."""
+        try:
+            rows = await self._reads.read(_all_rows, self._settings.call_wait_s)
+        except StoreDown as error:
+            log.warning("the remembered addresses cannot be read", extra={"reason": error.reason})
+            return []
+        self._kept |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
+        return [row for row, _ in rows]
+
+    async def keep(self, rows: Iterable[AddressRow]) -> None:
+        """Remember exactly these, apart from what other daemons keep in the same database."""
+        now = time.time()
+        wanted = {(row.node_id, row.kind): row for row in rows}
+        changed = [row for place, row in wanted.items() if self._is_due(place, row, now)]
+        gone = [place for place in self._kept if place not in wanted]
+        if not changed and not gone:
+            return
+        try:
+            written = asyncio.wrap_future(self._writes.call(_writing(changed, gone, now)))
+            await asyncio.wait_for(written, self._settings.call_wait_s)
+        except (StoreDown, TimeoutError) as error:
+            log.debug("addresses are not written now", extra={"reason": str(error)})
+            return
+        self._note(wanted, changed, now)
+
+    def _is_due(self, place: _Place, row: AddressRow, now: float) -> bool:
+        known, kept_at = self._kept.get(place, (0, 0.0))
+        return known != hash(row) or now - kept_at > DAY_S
+
+    def _note(self, wanted: Mapping[_Place, AddressRow], changed: Iterable[AddressRow], now: float) -> None:
+        self._kept = {place: kept for place, kept in self._kept.items() if place in wanted}
+        self._kept |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
+
+
+def _all_rows(connection: Connection) -> list[tuple[AddressRow, float]]:
+    rows = connection.execute(select(ADDRESSES).order_by(ADDRESSES.c.worked_at, ADDRESSES.c.signed_at))
+    return [
+        (
+            AddressRow(NodeID(row.node_id), AddressKind(row.kind), row.ip, row.port, row.worked_at, row.signed_at),
+            row.kept_at,
+        )
+        for row in rows
+    ]
+
+
+def _writing(changed: Iterable[AddressRow], gone: Iterable[_Place], now: float) -> Callable[[Connection], None]:
+    def write(connection: Connection) -> None:
+        _FORGET.run(connection, [(node_id, kind.value) for node_id, kind in sorted(gone)])
+        _KEEP.run(connection, sorted(_tuples(changed, now)))
+
+    return write
+
+
+def _tuples(rows: Iterable[AddressRow], now: float) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        yield row.node_id, row.kind.value, row.ip, row.port, row.worked_at, row.signed_at, now

@@ -1,0 +1,146 @@
+"""Every statement about messages, shares and signatures but eviction's, written once for both databases."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import bindparam, func, literal_column, select, update
+
+from warpseal.store.schema import EVICTABLE, MESSAGES, SHARES, SIGNATURES
+from warpseal.store.statements import Insert, Prepared
+
+# What a row takes with its page's share of everything else, about.
+MESSAGE_BYTES: Final = 250
+_SHARE_BYTES: Final = 170
+_SIGNATURE_BYTES: Final = 250
+_MAX_RECALLED_SIGNATURES: Final = 16
+# Of a message that may be evicted, the newest so many are kept.
+MAX_EVICTABLE_SIGNATURES: Final = 4
+_ANY_NUMBER: Final = 10**9
+
+
+def _literal(value: int) -> Any:
+    return literal_column(str(value))
+
+
+_share_count = select(func.count()).where(SHARES.c.message_key == MESSAGES.c.key)
+_signature_bytes = select(
+    func.coalesce(func.sum(func.length(SIGNATURES.c.public_keys) + _literal(_SIGNATURE_BYTES)), _literal(0))
+).where(SIGNATURES.c.message_key == MESSAGES.c.key)
+
+
+def _replacing_candidates(statement: Insert) -> Insert:
+    return statement.on_conflict_do_update(
+        index_elements=["message_key", "public_key"],
+        set_={"signature": statement.excluded.signature, "verified": statement.excluded.verified},
+        where=SHARES.c.verified == _literal(0),
+    )
+
+
+def _newest_again(statement: Insert) -> Insert:
+    return statement.on_conflict_do_update(
+        index_elements=["message_key", "signature"], set_={"created_at": statement.excluded.created_at}
+    )
+
+
+ADD_MESSAGE: Final = Prepared(
+    lambda into: into(MESSAGES).on_conflict_do_nothing(index_elements=["message_id"]),
+    "message_id", "raw", "for_ever", "size_bytes", "created_at", "used_at",
+)  # fmt: skip
+ADD_FOR_EVER: Final = Prepared(
+    lambda into: into(MESSAGES).on_conflict_do_update(
+        index_elements=["message_id"], set_={"for_ever": _literal(1)}, where=MESSAGES.c.for_ever == _literal(0)
+    ),
+    "message_id", "raw", "for_ever", "size_bytes", "created_at", "used_at",
+)  # fmt: skip
+ADD_CANDIDATE: Final = Prepared(
+    lambda into: into(SHARES).on_conflict_do_nothing(index_elements=["message_key", "public_key"]),
+    "message_key", "public_key", "signature", "verified",
+)  # fmt: skip
+ADD_VERIFIED: Final = Prepared(
+    lambda into: _replacing_candidates(into(SHARES)), "message_key", "public_key", "signature", "verified"
+)
+REJECT: Final = Prepared(
+    lambda _: SHARES.delete().where(
+        SHARES.c.message_key == bindparam("message"),
+        SHARES.c.public_key == bindparam("of"),
+        SHARES.c.signature == bindparam("bytes"),
+    ),
+    "message", "of", "bytes",
+)  # fmt: skip
+MARK: Final = Prepared(
+    lambda _: update(SHARES)
+    .values(verified=_literal(1))
+    .where(
+        SHARES.c.message_key == bindparam("message"),
+        SHARES.c.public_key == bindparam("of"),
+        SHARES.c.signature == bindparam("bytes"),
+    ),
+    "message", "of", "bytes",
+)  # fmt: skip
+ADD_SIGNATURE: Final = Prepared(
+    lambda into: _newest_again(into(SIGNATURES)), "message_key", "public_keys", "signature", "created_at"
+)
+USE: Final = Prepared(
+    lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(MESSAGES.c.key == bindparam("message")),
+    "now", "message",
+)  # fmt: skip
+RECOUNT: Final = Prepared(
+    lambda _: (
+        update(MESSAGES)
+        .values(
+            size_bytes=func.length(MESSAGES.c.raw)
+            + _literal(MESSAGE_BYTES)
+            + _share_count.scalar_subquery() * _literal(_SHARE_BYTES)
+            + _signature_bytes.scalar_subquery(),
+            used_at=bindparam("now"),
+            candidates=_share_count.where(SHARES.c.verified == _literal(0)).scalar_subquery(),
+        )
+        .where(MESSAGES.c.key == bindparam("message"))
+    ),
+    "now",
+    "message",
+)
+KEY_OF: Final = Prepared(
+    lambda _: (
+        select(MESSAGES.c.key)
+        .where(MESSAGES.c.message_id == bindparam("id"))
+        .with_for_update(read=True, key_share=True)
+    ),
+    "id",
+)
+RECALL_MESSAGE: Final = Prepared(
+    lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(
+        MESSAGES.c.message_id == bindparam("id")
+    ),
+    "id",
+)
+RECALL_SHARES: Final = Prepared(
+    lambda _: select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(
+        SHARES.c.message_key == bindparam("message")
+    ),
+    "message",
+)
+RECALL_SIGNATURES: Final = Prepared(
+    lambda _: (
+        select(SIGNATURES.c.public_keys, SIGNATURES.c.signature)
+        .where(SIGNATURES.c.message_key == bindparam("message"))
+        .order_by(SIGNATURES.c.created_at.desc(), SIGNATURES.c.key.desc())
+        .limit(_literal(_MAX_RECALLED_SIGNATURES))
+        .offset(_literal(0))
+    ),
+    "message",
+)
+TRIM_SIGNATURES: Final = Prepared(
+    lambda _: SIGNATURES.delete().where(
+        SIGNATURES.c.key.in_(
+            select(SIGNATURES.c.key)
+            .join(MESSAGES, MESSAGES.c.key == SIGNATURES.c.message_key)
+            .where(SIGNATURES.c.message_key == bindparam("message"), EVICTABLE)
+            .order_by(SIGNATURES.c.created_at.desc(), SIGNATURES.c.key.desc())
+            .limit(_literal(_ANY_NUMBER))
+            .offset(_literal(MAX_EVICTABLE_SIGNATURES))
+        )
+    ),
+    "message",
+)

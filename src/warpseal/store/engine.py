@@ -1,0 +1,126 @@
+"""Engines for the two databases: how a connection is opened, and what a transaction is there.
+
+Source of truth: SQLite `pragma.html` and `wal.html`, libpq's connection parameters. Python's sqlite3 begins and commits
+by itself around some statements, so that it is told not to, and every transaction begins here, in so many words.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.url import Kind, StoreUrl
+
+BUSY_TIMEOUT_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 3
+_STATEMENT_TIMEOUT_MS: Final = 30_000
+_WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_PRAGMAS: Final = (
+    "journal_mode = WAL",
+    "synchronous = NORMAL",
+    "foreign_keys = ON",
+    f"journal_size_limit = {_WAL_LIMIT_BYTES}",
+)
+# A server that vanishes is noticed within six seconds, by us and, of us, by the server.
+_CLIENT_KEEPALIVE: Final = {
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+}
+_SERVER_KEEPALIVE: Final = (
+    "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000"
+)
+
+
+def writing_engine(url: StoreUrl) -> Engine:
+    """Return the engine of the one connection that writes; its transactions take the lock at once."""
+    if url.kind is Kind.POSTGRESQL:
+        return _postgresql(url, connections=1)
+    assert url.path is not None
+    engine = _sqlite(url.path, connections=1, mode="rwc")
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def reading_engine(url: StoreUrl, connections: int) -> Engine:
+    """Return an engine that reads, statement by statement, on at most so many connections."""
+    if url.kind is Kind.POSTGRESQL:
+        return _postgresql(url, connections).execution_options(isolation_level="AUTOCOMMIT")
+    assert url.path is not None
+    return _sqlite(url.path, connections, mode="ro").execution_options(isolation_level="AUTOCOMMIT")
+
+
+def server_parameters(url: StoreUrl) -> dict[str, Any]:
+    """Return what psycopg connects to a server with."""
+    engine = _postgresql(url, connections=1)
+    return {**engine.dialect.create_connect_args(engine.url)[1], **_connect_arguments(url)}
+
+
+def create_private(path: Path) -> None:
+    """Create a database file that only its owner may read, where there is none yet. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _sqlite(path: Path, connections: int, mode: str) -> Engine:
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        for pragma in _PRAGMAS if mode == "rwc" else ():
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    return create_engine(
+        "sqlite+pysqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_reset_on_return="rollback" if mode == "rwc" else None,
+        hide_parameters=True,
+    )
+
+
+def _postgresql(url: StoreUrl, connections: int) -> Engine:
+    try:
+        address = make_url(url.text).set(drivername="postgresql+psycopg")
+    except ArgumentError:
+        raise StoreUnusable(url.shown, "store-url is not the URL of a database") from None
+    return create_engine(
+        address,
+        pool_size=connections,
+        max_overflow=0,
+        connect_args=_connect_arguments(url),
+        hide_parameters=True,
+    )
+
+
+def _connect_arguments(url: StoreUrl) -> dict[str, Any]:
+    """Return what the operator's url leaves open. The name tells other daemons who holds the store."""
+    given = make_url(url.text).query
+    options = f"{_SERVER_KEEPALIVE} -c statement_timeout={_STATEMENT_TIMEOUT_MS} {given.get('options', '')}".strip()
+    own: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": process_name(),
+        **_CLIENT_KEEPALIVE,
+    }
+    return {name: value for name, value in own.items() if name not in given} | {"options": options}
+
+
+def process_name() -> str:
+    """Return how this process calls itself towards a server: its pid and host, at most 63 characters."""
+    return f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63]
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,142 @@
+"""The rows of L1 transactions, origins, block ranges and eager tasks, and every statement about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from sqlalchemy import Connection, Row, Select, delete, func, select
+
+from warpseal.store.errors import RangesDisagree
+from warpseal.store.schema import BLOCK_RANGES, EAGER_TASKS, L1_TRANSACTIONS, ORIGINS
+from warpseal.store.statements import Prepared, insert_for
+from warpseal.store.values import (
+    BlockRange,
+    BootstrapOrigin,
+    EagerTask,
+    L1Transaction,
+    Origin,
+    RegistrationOrigin,
+)
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID
+
+FOLLOWER: Final = "follower"
+# The first half of the two numbers of an advisory lock; the second is of the chain.
+_RANGES_LOCK: Final = 0x57_53_42_52
+
+_ADD_TRANSACTION: Final = Prepared(
+    lambda into: into(L1_TRANSACTIONS).on_conflict_do_nothing(index_elements=["tx_id"]),
+    *L1_TRANSACTIONS.c.keys(),
+)
+_ADD_ORIGIN: Final = Prepared(
+    lambda into: into(ORIGINS).on_conflict_do_nothing(index_elements=["validation_id"]), *ORIGINS.c.keys()
+)
+
+
+def transaction_row(transaction: L1Transaction) -> tuple[Any, ...]:
+    """Return the row of a transaction."""
+    one = transaction
+    place = (one.tx_id, one.height, one.position, one.block_id, one.time)
+    return (*place, one.kind, one.raw, one.subnet_id, one.validation_id)
+
+
+def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any, ...]:
+    """Return the row of an origin. Raises MalformedMessage for a registration that is none."""
+    if isinstance(origin, BootstrapOrigin):
+        return origin.validation_id, origin.subnet_id, origin.index, None, source, found_at_unix_s
+    return origin.validation_id, None, None, origin.payload, source, found_at_unix_s
+
+
+def add_transactions(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add the transactions that are not known yet."""
+    _ADD_TRANSACTION.run(connection, rows)
+
+
+def add_origins(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add the origins of validations whose origin is not known yet."""
+    _ADD_ORIGIN.run(connection, rows)
+
+
+def transaction(connection: Connection, tx_id: bytes) -> L1Transaction | None:
+    """Return a transaction by its id."""
+    row = connection.execute(select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.tx_id == tx_id)).first()
+    return _transaction(row) if row is not None else None
+
+
+def changes(connection: Connection, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
+    """Return the transactions about a validation, newest first."""
+    newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
+    query = select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.validation_id == validation_id).order_by(*newest_first)
+    return tuple(map(_transaction, connection.execute(query)))
+
+
+def origin(connection: Connection, validation_id: ValidationID) -> Origin | None:
+    """Return where a validation began."""
+    row = connection.execute(select(ORIGINS).where(ORIGINS.c.validation_id == validation_id)).first()
+    if row is None:
+        return None
+    if row.registration is not None:
+        return RegistrationOrigin(row.registration)
+    return BootstrapOrigin(SubnetID(row.subnet_id), row.bootstrap_index)
+
+
+def ranges(connection: Connection, chain_id: ChainID) -> tuple[BlockRange, ...]:
+    """Return what was read of a chain, newest first."""
+    return tuple(map(_range, connection.execute(_ranges_of(chain_id))))
+
+
+def merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
+    """Add a range to those of a chain, as one with all that it touches. Raises RangesDisagree."""
+    if read.low > read.high:
+        raise RangesDisagree(f"blocks {read.low} to {read.high} are none")
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF)))
+    merged = read
+    for known in map(_range, connection.execute(_ranges_of(chain_id)).all()):
+        if known.low <= merged.high + 1 and merged.low <= known.high + 1:
+            merged = _joined(known, merged)
+            gone = (BLOCK_RANGES.c.chain_id == chain_id, BLOCK_RANGES.c.low == known.low)
+            connection.execute(delete(BLOCK_RANGES).where(*gone))
+    row = {"low": merged.low, "high": merged.high, "low_parent_id": merged.low_parent_id}
+    connection.execute(BLOCK_RANGES.insert().values(chain_id=chain_id, high_block_id=merged.high_block_id, **row))
+
+
+def eager_due(connection: Connection, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
+    """Return the tasks that are due, longest due first."""
+    due = select(EAGER_TASKS).where(EAGER_TASKS.c.due_at <= now_unix_s).order_by(EAGER_TASKS.c.due_at).limit(limit)
+    return tuple(EagerTask(row.tx_id, row.due_at, row.attempts) for row in connection.execute(due))
+
+
+def schedule(connection: Connection, task: EagerTask) -> None:
+    """Replace what is scheduled for a transaction."""
+    new = {"due_at": task.due_at_unix_s, "attempts": task.attempts}
+    statement = insert_for(connection)(EAGER_TASKS).values(tx_id=task.tx_id, **new)
+    connection.execute(statement.on_conflict_do_update(index_elements=["tx_id"], set_=new))
+
+
+def _ranges_of(chain_id: ChainID) -> Select[Any]:
+    return select(BLOCK_RANGES).where(BLOCK_RANGES.c.chain_id == chain_id).order_by(BLOCK_RANGES.c.low.desc())
+
+
+def _joined(one: BlockRange, other: BlockRange) -> BlockRange:
+    """Return two ranges that touch or overlap as one. Raises RangesDisagree where their ids do not join."""
+    lower, upper = sorted((one, other), key=lambda part: part.low)
+    highest = max(one, other, key=lambda part: part.high)
+    joins = (
+        lower.high_block_id == upper.low_parent_id
+        if lower.high + 1 == upper.low
+        else (lower.low != upper.low or lower.low_parent_id == upper.low_parent_id)
+        and (lower.high != upper.high or lower.high_block_id == upper.high_block_id)
+    )
+    if not joins:
+        raise RangesDisagree(f"blocks {one.low} to {one.high} and {other.low} to {other.high} are of two chains")
+    return BlockRange(lower.low, highest.high, lower.low_parent_id, highest.high_block_id)
+
+
+def _transaction(row: Row[Any]) -> L1Transaction:
+    return L1Transaction(**row._mapping)
+
+
+def _range(row: Row[Any]) -> BlockRange:
+    return BlockRange(row.low, row.high, row.low_parent_id, row.high_block_id)

@@ -1,0 +1,74 @@
+"""Statements that SQLAlchemy writes once for each database, and that are then run with plain tuples.
+
+The hundred shares of one message are written for every aggregation: turning rows into dictionaries and values into
+bound parameters costs more there than the database itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.elements import ClauseElement
+
+# Both have `on_conflict_do_nothing` and `on_conflict_do_update`, which mean the same.
+Insert = PostgresqlInsert
+InsertInto = Callable[[Table], Insert]
+
+_POSITIONAL: Final[dict[str, Dialect]] = {
+    "sqlite": sqlite.dialect(paramstyle="qmark"),
+    "postgresql": PGDialect_psycopg(paramstyle="format"),  # type: ignore[no-untyped-call]
+}
+
+
+def insert_for(connection: Connection) -> InsertInto:
+    """Return what begins an INSERT for the database of a connection."""
+    return _inserter(connection.dialect.name)
+
+
+class Prepared:
+    """A statement with positional parameters.
+
+    build: makes it, given what begins an INSERT. names: its parameters in the order of the tuples; of an INSERT the
+    columns, in the order of the table.
+    """
+
+    def __init__(self, build: Callable[[InsertInto], Executable], *names: str) -> None:
+        self._build = build
+        self._names = names
+        self._texts: dict[str, str] = {}
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run it once for each row."""
+        if rows:
+            connection.exec_driver_sql(self._text(connection.dialect.name), list(rows))
+
+    def fetch(self, connection: Connection, row: tuple[Any, ...]) -> Sequence[Any]:
+        """Run it once and return all that it gives."""
+        return connection.exec_driver_sql(self._text(connection.dialect.name), row).fetchall()
+
+    def _text(self, database: str) -> str:
+        text = self._texts.get(database)
+        if text is None:
+            text = self._texts[database] = self._compile(database)
+        return text
+
+    def _compile(self, database: str) -> str:
+        statement = self._build(_inserter(database))
+        assert isinstance(statement, ClauseElement)
+        columns = self._names if isinstance(statement, sqlite.Insert | PostgresqlInsert) else None
+        compiled: Any = statement.compile(dialect=_POSITIONAL[database], column_keys=columns)
+        assert tuple(compiled.positiontup) == self._names, compiled.positiontup
+        return str(compiled)
+
+
+def _inserter(database: str) -> InsertInto:
+    begin: Any = sqlite.insert if database == "sqlite" else postgresql_insert
+    return lambda table: begin(table).inline()

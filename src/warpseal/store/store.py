@@ -1,0 +1,121 @@
+"""The store: where it is by the settings, and what it offers as one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+
+from warpseal.store.addresses import Addresses
+from warpseal.store.archive import Archive
+from warpseal.store.contents import measure
+from warpseal.store.database import Database, NoDatabase, OwnDatabase, ReadOnlyDatabase
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.l1_index import L1Index
+from warpseal.store.leadership import Leadership
+from warpseal.store.migrate import Migrations
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+from warpseal.store.values import StoreContents, StoreStatus
+from warpseal.store.writer import StoreObserver
+
+T = TypeVar("T")
+
+STORE_NAME: Final = "store.db"
+_MEASURE_WAIT_S: Final = 600.0
+
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """Everything that outlives the process. `async with` opens and closes it; `run` keeps it in between."""
+
+    def __init__(self, database: Database, settings: StoreSettings) -> None:
+        self._database = database
+        self.archive = Archive(database.reads, database.writes, settings)
+        self.addresses = Addresses(database.reads, database.writes, settings)
+        self.l1 = L1Index(database.reads, database.writes, settings)
+
+    async def __aenter__(self) -> Store:
+        await self._database.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._database.close()
+
+    async def run(self) -> None:
+        """Keep the hold on the store until cancelled."""
+        await self._database.run()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the database works; True where nothing is kept, since nothing is missing then."""
+        return self._database.status().is_up
+
+    def status(self) -> StoreStatus:
+        """Tell how it is, without asking the database."""
+        return self._database.status()
+
+    async def measure(self) -> StoreContents:
+        """Count what is kept, which takes a look at everything. Raises StoreDown."""
+        return await self.read(measure, _MEASURE_WAIT_S)
+
+    async def leadership(self, name: str) -> Leadership:
+        """Return the contest for `name` among the daemons of one database; its `run` takes part."""
+        return self._database.leadership(name)
+
+    async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
+        """Run a query of this room in a reading thread. Raises StoreDown."""
+        return await self._database.reads.read(query, wait_s)
+
+    async def write(self, write: Callable[[Connection], T]) -> T:
+        """Run a write of this room in a transaction of its own, on the writer's thread. Raises StoreDown."""
+        return await asyncio.wrap_future(self._database.writes.call(write))
+
+
+class Unobserved:
+    """Reports to nobody."""
+
+    def observe_commit(self, rows: int, seconds: float) -> None:
+        """Do nothing."""
+
+
+def open_store(
+    settings: StoreSettings,
+    folder: Path | None,
+    *,
+    observer: StoreObserver | None = None,
+    read_only: bool = False,
+    alone: bool = False,
+    migrations: Migrations | None = None,
+) -> Store:
+    """Return the store of these settings, to be opened by `async with`. Raises StoreUnusable for a malformed url.
+
+    folder: where a store without a url is; None where nothing can be written. read_only: it may belong to a running
+    daemon. alone: not even another daemon of the same server may use it. migrations: the program's, if not given.
+    """
+    url = store_url(settings, folder)
+    known = migrations or Migrations()
+    if url is None or url.kind is Kind.OFF:
+        reason = "store-url is off" if url else "the data-dir is read-only, and no store-url is given"
+        return Store(NoDatabase(reason), settings)
+    if read_only:
+        return Store(ReadOnlyDatabase(url, settings, known), settings)
+    return Store(OwnDatabase(url, settings, observer or Unobserved(), known, alone=alone), settings)
+
+
+def store_url(settings: StoreSettings, folder: Path | None) -> StoreUrl | None:
+    """Return where the store is; None where there is no folder for it. Raises StoreUnusable."""
+    if settings.url:
+        try:
+            return StoreUrl.parse(settings.url)
+        except MalformedStoreUrl as error:
+            raise StoreUnusable(shown_url(settings.url), str(error)) from None
+    return StoreUrl.of_file(folder / STORE_NAME) if folder is not None else None

@@ -1,0 +1,247 @@
+"""The one thread that writes: it gathers and commits, and keeps all in memory while the database fails.
+
+Nothing here raises for a database that fails: the store is down then, which is logged once, and tried again and again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from random import Random
+from typing import Final, Protocol, TypeGuard, TypeVar
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from warpseal.backoff import Backoff
+from warpseal.errors import StartupError
+from warpseal.store import archive_rows
+from warpseal.store.errors import StoreDown
+from warpseal.store.settings import StoreSettings
+from warpseal.store.waiting import Batch, Call, Waiting
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_ALIVE: Final = text("SELECT 1")
+
+
+class StoreObserver(Protocol):
+    """What is reported as it happens, from the writer's thread."""
+
+    def observe_commit(self, rows: int, seconds: float) -> None:
+        """Note one transaction."""
+
+
+class Upkeep(Protocol):
+    """What is done now and then between writes."""
+
+    def tidy(self, connection: Connection, now_unix_s: float) -> bool:
+        """Do a small piece; tell whether there is more."""
+        ...
+
+
+class Writer:
+    """Writes what waits. prepare: makes the database ready, when it answers for the first time and after each failure.
+
+    tell: turns a library's error into text without secrets.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: StoreSettings,
+        prepare: Callable[[Engine], str],
+        upkeep: Upkeep,
+        observer: StoreObserver,
+        tell: Callable[[BaseException], str] = str,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._prepare = prepare
+        self._upkeep = upkeep
+        self._observer = observer
+        self._tell = tell
+        self._backoff = Backoff(settings.retry_first_s, settings.retry_cap_s)
+        self._stopping = threading.Event()
+        self._random = Random()
+        self._give_up_at = float("inf")
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self.waiting = Waiting(settings.max_waiting_bytes, settings.gather_s)
+        self.schema_version: str | None = None
+        self.reason: str | None = "not opened"
+        self.down_since_unix_s: float | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the last thing asked of the database worked."""
+        return self.reason is None
+
+    def open(self) -> None:
+        """Make the database ready, on the caller's thread. Raises StartupError, and DBAPIError of one that fails."""
+        self._come_up()
+
+    def open_later(self, error: DBAPIError) -> None:
+        """Take it that the database fails for now."""
+        self._go_down(error)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, for `stop_wait_s` at most, and end; blocks until then."""
+        self._give_up_at = time.monotonic() + self._settings.stop_wait_s
+        self._stopping.set()
+        self.waiting.stop()
+        self._thread.join(self._settings.stop_wait_s + 1)
+        if self.waiting.writes:
+            log.error("the store was down at the end: writes are lost", extra={"writes": self.waiting.writes})
+        self._engine.dispose()
+
+    def call(self, write: Callable[[Connection], T]) -> Future[T]:
+        """Run `write` in a transaction of its own; the future raises StoreDown, at once while the store is down."""
+        future: Future[T] = Future()
+        if self.reason is not None:
+            future.set_exception(StoreDown(self.reason))
+        else:
+            self.waiting.call(Call(write, future))
+        return future
+
+    def suspect(self) -> None:
+        """Look whether the database still answers: somebody who read found that it does not."""
+        self.call(lambda connection: connection.execute(_ALIVE))
+
+    def _run(self) -> None:
+        tidy_at = time.monotonic() + self._settings.first_prune_s
+        delay_s = 0.0
+        while not self._is_over():
+            if not self.is_up:
+                delay_s = self._backoff.next_delay(delay_s, self._random)
+                self._stopping.wait(delay_s)
+                self._try_to_come_up()
+                continue
+            delay_s = 0.0
+            self._write(self.waiting.take(tidy_at))
+            if time.monotonic() >= tidy_at and self.is_up:
+                tidy_at = time.monotonic() + (0.0 if self._tidy() else self._settings.prune_interval_s)
+
+    def _is_over(self) -> bool:
+        if not self._stopping.is_set():
+            return False
+        return not self.waiting.writes or not self.is_up or time.monotonic() > self._give_up_at
+
+    def _write(self, batch: Batch) -> None:
+        waited_for = batch.signatures[:]
+        failure = self._try_to_commit(batch) if batch.has_rows else None
+        for keep in waited_for:
+            keep.done()
+        if failure is None:
+            for call in batch.calls:
+                self._make(call)
+            return
+        for call in batch.calls:
+            _fail(call, StoreDown(self._tell(failure)))
+        self.waiting.put_back(batch)
+        self._go_down(failure)
+
+    def _try_to_commit(self, batch: Batch) -> DBAPIError | None:
+        """Return why the database failed. A connection that ended meanwhile, or a deadlock, heals with a second try."""
+        failure = None
+        for _ in range(2):
+            try:
+                self._commit(batch)
+            except Exception as error:  # noqa: BLE001 - whatever it is, no batch may end the thread
+                if not _is_fault_of_database(error):
+                    return self._commit_piecemeal(batch)
+                failure = error
+            else:
+                return None
+        return failure
+
+    def _commit(self, batch: Batch) -> None:
+        began = time.perf_counter()
+        with self._engine.begin() as connection:
+            rows = archive_rows.write(connection, batch, time.time())
+        self._observer.observe_commit(rows, time.perf_counter() - began)
+
+    def _commit_piecemeal(self, batch: Batch) -> DBAPIError | None:
+        """Write entry by entry, leaving out those that no database takes; of the rest, `batch` keeps what failed."""
+        pieces = batch.pieces()
+        batch.clear()
+        failure = None
+        for piece in pieces:
+            try:
+                if failure is None:
+                    self._commit(piece)
+            except Exception as error:
+                if not _is_fault_of_database(error):
+                    self.waiting.dropped += 1
+                    log.exception("an entry cannot be written and is given up")
+                    continue
+                failure = error
+            if failure is not None:
+                batch.extend(piece)
+        return failure
+
+    def _make(self, call: Call) -> None:
+        if not self.is_up:
+            return _fail(call, StoreDown(self.reason or "down"))
+        try:
+            with self._engine.begin() as connection:
+                result = call.write(connection)
+        except DBAPIError as error:
+            _fail(call, StoreDown(self._tell(error)))
+            if _is_fault_of_database(error):
+                self._go_down(error)
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            _fail(call, error)
+        else:
+            with suppress(InvalidStateError):
+                call.future.set_result(result)
+        return None
+
+    def _tidy(self) -> bool:
+        try:
+            with self._engine.begin() as connection:
+                return self._upkeep.tidy(connection, time.time())
+        except DBAPIError as error:
+            self._go_down(error)
+            return False
+
+    def _try_to_come_up(self) -> None:
+        try:
+            self._come_up()
+        except (SQLAlchemyError, StartupError) as error:
+            self.reason = self._tell(error)
+            for call in self.waiting.release():
+                _fail(call, StoreDown(self.reason))
+
+    def _come_up(self) -> None:
+        self.schema_version = self._prepare(self._engine)
+        self.reason = None
+        if self.down_since_unix_s is not None:
+            self.down_since_unix_s = None
+            log.info("the store is up again", extra={"waiting_writes": self.waiting.writes})
+
+    def _go_down(self, error: BaseException) -> None:
+        self.reason = self._tell(error)
+        self.down_since_unix_s = time.time()
+        log.error("the store is down; what is to be kept waits in memory", extra={"reason": self.reason})
+        for call in self.waiting.release():
+            _fail(call, StoreDown(self.reason))
+
+
+def _is_fault_of_database(error: BaseException) -> TypeGuard[DBAPIError]:
+    """Tell apart a database that fails from an entry that it refuses."""
+    return isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError)
+
+
+def _fail(call: Call, error: Exception) -> None:
+    with suppress(InvalidStateError):
+        call.future.set_exception(error)
