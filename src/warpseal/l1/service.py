@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,13 +26,14 @@ from warpseal.errors import (
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED
 from warpseal.l1.origins import FoundOrigin, Hints
-from warpseal.l1.ports import Aggregator
 from warpseal.l1.request import L1Answer, L1Request
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.subject import L1Parts, Subject
+from warpseal.l1.subject import L1Parts, L1Rooms, Subject
 from warpseal.l1.truth import Superseded, Truth
 from warpseal.l1.watch import Watch
 from warpseal.warp.ids import id_text
+
+__all__ = ["L1Messages", "L1Rooms"]
 
 # Refusals of the P-Chain that say "not yet" or "no more": subnet, validation, nonce or weight are not (any more) so.
 DOUBTFUL_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
@@ -41,19 +43,20 @@ _LEAST_TIMEOUT_S: Final = 0.001
 
 
 class L1Messages:
-    """Used from one event loop. limits: of a request's time."""
+    """Used from one event loop. limits: of a request's time; executor: one worker thread of its own is best."""
 
     def __init__(
         self,
-        parts: L1Parts,
-        aggregator: Aggregator,
-        explainer: Explainer,
+        rooms: L1Rooms,
+        network_id: int,
         settings: L1Settings,
         limits: AggregationSettings,
+        *,
+        executor: Executor | None = None,
     ) -> None:
-        self._parts = parts
-        self._aggregator = aggregator
-        self._explainer = explainer
+        self._parts = L1Parts.of(rooms, network_id, settings, executor)
+        self._aggregator = rooms.aggregator
+        self._explainer = Explainer(self._parts, rooms.heights, rooms.sets, rooms.archive)
         self._settings = settings
         self._limits = limits
 

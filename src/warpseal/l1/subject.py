@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.derived import Derived
 from warpseal.l1.heights import HeightChoice, HeightChooser
+from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import Origins
-from warpseal.l1.ports import Chains
+from warpseal.l1.ports import Aggregator, Archive, Chains, Epochs, Evm, Heights, Index, Platform, Progress, Sets, XChain
 from warpseal.l1.request import L1Request
+from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import Located, Transactions
 from warpseal.l1.truths import Truths
-from warpseal.warp.ids import SubnetID
+from warpseal.warp.ids import ChainID, SubnetID
+
+
+@dataclass(frozen=True, slots=True)
+class L1Rooms:
+    """What signed messages by transaction work with. evm: the configured chains; progress: of the follower."""
+
+    platform: Platform
+    x_chain: XChain
+    evm: Mapping[ChainID, Evm]
+    index: Index
+    archive: Archive
+    chains: Chains
+    epochs: Epochs
+    heights: Heights
+    sets: Sets
+    aggregator: Aggregator
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +56,21 @@ class L1Parts:
     truths: Truths
     origins: Origins
     chains: Chains
+
+    @classmethod
+    def of(cls, rooms: L1Rooms, network_id: int, settings: L1Settings, executor: Executor | None) -> L1Parts:
+        """Return the parts over these rooms. executor: where initial validators are hashed."""
+        index = rooms.index
+        transactions = Transactions(rooms.platform, rooms.x_chain, index, network_id, settings)
+        bootstrap = BootstrapSearch(rooms.platform, settings, executor=executor)
+        logs = ManagerLogs(rooms.evm, settings)
+        return cls(
+            transactions=transactions,
+            heights=HeightChooser(rooms.epochs, settings),
+            truths=Truths(rooms.platform, index, settings),
+            origins=Origins(index, transactions, bootstrap, logs, rooms.progress),
+            chains=rooms.chains,
+        )
 
     async def subject(self, request: L1Request) -> Subject:
         """Return what a request is about.

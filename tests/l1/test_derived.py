@@ -1,0 +1,126 @@
+"""The message of every transaction: of the recorded network as it was delivered there, and of avalanchego's own vectors.
+
+| recorded transaction | message | on the L1's chain |
+|---|---|---|
+| ConvertSubnetToL1Tx | SubnetToL1Conversion | delivered in block 18: witnessed |
+| SetL1ValidatorWeightTx to 0 | L1ValidatorRegistration(false) | delivered in block 42: witnessed |
+| RegisterL1ValidatorTx | L1ValidatorRegistration(true) | delivered in block 54: witnessed |
+
+A change to a weight above 0 was not recorded: that message is derived, not witnessed there; its bytes are those of the
+vectors of avalanchego's transactions.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
+from tests.warp import story
+from warpseal.chains.p_txs import PSignedTx, parse_p_tx
+from warpseal.errors import NoMessage
+from warpseal.l1.derived import Derived, derive, removal_message
+from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
+from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.message import SignedMessage, UnsignedMessage
+
+NETWORK_ID = 88_888
+STORY_NETWORK_ID = 12_345
+LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+L1_CHAIN = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
+STORY_CHAIN = "rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"
+WITNESSED = ("ConvertSubnetToL1Tx", "RegisterL1ValidatorTx", "SetL1ValidatorWeightTx")
+REGISTERED = ValidationID(parse_id("S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"))
+
+
+def recorded_txs() -> list[PSignedTx]:
+    return [parse_p_tx(unchecked(result["tx"])) for _, result in recorded("getTx", "hex")]
+
+
+def delivered() -> list[tuple[int, UnsignedMessage]]:
+    """Return (block, message) of what was delivered to the validator manager: storage keys of the access list."""
+    found = []
+    for one in json.loads((LOCALNET / "l1-delivered.json").read_text()):
+        (entry,) = one["accessList"]
+        padded = b"".join(bytes.fromhex(key[2:]) for key in entry["storageKeys"]).rstrip(b"\x00")
+        assert padded.endswith(b"\xff")
+        found.append((one["block"], SignedMessage.parse(padded[:-1]).unsigned))
+    return found
+
+
+def of_story(kind: str) -> Derived:
+    raw = next(
+        vector.raw
+        for vector in TRANSACTIONS
+        if vector.known["kind"] == kind and vector.known["network_id"] == STORY_NETWORK_ID
+    )
+    return derive(parse_p_tx(raw), STORY_NETWORK_ID)
+
+
+def test_what_was_delivered_on_the_l1_is_what_its_transactions_give() -> None:
+    found = {tx.kind: derive(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    assert {found[kind].message.raw for kind in WITNESSED} == {message.raw for _, message in delivered()}
+    assert [block for block, _ in delivered()] == [18, 42, 54]
+    by_block = {block: message.raw for block, message in delivered()}
+    assert by_block[18] == found["ConvertSubnetToL1Tx"].message.raw
+    assert by_block[42] == found["SetL1ValidatorWeightTx"].message.raw
+    assert by_block[54] == found["RegisterL1ValidatorTx"].message.raw
+
+
+def test_who_verifies_and_which_proof_is_needed_follow_from_the_transaction() -> None:
+    found = {tx.kind: derive(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    assert {id_text(one.manager_chain_id) for one in found.values()} == {L1_CHAIN}
+    assert {one.manager_address.hex() for one in found.values()} == {"4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"}
+    conversion, registration, removal = (found[kind] for kind in WITNESSED)
+    assert id_text(conversion.justification or b"") == "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+    assert (registration.justification, registration.needs_origin) == (b"", False)
+    assert (removal.justification, removal.needs_origin) == (None, True)
+    assert conversion.initial_validators == 4
+    assert registration.registration is not None
+    assert registration.registration.validation_id == registration.validation_id
+    assert isinstance(removal.payload, L1ValidatorRegistration)
+    assert not removal.payload.registered
+
+
+def test_recorded_transactions_without_a_message_name_their_type() -> None:
+    refused = set()
+    for tx in recorded_txs():
+        if tx.kind not in WITNESSED:
+            with pytest.raises(NoMessage) as caught:
+                derive(tx, NETWORK_ID)
+            assert caught.value.detail() == {"transactionType": tx.kind, "chain": "P-Chain"}
+            refused.add(tx.kind)
+    assert {"DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "CreateChainTx", "ExportTx"} <= refused
+
+
+def test_the_story_of_one_l1_gives_the_messages_that_are_known_of_it() -> None:
+    conversion = of_story("ConvertSubnetToL1Tx")
+    assert conversion.payload == SubnetToL1Conversion(parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz"))
+    assert conversion.message.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    assert conversion.justification == story.SUBNET
+    registration = of_story("RegisterL1ValidatorTx")
+    assert registration.payload == L1ValidatorRegistration(REGISTERED, True)
+    assert registration.message.id.hex() == "669f7a8d4d82aa5b90f1715b879de82177eef8c4310c0d7184cf68ac8a2a017e"
+    change = of_story("SetL1ValidatorWeightTx")
+    assert change.payload == L1ValidatorWeight(REGISTERED, 1, 5)
+    assert change.message.id.hex() == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
+    assert {one.manager_chain_id for one in (conversion, registration, change)} == {ChainID(parse_id(STORY_CHAIN))}
+    removal = removal_message(STORY_NETWORK_ID, REGISTERED).raw.hex()
+    assert removal.endswith("0027000000000002" + REGISTERED.hex() + "00")
+
+
+@pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
+def test_every_type_has_a_message_or_is_named(vector: Vector) -> None:
+    tx = parse_p_tx(vector.raw)
+    try:
+        derived = derive(tx, NETWORK_ID)
+    except NoMessage as error:
+        known: dict[str, Any] = vector.known
+        assert error.kind == known["kind"]
+        assert error.kind not in WITNESSED
+    else:
+        assert derived.kind in WITNESSED
+        assert UnsignedMessage.parse(derived.message.raw) == derived.message
