@@ -1,0 +1,134 @@
+"""The P-Chain's state as bytes, and back: exact, so that whoever goes on from them sees the same future.
+
+Source of truth: this module. Form: a magic, a version, SHA-256 of the rest, then MessagePack. Equal states give equal
+bytes. Nothing of the parameters is kept: they belong to the network, and are given again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.ids import BlockID
+from warpseal.chains.p_txs import parse_p_tx
+from warpseal.ledger.l1_validators import L1Validator, L1Validators
+from warpseal.ledger.p_state import PChainState, Proposal, Renewal, Subnet
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.stakers import Staker, StakerSet
+from warpseal.warp.ids import ChainID, SubnetID
+
+# Some 700 bytes a staker: more stakers than any network has.
+MAX_CHECKPOINT_BYTES: Final = 2**30
+
+_MAGIC: Final = b"warpseal-p-ledger"
+_VERSION: Final = 1
+_HEADER_BYTES: Final = len(_MAGIC) + 2 + 32
+
+
+class UnusableCheckpoint(ValueError):
+    """Bytes that are no checkpoint of this program's version, of this network, or not the ones that were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    raw: bytes
+    height: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    network_id: int
+    time_s: int
+    height: int
+    block_id: bytes
+    is_complete: bool
+    l1_excess: int
+    l1_accrued_fees: int
+    supplies: tuple[tuple[bytes, int], ...]
+    current: tuple[Staker, ...]
+    waiting: tuple[Staker, ...]
+    delegation_rewards: tuple[tuple[bytes, int], ...]
+    renewals: tuple[tuple[bytes, Renewal], ...]
+    subnets: tuple[Subnet, ...]
+    chains: tuple[tuple[bytes, bytes], ...]
+    l1: tuple[L1Validator, ...]
+    proposal: _Proposed | None
+
+
+def dump(state: PChainState) -> bytes:
+    """Return the state's bytes. Raises UnusableCheckpoint for a spoiled one, and where it is beyond all bounds."""
+    if state.is_spoiled:
+        raise UnusableCheckpoint("the state was left in between by a fault")
+    body = msgspec.msgpack.encode(_kept(state))
+    if len(body) > MAX_CHECKPOINT_BYTES:
+        raise UnusableCheckpoint(f"{len(body)} bytes are more than {MAX_CHECKPOINT_BYTES}")
+    return _MAGIC + _VERSION.to_bytes(2, "big") + sha256(body).digest() + body
+
+
+def load(raw: bytes, params: Parameters) -> PChainState:
+    """Return the state that `dump` wrote. Raises UnusableCheckpoint for anything else."""
+    if len(raw) > MAX_CHECKPOINT_BYTES + _HEADER_BYTES:
+        raise UnusableCheckpoint(f"{len(raw)} bytes are more than {MAX_CHECKPOINT_BYTES}")
+    header, body = raw[:_HEADER_BYTES], raw[_HEADER_BYTES:]
+    if header[: len(_MAGIC)] != _MAGIC:
+        raise UnusableCheckpoint("not a checkpoint")
+    version = int.from_bytes(header[len(_MAGIC) : len(_MAGIC) + 2], "big")
+    if version != _VERSION:
+        raise UnusableCheckpoint(f"version {version}, not {_VERSION}")
+    if header[-32:] != sha256(body).digest():
+        raise UnusableCheckpoint("its bytes were changed")
+    try:
+        return _state(msgspec.msgpack.decode(body, type=_Kept), params)
+    except (msgspec.MsgspecError, MalformedChainBytes) as malformed:
+        raise UnusableCheckpoint(str(malformed)) from None
+
+
+def _kept(state: PChainState) -> _Kept:
+    proposal = state.proposal
+    return _Kept(
+        network_id=state.params.network_id,
+        time_s=state.time_s,
+        height=state.height,
+        block_id=state.block_id,
+        is_complete=state.is_complete,
+        l1_excess=state.l1_excess,
+        l1_accrued_fees=state.l1_accrued_fees,
+        supplies=tuple(sorted(state.supplies.items())),
+        current=tuple(state.current),
+        waiting=tuple(state.waiting),
+        delegation_rewards=tuple(sorted(state.delegation_rewards.items())),
+        renewals=tuple((key, state.renewals[key]) for key in sorted(state.renewals)),
+        subnets=tuple(state.subnets[key] for key in sorted(state.subnets)),
+        chains=tuple(sorted(state.chains.items())),
+        l1=tuple(state.l1),
+        proposal=None if proposal is None else _Proposed(proposal.tx.raw, proposal.height, proposal.position),
+    )
+
+
+def _state(kept: _Kept, params: Parameters) -> PChainState:
+    if kept.network_id != params.network_id:
+        raise UnusableCheckpoint(f"of network {kept.network_id}, not {params.network_id}")
+    proposal = kept.proposal
+    return PChainState(
+        params,
+        kept.time_s,
+        kept.height,
+        BlockID(kept.block_id),
+        {SubnetID(key): supply for key, supply in kept.supplies},
+        StakerSet.of(iter(kept.current)),
+        StakerSet.of(iter(kept.waiting)),
+        {key: reward for key, reward in kept.delegation_rewards},
+        {key: renewal for key, renewal in kept.renewals},
+        {subnet.subnet_id: subnet for subnet in kept.subnets},
+        {ChainID(key): SubnetID(subnet_id) for key, subnet_id in kept.chains},
+        L1Validators.of(iter(kept.l1)),
+        kept.l1_excess,
+        kept.l1_accrued_fees,
+        None if proposal is None else Proposal(parse_p_tx(proposal.raw), proposal.height, proposal.position),
+        kept.is_complete,
+    )

@@ -1,0 +1,143 @@
+"""What a network was configured with: upgrade times, rewards, the fee of L1 validators, its chains and its asset.
+
+Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuji,local}.go`. Times are unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.chains.ids import AssetID
+from warpseal.chains.p_genesis import Genesis
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.warp.ids import ChainID, parse_id
+
+NAVAX_PER_AVAX: Final = 10**9
+DAY_S: Final = 24 * 60 * 60
+
+_UNSCHEDULED_S: Final = 253_399_622_400
+_INITIALLY_ACTIVE_S: Final = 1_607_144_400
+_AVM: Final = b"avm".ljust(32, b"\x00")
+_EVM: Final = b"evm".ljust(32, b"\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeTimes:
+    """From when on (unix seconds, inclusive) the rules of an upgrade hold, for those that change what blocks do."""
+
+    apricot_5_s: int
+    banff_s: int
+    cortina_s: int
+    durango_s: int
+    etna_s: int
+    helicon_s: int = _UNSCHEDULED_S
+
+    @classmethod
+    def named(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
+        """Return the times that a node tells, by the upgrade's name in its spelling ("apricotPhase5", "etna").
+
+        A name that is missing takes what such networks have: active from the start, Helicon unscheduled.
+        """
+        names = {"apricotPhase5": "apricot_5_s"} | {
+            name: f"{name}_s" for name in ("banff", "cortina", "durango", "etna")
+        }
+        known = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
+        return cls(**known, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
+
+
+@dataclass(frozen=True, slots=True)
+class RewardConfig:
+    """How much staking mints: rates in parts per million of the minting period, the cap in the asset's unit."""
+
+    max_rate: int
+    min_rate: int
+    minting_period_s: int
+    supply_cap: int
+
+
+@dataclass(frozen=True, slots=True)
+class L1FeeConfig:
+    """What an active L1 validator pays a second: `min_price` nAVAX, and more the longer there are more than `target`."""
+
+    target: int
+    min_price: int
+    excess_conversion: int
+    capacity: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All of it. x_chain_id and c_chain_id: the chains that the P-Chain shares memory with."""
+
+    network_id: int
+    staking_asset_id: AssetID
+    x_chain_id: ChainID
+    c_chain_id: ChainID
+    upgrades: UpgradeTimes
+    rewards: RewardConfig
+    l1_fee: L1FeeConfig
+    max_validator_stake: int = 3_000_000 * NAVAX_PER_AVAX
+
+
+# The same on every network that does not say otherwise.
+STANDARD_REWARDS: Final = RewardConfig(120_000, 100_000, 365 * DAY_S, 720_000_000 * NAVAX_PER_AVAX)
+
+MAINNET: Final = Parameters(
+    network_id=1,
+    staking_asset_id=AssetID(parse_id("FvwEAhmxKfeiG8SnEvq42hc6whRyY3EFYAvebMqDNDGCgxN5Z")),
+    x_chain_id=ChainID(parse_id("2oYMBNV4eNHyqk2fjjV5nVQLDbtmNJzq5s3qs3Lo6ftnC6FByM")),
+    c_chain_id=ChainID(parse_id("2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5")),
+    upgrades=UpgradeTimes(
+        apricot_5_s=1_638_468_000,
+        banff_s=1_666_108_800,
+        cortina_s=1_682_434_800,
+        durango_s=1_709_740_800,
+        etna_s=1_734_368_400,
+    ),
+    rewards=STANDARD_REWARDS,
+    l1_fee=L1FeeConfig(target=10_000, min_price=512, excess_conversion=1_246_488_515),
+)
+FUJI: Final = Parameters(
+    network_id=5,
+    staking_asset_id=AssetID(parse_id("U8iRqJoiJm8xZHAacmvYyZVwqQx6uDNtQeP3CQ6fcgQk3JqnK")),
+    x_chain_id=ChainID(parse_id("2JVSBoinj9C2J33VntvzYtVJNZdN2NKiwwKjcumHUWEb5DbBrm")),
+    c_chain_id=ChainID(parse_id("yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp")),
+    upgrades=UpgradeTimes(
+        apricot_5_s=1_637_766_000,
+        banff_s=1_664_805_600,
+        cortina_s=1_680_793_200,
+        durango_s=1_707_840_000,
+        etna_s=1_732_550_400,
+    ),
+    rewards=STANDARD_REWARDS,
+    l1_fee=L1FeeConfig(target=10_000, min_price=512, excess_conversion=51_937_021),
+)
+
+
+def known_parameters(network_id: int) -> Parameters | None:
+    """Return those of mainnet or fuji; None for any other network, whose node tells them."""
+    return {1: MAINNET, 5: FUJI}.get(network_id)
+
+
+def told_parameters(
+    network_id: int, staking_asset_id: AssetID, genesis: Genesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
+) -> Parameters:
+    """Return those of a network from what its node tells and its genesis holds.
+
+    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. Rewards cannot be asked for: the standard
+    ones are taken, as nodes do for networks that they do not know. Raises ValueError without X- or C-Chain.
+    """
+    x_chain_id, c_chain_id = primary_chains(genesis)
+    upgrades = UpgradeTimes.named(times_s)
+    return Parameters(network_id, staking_asset_id, x_chain_id, c_chain_id, upgrades, STANDARD_REWARDS, l1_fee)
+
+
+def primary_chains(genesis: Genesis) -> tuple[ChainID, ChainID]:
+    """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError where one is missing."""
+    made = {tx.unsigned.vm_id: ChainID(tx.id) for tx in genesis.chains if isinstance(tx.unsigned, CreateChainTx)}
+    try:
+        return made[_AVM], made[_EVM]
+    except KeyError:
+        raise ValueError("the genesis creates no X-Chain or no C-Chain") from None
