@@ -221,6 +221,14 @@ KEYS = (
         "sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in data-dir",
         "URL",
     ),
+    Key("store-max-bytes", "store.max_bytes", v.integer(MEBIBYTE, 10**15), "bytes of what the store may evict, about"),
+    Key(
+        "store-max-age-seconds",
+        "store.max_age_s",
+        v.seconds(60, 100 * 366 * 24 * HOUR_S),
+        "how long unused is what the store evicts",
+        "SECONDS",
+    ),
 )
 
 _ROOMS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 GIBIBYTE: Final = 1024**3
@@ -19,7 +19,7 @@ class StoreSettings:
     anybody waits for the database, and how writes are gathered.
     """
 
-    url: str = ""
+    url: str = field(default="", repr=False)
     max_bytes: int = GIBIBYTE
     max_age_s: float = 30 * DAY_S
 
