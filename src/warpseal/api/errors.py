@@ -22,6 +22,7 @@ MIN_RETRY_AFTER_S: Final = 1
 MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
+_DAY_S: Final = 86_400
 
 
 class Dialect(StrEnum):
@@ -37,7 +38,7 @@ class Rule:
 
     v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
     kebab dialect says in place of the error's own text (a text of the reference). retry_after_s: None means
-    that no Retry-After is sent.
+    that no Retry-After is sent; max_retry_after_s: bounds what the error itself names.
     """
 
     v1: int
@@ -45,6 +46,7 @@ class Rule:
     late: int | None = None
     text: str | None = None
     retry_after_s: int | None = None
+    max_retry_after_s: int = MAX_RETRY_AFTER_S
 
 
 _REQUEST: Final = Rule(400, 400)
@@ -91,6 +93,15 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     refusals.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: Rule(502, 502, retry_after_s=_RETRY_SOON_S),
+    errors.InvalidPageToken: _REQUEST,
+    errors.ExpiredPageToken: _REQUEST,
+    errors.PageTokenMismatch: _REQUEST,
+    errors.IndexNotEnabled: Rule(404, 404),
+    errors.NotAPrimaryChain: Rule(404, 404),
+    errors.IndexStale: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.ApiKeyRequired: Rule(401, 401),
+    errors.ApiKeyRefused: Rule(403, 403),
+    errors.RateLimited: Rule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
     errors.StoreDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.InternalError: Rule(500, 500),
@@ -138,7 +149,9 @@ def _status(error: errors.WarpsealError, rule: Rule, dialect: Dialect) -> int:
 def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, bytes], ...]:
     headers: list[tuple[bytes, bytes]] = []
     if rule.retry_after_s is not None:
-        headers.append((b"retry-after", str(_retry_after_s(error, rule.retry_after_s)).encode()))
+        headers.append(
+            (b"retry-after", str(_retry_after_s(error, rule.retry_after_s, rule.max_retry_after_s)).encode())
+        )
     if isinstance(error, refusals.MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if isinstance(error, refusals.ReceiveTimeout):
@@ -146,11 +159,11 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
     return tuple(headers)
 
 
-def _retry_after_s(error: errors.WarpsealError, default_s: int) -> int:
+def _retry_after_s(error: errors.WarpsealError, default_s: int, max_s: int) -> int:
     """Return whole seconds: the moment the error itself names, if it names one, within sensible bounds."""
     about: Any = getattr(error, "shortfall", error)
     named: float | None = getattr(about, "retry_after_s", None)
-    return default_s if named is None else min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, ceil(named)))
+    return default_s if named is None else min(max_s, max(MIN_RETRY_AFTER_S, ceil(named)))
 
 
 def dialect_of(path: str) -> Dialect:

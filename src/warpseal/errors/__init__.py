@@ -8,6 +8,17 @@ from warpseal.errors.base import (
     StartupError,
     WarpsealError,
 )
+from warpseal.errors.data import (
+    ApiKeyRefused,
+    ApiKeyRequired,
+    ExpiredPageToken,
+    IndexNotEnabled,
+    IndexStale,
+    InvalidPageToken,
+    NotAPrimaryChain,
+    PageTokenMismatch,
+    RateLimited,
+)
 from warpseal.errors.nodes import (
     NodeAttempt,
     NodeFailure,
@@ -56,9 +67,15 @@ from warpseal.errors.transactions import (
 )
 
 __all__ = [
+    "ApiKeyRefused",
+    "ApiKeyRequired",
+    "ExpiredPageToken",
     "HeightTooNew",
     "HeightTooOld",
+    "IndexNotEnabled",
+    "IndexStale",
     "InternalError",
+    "InvalidPageToken",
     "InvalidQuorum",
     "InvalidQuorumBuffer",
     "InvalidRequest",
@@ -73,14 +90,17 @@ __all__ = [
     "NodeAttempt",
     "NodeFailure",
     "NodeUnavailable",
+    "NotAPrimaryChain",
     "NotAWarpMessage",
     "NotFound",
     "NothingToSign",
     "OriginNotIndexed",
+    "PageTokenMismatch",
     "ProofMismatch",
     "QuorumImpossible",
     "QuorumNotReached",
     "QuorumShortfall",
+    "RateLimited",
     "ShuttingDown",
     "StartupError",
     "StoreDown",

@@ -1,0 +1,127 @@
+"""The closed lists of values; a published SDK refuses a whole page for one value that it does not know.
+
+Source of truth: the enumerations that the published SDKs agree on, which the specification leaves open.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class NetworkName(StrEnum):
+    """Names of networks in paths."""
+
+    MAINNET = "mainnet"
+    FUJI = "fuji"
+    TESTNET = "testnet"
+
+
+class PrimaryNetworkTxType(StrEnum):
+    """Types of transactions that can be asked for."""
+
+    ADD_VALIDATOR = "AddValidatorTx"
+    ADD_SUBNET_VALIDATOR = "AddSubnetValidatorTx"
+    ADD_DELEGATOR = "AddDelegatorTx"
+    CREATE_CHAIN = "CreateChainTx"
+    CREATE_SUBNET = "CreateSubnetTx"
+    IMPORT = "ImportTx"
+    EXPORT = "ExportTx"
+    ADVANCE_TIME = "AdvanceTimeTx"
+    REWARD_VALIDATOR = "RewardValidatorTx"
+    REMOVE_SUBNET_VALIDATOR = "RemoveSubnetValidatorTx"
+    TRANSFORM_SUBNET = "TransformSubnetTx"
+    ADD_PERMISSIONLESS_VALIDATOR = "AddPermissionlessValidatorTx"
+    ADD_PERMISSIONLESS_DELEGATOR = "AddPermissionlessDelegatorTx"
+    BASE = "BaseTx"
+    TRANSFER_SUBNET_OWNERSHIP = "TransferSubnetOwnershipTx"
+    CONVERT_SUBNET_TO_L1 = "ConvertSubnetToL1Tx"
+    REGISTER_L1_VALIDATOR = "RegisterL1ValidatorTx"
+    SET_L1_VALIDATOR_WEIGHT = "SetL1ValidatorWeightTx"
+    DISABLE_L1_VALIDATOR = "DisableL1ValidatorTx"
+    INCREASE_L1_VALIDATOR_BALANCE = "IncreaseL1ValidatorBalanceTx"
+    UNKNOWN = "UNKNOWN"
+    CREATE_ASSET = "CreateAssetTx"
+    OPERATION = "OperationTx"
+
+
+_X_ONLY: Final = (PrimaryNetworkTxType.CREATE_ASSET, PrimaryNetworkTxType.OPERATION)
+_X: Final = ("BaseTx", "CreateAssetTx", "OperationTx", "ImportTx", "ExportTx", "UNKNOWN")
+
+P_CHAIN_TX_TYPES: Final = frozenset(kind for kind in PrimaryNetworkTxType if kind not in _X_ONLY)
+X_CHAIN_TX_TYPES: Final = frozenset(PrimaryNetworkTxType(kind) for kind in _X)
+C_CHAIN_TX_TYPES: Final = frozenset((PrimaryNetworkTxType.EXPORT, PrimaryNetworkTxType.IMPORT))
+
+
+def tx_type(kind: str, known: frozenset[PrimaryNetworkTxType] = P_CHAIN_TX_TYPES) -> PrimaryNetworkTxType:
+    """Return the type by its node's name; UNKNOWN for one that the list does not hold."""
+    try:
+        found = PrimaryNetworkTxType(kind)
+    except ValueError:
+        return PrimaryNetworkTxType.UNKNOWN
+    return found if found in known else PrimaryNetworkTxType.UNKNOWN
+
+
+class PrimaryNetworkAssetType(StrEnum):
+    """Kinds of assets."""
+
+    SECP256K1 = "secp256k1"
+    NFT = "nft"
+
+
+class PrimaryNetworkAssetCap(StrEnum):
+    """Whether more of an asset can be made."""
+
+    FIXED = "fixed"
+    VARIABLE = "variable"
+
+
+class RewardType(StrEnum):
+    """Who a reward belongs to, and for what."""
+
+    VALIDATOR = "VALIDATOR"
+    DELEGATOR = "DELEGATOR"
+    VALIDATOR_FEE = "VALIDATOR_FEE"
+
+
+class PrimaryNetworkChainName(StrEnum):
+    """Aliases of the three primary chains."""
+
+    P_CHAIN = "p-chain"
+    X_CHAIN = "x-chain"
+    C_CHAIN = "c-chain"
+
+
+class CurrencyCode(StrEnum):
+    """Currencies of prices."""
+
+    USD = "usd"
+    EUR = "eur"
+    AUD = "aud"
+    CAD = "cad"
+    CHF = "chf"
+    CLP = "clp"
+    CNY = "cny"
+    CZK = "czk"
+    DKK = "dkk"
+    GBP = "gbp"
+    HKD = "hkd"
+    HUF = "huf"
+    JPY = "jpy"
+    NZD = "nzd"
+
+
+class SortOrder(StrEnum):
+    """Oldest or newest first."""
+
+    ASC = "asc"
+    DESC = "desc"
+
+
+class ValidationStatusType(StrEnum):
+    """Where a validation stands."""
+
+    COMPLETED = "completed"
+    ACTIVE = "active"
+    PENDING = "pending"
+    REMOVED = "removed"
