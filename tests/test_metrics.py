@@ -9,7 +9,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
-from warpseal.metrics import CacheSample, FollowerSample, Metrics, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics import (
+    CacheSample,
+    FollowerSample,
+    Metrics,
+    NetworkSample,
+    Sources,
+    StoreSample,
+    SubnetSample,
+    ValidatorSample,
+)
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
@@ -46,6 +55,7 @@ def full() -> Metrics:
     metrics.observe_http("/health", 200)
     metrics.observe_call("platform.getHeight", "ok", 0.001)
     metrics.count_bad_share([NODE])
+    metrics.observe_commit(101, 0.002)
     network = NetworkSample(
         connections=7,
         dials=9,
@@ -67,6 +77,7 @@ def full() -> Metrics:
             caches=lambda: [CacheSample("shares", 8, 2, 1024)],
             proposed_height=lambda: 19,
             followers=lambda: [FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"), FollowerSample("x")],
+            store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
         )
     )
     return metrics

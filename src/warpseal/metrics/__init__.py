@@ -1,7 +1,15 @@
 """Every metric's name, labels and buckets. docs/metrics.md lists them all."""
 
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
-from warpseal.metrics.samples import CacheSample, FollowerSample, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics.samples import (
+    CacheSample,
+    FollowerSample,
+    NetworkSample,
+    Sources,
+    StoreSample,
+    SubnetSample,
+    ValidatorSample,
+)
 
 __all__ = [
     "CONTENT_TYPE",
@@ -10,6 +18,7 @@ __all__ = [
     "Metrics",
     "NetworkSample",
     "Sources",
+    "StoreSample",
     "SubnetSample",
     "ValidatorSample",
 ]

@@ -72,6 +72,10 @@ def _of_network(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows
     return lambda snapshot: _single(value(snapshot.network))
 
 
+def _of_store(name: str) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: () if snapshot.store is None else _single(int(getattr(snapshot.store, name)))
+
+
 def _of_followers(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows]:
     return lambda snapshot: ((label("chain", one.chain), value(one)) for one in snapshot.followers)
 
@@ -236,5 +240,31 @@ FAMILIES: Final = (
         "gauge",
         "Always 1; its label is why following stopped; absent while it goes on",
         _stopped,
+    ),
+    Family("warpseal_store_up", "gauge", "1 while the store works, 0 while it is down", _of_store("is_up")),
+    Family(
+        "warpseal_store_waiting_writes",
+        "gauge",
+        "Writes that wait in memory to be committed",
+        _of_store("waiting_writes"),
+    ),
+    Family(
+        "warpseal_store_dropped_writes_total",
+        "counter",
+        "Writes given up because the store was down for too long",
+        _of_store("dropped_writes"),
+    ),
+    Family("warpseal_store_bytes", "gauge", "Size of the store's database", _of_store("size_bytes")),
+    Family(
+        "warpseal_store_evictable_bytes",
+        "gauge",
+        "Bytes of what the store may evict, about",
+        _of_store("evictable_bytes"),
+    ),
+    Family(
+        "warpseal_store_evicted_total",
+        "counter",
+        "Messages and addresses that the store has evicted",
+        _of_store("evicted"),
     ),
 )

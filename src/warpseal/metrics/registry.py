@@ -59,6 +59,13 @@ class Metrics:
             "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
         )
         self._bad_share_count = self._counter("warpseal_bad_shares", "Shares that were found bad")
+        self._commit_seconds = Histogram(
+            "warpseal_store_commit_duration_seconds",
+            "Time of one transaction of the store",
+            registry=self.registry,
+            buckets=DURATION_BUCKETS_S,
+        )
+        self._rows_written = self._counter("warpseal_store_rows_written", "Rows that the store has committed")
         build = Gauge("warpseal_build_info", "Always 1; its label is the version", ["version"], registry=self.registry)
         build.labels(warpseal.__version__).set(1)
 
@@ -98,6 +105,11 @@ class Metrics:
         self._bad_shares.update(node_ids)
         self._reference.bad_shares += 1
 
+    def observe_commit(self, rows: int, seconds: float) -> None:
+        """Note one transaction of the store; from any thread."""
+        self._rows_written.inc(rows)
+        self._commit_seconds.observe(seconds)
+
     def aggregation_requested(self) -> None:
         """Count a request for an aggregation, whatever becomes of it."""
         self._reference.requests += 1
@@ -127,6 +139,7 @@ class Metrics:
             proposed_height=sources.proposed_height(),
             bad_shares=dict(self._bad_shares),
             followers=tuple(sources.followers()),
+            store=sources.store(),
         )
         return lambda: self._page(snapshot)
 

@@ -81,6 +81,21 @@ class FollowerSample:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSample:
+    """The store. waiting_writes: in memory, not committed yet; dropped_writes, evicted: since the start.
+
+    size_bytes, evictable_bytes: of the database, and of what in it may be evicted; about half a minute old.
+    """
+
+    is_up: bool
+    waiting_writes: int = 0
+    dropped_writes: int = 0
+    size_bytes: int = 0
+    evictable_bytes: int = 0
+    evicted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Whom to ask at each scrape, on the event loop. What a source leaves out has no series any more."""
 
@@ -90,6 +105,7 @@ class Sources:
     caches: Callable[[], Iterable[CacheSample]] = tuple
     proposed_height: Callable[[], int | None] = lambda: None
     followers: Callable[[], Iterable[FollowerSample]] = tuple
+    store: Callable[[], StoreSample | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +119,4 @@ class Snapshot:
     proposed_height: int | None = None
     bad_shares: Mapping[str, int] = field(default_factory=dict)
     followers: tuple[FollowerSample, ...] = ()
+    store: StoreSample | None = None
