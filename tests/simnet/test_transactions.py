@@ -11,11 +11,12 @@ from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.l1.derived import derive
 from warpseal.simnet import pchain
+from warpseal.simnet.acceptance import RejectedTransaction
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.pchain import PChainCode
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.transactions import BALANCE_NAVAX, RejectedTransaction
+from warpseal.simnet.transactions import BALANCE_NAVAX
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from warpseal.errors import StartupError
 from warpseal.simnet.behaviours import known_words
+from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
 from warpseal.simnet.report import free_ports, network_report, write_atomically
 from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.story import HELP, STORY_L1, Story
 
 _DESCRIPTION: Final = """\
 Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
@@ -29,6 +31,9 @@ L1s (--l1, repeatable; without it one L1 that all validators validate as well; -
   validators=5,shared            the first five validators of the primary network
   validators=1,permissioned      a subnet that was never converted
   validators=5,chains=2          two blockchains
+  validators=5,manager=C         its validator manager lives on the C-Chain (manager=l1-0: on another L1)
+  validators=5,spare=2           two more nodes that track it and are no validators yet
+  validators=5,unconverted       a subnet without validators, to be converted while the network runs
 
 Behaviours (--behave, repeatable; a later rule about a validator replaces an earlier one):
   [SCOPE/]WHO:WORD[+WORD...]     SCOPE: primary or l1-K; WHO: all, 10%, or places such as 0,3-5
@@ -40,8 +45,10 @@ Behaviours (--behave, repeatable; a later rule about a validator replaces an ear
   9:lost-pongs=0.3  flood=1000   keep-alive trouble; unparsable messages per second
   10:closed  mute  private       listens nowhere; accepts and says nothing; claims a private address
   11:keyless  inactive  balance=2000  weight=1  leaves=30  joins=40 (at a P-Chain height)
+  12:lag=2  behind=3s            its P-Chain ends 2 blocks, or 3 seconds, before the tip
   All words: {" ".join(known_words())}
 
+{HELP}
 Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write network.json
 """
 
@@ -68,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--epoch-blocks", type=int, default=5, metavar="N", help="blocks of a proposervm epoch (default 5)")
     add("--block-interval", type=float, metavar="S", help="a P-Chain block every S seconds (default: none)")
     add("--churn", type=int, metavar="N", help="every N blocks one weight of each subnet changes")
+    add("--etna-height", type=int, default=0, metavar="N", help="first block at or after Etna (default: all are)")
+    add("--l1-story", action="store_true", help="tell the life of one more L1, step by step; see below")
+    add("--story-pace", type=float, default=5.0, metavar="S", help="seconds between its steps (default 5)")
     add("--info-peers", type=int, metavar="N", help="how many validators info.peers names (default all)")
     add("--nodes", type=int, default=1, metavar="N", help="simulated RPC nodes (default 1)")
     add("--node-port", type=int, default=0, metavar="PORT", help="port of the first one (default: any)")
@@ -91,8 +101,13 @@ async def run(args: argparse.Namespace) -> int:
         await network.start(args.node_port)
         if args.presign:
             await asyncio.to_thread(network.presign, args.presign, _show_progress)
-        _announce(network, args)
-        await stopped.wait()
+        api_port = _announce(network, args)
+        async with asyncio.TaskGroup() as tasks:
+            story = Story(network, f"http://{LOOPBACK}:{api_port}", args.story_pace, _say)
+            telling = tasks.create_task(story.tell()) if args.l1_story else None
+            await stopped.wait()
+            if telling is not None:
+                telling.cancel()
     except OSError as error:
         raise StartupError(f"the simulated network cannot start: {error}") from None
     finally:
@@ -103,6 +118,7 @@ async def run(args: argparse.Namespace) -> int:
 def plan_of(args: argparse.Namespace) -> Plan:
     """Return the plan that the flags describe. Raises InvalidPlan."""
     l1s = (L1Plan(shared=True),) if not args.l1 else tuple(parse_l1(text) for text in args.l1 if text != "none")
+    l1s += (STORY_L1,) if args.l1_story else ()
     texts = [*args.behave, *(_rules_of(args.behaviours) if args.behaviours else ())]
     return Plan(
         validators=args.validators,
@@ -117,6 +133,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         epoch_blocks=args.epoch_blocks,
         block_interval_s=args.block_interval,
         churn_every=args.churn,
+        etna_height=args.etna_height,
         info_peers=args.info_peers,
         nodes=args.nodes,
         rules=tuple(parse_rule(text) for text in texts),
@@ -143,8 +160,8 @@ def _rules_of(file: Path) -> list[str]:
     return rules
 
 
-def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> None:
-    """Write the file, then say in one line that the network is ready."""
+def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
+    """Write the file, then say in one line that the network is ready; return the port of the written config."""
     ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
     if args.write:
         write_atomically(args.write, network_report(network, *ports))
@@ -156,7 +173,12 @@ def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> None:
     ]
     if args.write:
         words.append(f"file={args.write}")
-    sys.stdout.write(" ".join(words) + "\n")
+    _say(" ".join(words))
+    return ports[0]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 

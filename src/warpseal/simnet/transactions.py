@@ -7,28 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet import writing
+from warpseal.simnet.acceptance import Acceptance, fund, require, reweigh
 from warpseal.simnet.l1_transactions import Initial
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.sets import Seat
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.world import World
-from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
-from warpseal.warp.l1_messages import ConversionData, PChainOwner, RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID
+from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 
 BALANCE_NAVAX: Final = 100_000_000_000
-_MAX_UINT64: Final = 2**64 - 1
-_EXPIRY_WINDOW_S: Final = 24 * 3600
 _EXPIRY_S: Final = 3600
 _NOBODY: Final = PChainOwner(0, ())
-
-
-class RejectedTransaction(Exception):
-    """A transaction that no block takes; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,7 @@ class PChain:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._acceptance = Acceptance(world)
         self._waiting: dict[Transaction, _Step] = {}
         self._nonces: dict[ValidationID, int] = {}
 
@@ -102,8 +97,8 @@ class PChain:
         return self._do(
             _Step(
                 transaction,
-                lambda: self._check_conversion(subnet_id, initial),
-                lambda: self._convert(data, initial),
+                lambda: self._acceptance.check_conversion(subnet_id, initial),
+                lambda: self._acceptance.convert(data, initial),
             ),
             later,
         )
@@ -129,8 +124,8 @@ class PChain:
         return self._do(
             _Step(
                 transaction,
-                lambda: self._check_registration(message),
-                lambda: self._register(message, node, balance_navax),
+                lambda: self._acceptance.check_registration(message),
+                lambda: self._acceptance.register(message, node, balance_navax),
             ),
             later,
         )
@@ -139,19 +134,19 @@ class PChain:
         self, validation_id: ValidationID, weight: int, *, nonce: int | None = None, later: bool = False
     ) -> Transaction:
         """Change a validator's weight; 0 removes it. nonce: None for the next one."""
-        seat = self._seat(validation_id)
+        seat = self._acceptance.seat(validation_id)
         if nonce is None:
             nonce = max(seat.min_nonce, self._nonces.get(validation_id, 0))
-        self._nonces[validation_id] = nonce + 1
         transaction = l1.weight_change(self._world, seat, nonce, weight)
-        return self._do(
-            _Step(
-                transaction,
-                lambda: self._check_weight(validation_id, nonce, weight),
-                lambda: _reweigh(seat, nonce, weight),
-            ),
-            later,
+        step = _Step(
+            transaction,
+            lambda: self._acceptance.check_weight(validation_id, nonce, weight),
+            lambda: reweigh(seat, nonce, weight),
         )
+        self._do(step, later)
+        # What was sent and not accepted yet counts as well: a manager never uses a nonce twice.
+        self._nonces[validation_id] = nonce + 1
+        return transaction
 
     def remove(self, validation_id: ValidationID, *, later: bool = False) -> Transaction:
         """Remove a validator: its weight becomes 0."""
@@ -159,15 +154,19 @@ class PChain:
 
     def increase_balance(self, validation_id: ValidationID, amount_navax: int, *, later: bool = False) -> Transaction:
         """Add to a validator's balance; an inactive one becomes active."""
-        seat = self._seat(validation_id)
-        _require(amount_navax > 0, "balance must be greater than 0")
-        step = _Step(l1.funding(seat, amount_navax), lambda: self._check(seat), lambda: _fund(seat, amount_navax))
+        seat = self._acceptance.seat(validation_id)
+        require(amount_navax > 0, "balance must be greater than 0")
+        step = _Step(
+            l1.funding(seat, amount_navax), lambda: self._acceptance.check_seat(seat), lambda: fund(seat, amount_navax)
+        )
         return self._do(step, later)
 
     def disable(self, validation_id: ValidationID, *, later: bool = False) -> Transaction:
         """Take a validator's balance away: it stays registered, and inactive."""
-        seat = self._seat(validation_id)
-        step = _Step(l1.disabling(seat), lambda: self._check(seat), lambda: _fund(seat, -seat.balance_navax))
+        seat = self._acceptance.seat(validation_id)
+        step = _Step(
+            l1.disabling(seat), lambda: self._acceptance.check_seat(seat), lambda: fund(seat, -seat.balance_navax)
+        )
         return self._do(step, later)
 
     def base(self, *, later: bool = False) -> Transaction:
@@ -205,36 +204,6 @@ class PChain:
             self._waiting.pop(step.transaction, None)
         return step.transaction
 
-    def _check_conversion(self, subnet_id: SubnetID, initial: Sequence[Initial]) -> None:
-        subnet = self._world.subnets[subnet_id]
-        _require(subnet.conversion_id is None, "subnet is not permissioned: it was converted already")
-        _require(bool(initial), "L1 must have at least one validator")
-        _require(all(one.weight > 0 for one in initial), "validator weight must be non-zero")
-        ascending = all(one.node_id < two.node_id for one, two in pairwise(initial))
-        _require(ascending, "conversion validators are not sorted and unique")
-
-    def _convert(self, data: ConversionData, initial: Sequence[Initial]) -> None:
-        world, subnet_id = self._world, data.subnet_id
-        world.subnets[subnet_id] = l1.converted(world.subnets[subnet_id], data)
-        world.converted_at[subnet_id] = self.height + 1
-        for index, one in enumerate(initial):
-            node = world.by_node(NodeID(one.node_id))
-            assert node is not None
-            self._seat_at(
-                node,
-                Seat(
-                    subnet_id,
-                    node.node_id,
-                    node.bls_key,
-                    one.weight,
-                    bootstrap_validation_id(subnet_id, index),
-                    int(world.clock()),
-                    one.balance_navax,
-                    index=index,
-                    is_l1=True,
-                ),
-            )
-
     def _message(self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None) -> RegisterL1Validator:
         """Return what the manager asks for; without an expiry, one that was never registered before."""
         until = int(self._world.clock()) + _EXPIRY_S if expiry is None else expiry
@@ -242,57 +211,6 @@ class PChain:
         while expiry is None and message.validation_id in self._world.registrations:
             message = replace(message, expiry=message.expiry - 1)
         return message
-
-    def _check_registration(self, message: RegisterL1Validator) -> None:
-        now = int(self._world.clock())
-        seats = self._world.seats.get(message.subnet_id, ())
-        _require(message.weight > 0, "weight must be greater than 0")
-        _require(message.expiry > now, f"warp message expired at {message.expiry} and it is currently {now}")
-        _require(message.expiry <= now + _EXPIRY_WINDOW_S, "warp message not yet allowed")
-        _require(not self._world.was_registered(message.validation_id), "warp message already issued")
-        taken = any(seat.node_id == message.node_id and seat.present and seat.is_l1 for seat in seats)
-        _require(not taken, "an L1 validator of this node exists")
-        _require(sum(seat.weight for seat in seats if seat.present) + message.weight <= _MAX_UINT64, "weight overflow")
-
-    def _register(self, message: RegisterL1Validator, node: SimValidator, balance_navax: int) -> None:
-        self._world.registrations[message.validation_id] = message
-        self._seat_at(
-            node,
-            Seat(
-                message.subnet_id,
-                node.node_id,
-                node.bls_key,
-                message.weight,
-                message.validation_id,
-                int(self._world.clock()),
-                balance_navax,
-                is_l1=True,
-            ),
-        )
-
-    def _seat_at(self, node: SimValidator, seat: Seat) -> None:
-        node.subnets |= {seat.subnet_id}
-        node.chains.update(self._world.chains_of(seat.subnet_id))
-        self._world.add_seat(seat)
-
-    def _check_weight(self, validation_id: ValidationID, nonce: int, weight: int) -> None:
-        seat = self._seat(validation_id)
-        _require(
-            nonce >= seat.min_nonce, f"warp message contains stale nonce {nonce} must be at least {seat.min_nonce}"
-        )
-        _require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows")
-        if weight == 0:
-            others = (one for one in self._world.seats[seat.subnet_id] if one.present and one.is_l1 and one is not seat)
-            _require(any(others), "attempting to remove the last L1 validator from a converted subnet")
-
-    def _check(self, seat: Seat) -> None:
-        _require(seat.present, "could not load L1 validator: not found")
-
-    def _seat(self, validation_id: ValidationID) -> Seat:
-        seat = self._world.validation(validation_id)
-        if seat is None:
-            raise RejectedTransaction("could not load L1 validator: not found")
-        return seat
 
     def _trackers(self, subnet_id: SubnetID) -> list[SimValidator]:
         return [one for one in self._world.validators if subnet_id in one.subnets]
@@ -307,20 +225,3 @@ class PChain:
 
 def _initial(node: SimValidator, weight: int, balance_navax: int) -> Initial:
     return Initial(node.node_id, node.bls_key, node.identity.bls_proof, weight, balance_navax)
-
-
-def _reweigh(seat: Seat, nonce: int, weight: int) -> None:
-    seat.min_nonce = nonce + 1
-    if weight:
-        seat.weight = weight
-    else:
-        seat.present = False
-
-
-def _fund(seat: Seat, amount_navax: int) -> None:
-    seat.balance_navax += amount_navax
-
-
-def _require(holds: bool, reason: str) -> None:
-    if not holds:
-        raise RejectedTransaction(reason)
