@@ -22,8 +22,8 @@ from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.p_chain import block_effects
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.staking import enter, mint
 from warpseal.ledger.stakers import Priority, Staker
+from warpseal.ledger.staking import enter, mint
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
 _NO_BLOCK: Final = BlockID(bytes(32))

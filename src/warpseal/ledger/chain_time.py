@@ -8,8 +8,8 @@ from __future__ import annotations
 from warpseal.ledger.drafts import BlockDraft
 from warpseal.ledger.effects import L1Deactivated
 from warpseal.ledger.l1_fee import advance_excess, cost
-from warpseal.ledger.staking import promote
 from warpseal.ledger.stakers import Priority
+from warpseal.ledger.staking import promote
 
 
 def advance_time(block: BlockDraft, time_s: int) -> None:

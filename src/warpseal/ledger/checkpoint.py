@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from warpseal.chains.cursor import MalformedChainBytes
-from warpseal.chains.ids import BlockID
+from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.ledger.l1_validators import L1Validator, L1Validators
 from warpseal.ledger.p_state import PChainState, Proposal, Renewal, Subnet
@@ -122,8 +122,8 @@ def _state(kept: _Kept, params: Parameters) -> PChainState:
         {SubnetID(key): supply for key, supply in kept.supplies},
         StakerSet.of(iter(kept.current)),
         StakerSet.of(iter(kept.waiting)),
-        {key: reward for key, reward in kept.delegation_rewards},
-        {key: renewal for key, renewal in kept.renewals},
+        {TxID(key): reward for key, reward in kept.delegation_rewards},
+        {TxID(key): renewal for key, renewal in kept.renewals},
         {subnet.subnet_id: subnet for subnet in kept.subnets},
         {ChainID(key): SubnetID(subnet_id) for key, subnet_id in kept.chains},
         L1Validators.of(iter(kept.l1)),

@@ -6,7 +6,7 @@ from warpseal.chains.ids import TxID
 
 
 class LedgerFault(ValueError):
-    """A block does what the rules do not allow in this state: the bytes, or what was indexed before, are not the chain's.
+    """A block does what the rules forbid in this state: its bytes, or what was indexed before, are not the chain's.
 
     height: of the block; tx_id: of the transaction, None where it is the block itself. After it the state is spoiled:
     go back to a checkpoint.

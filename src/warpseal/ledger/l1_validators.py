@@ -67,7 +67,7 @@ class L1Validators:
         self.active -= bool(validator.end_accumulated_fee)
 
     def deactivate_below(self, accrued_fees: int) -> list[L1Validator]:
-        """Deactivate those whose end lies below `accrued_fees`; return them as they were, in the order of their ends."""
+        """Deactivate those whose end lies below `accrued_fees`; return them as they were, by their ends."""
         gone: list[L1Validator] = []
         ends = self._ends
         while ends and ends[0][0] < accrued_fees:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warpseal.chains.components import LockIn, LockOut, Output, OutputOwners, TransferableInput, TransferableOutput
+from warpseal.chains.components import LockIn, LockOut, OutputOwners, TransferableInput, TransferableOutput
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import Sums
@@ -83,11 +83,9 @@ def transferred(
     tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID, *, staked: bool = False
 ) -> LedgerOutput:
     """Return output `index` of a transaction."""
-    output: Output = made.output
-    stakeable = 0
-    if type(output) is LockOut:
-        stakeable = output.locktime
-        output = output.output
+    output, stakeable = made.output, 0
+    if isinstance(output, LockOut):
+        output, stakeable = output.output, output.locktime
     return LedgerOutput(
         utxo_id(tx_id, index),
         tx_id,

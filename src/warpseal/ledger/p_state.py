@@ -70,9 +70,10 @@ class Renewal:
 class PChainState:
     """The state after block `height`. Only `apply` changes it.
 
-    time_s: chain time. supplies: by subnet, of the Primary Network (where known) and elastic ones. delegation_rewards: what current
-    validators (by transaction) will be paid for delegations that ended. is_complete: False where it began without the
-    genesis, so that stakers and outputs may be unknown. is_spoiled: a fault left it in between; nothing may use it.
+    time_s: chain time. supplies: by subnet, of the Primary Network (where known) and elastic ones. delegation_rewards:
+    what current validators (by transaction) will be paid for delegations that ended. is_complete: False where it began
+    without the genesis, so that stakers and outputs may be unknown. is_spoiled: a fault left it in between; nothing may
+    use it.
     """
 
     params: Parameters

@@ -59,7 +59,7 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True)
 class L1FeeConfig:
-    """What an active L1 validator pays a second: `min_price` nAVAX, and more the longer there are more than `target`."""
+    """What an active L1 validator pays a second: `min_price` nAVAX, more the longer there are more than `target`."""
 
     target: int
     min_price: int

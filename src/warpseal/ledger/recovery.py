@@ -29,7 +29,8 @@ _INFINITY: Final = (0, 1, 0)
 def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
     """Return the 33-byte compressed key that signed the 32-byte `digest`; None where no key did.
 
-    signature: r, s, then the recovery id, 65 bytes. The last thousand are remembered: inputs of one owner have the same.
+    signature: r, s, then the recovery id, 65 bytes. The last thousand are remembered: inputs of one
+    owner have the same.
     """
     if len(signature) != SIGNATURE_BYTES:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warpseal.chains.components import OutputOwners, TransferableOutput
-from warpseal.chains.p_components import NoSigner, ProofOfPossession, Signer, Validator
+from warpseal.chains.p_components import ProofOfPossession, Signer, Validator
 from warpseal.chains.p_staking import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
@@ -35,7 +35,7 @@ class _Terms:
     shares: int | None = None
     validation_owner: OutputOwners | None = None
     delegation_owner: OutputOwners | None = None
-    signer: Signer = NoSigner()
+    signer: Signer | None = None
 
 
 def add_validator(block: BlockDraft, draft: Draft, tx: AddValidatorTx) -> None:

@@ -1,0 +1,119 @@
+"""What the atomic transactions of a C-Chain block move between its accounts and the outputs of the other chains.
+
+Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in the X-Chain's unit of the asset (nAVAX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warpseal.chains.c_atomic import AtomicTx, EvmInput, EvmOutput, ExportTx, ImportTx
+from warpseal.chains.components import TransferableOutput
+from warpseal.chains.ids import AssetID
+from warpseal.ledger.effects import Sums
+from warpseal.ledger.moving import Moving, add_amounts, as_sums, transferred
+from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
+from warpseal.warp.ids import ChainID
+
+
+@dataclass(frozen=True, slots=True)
+class CHeader:
+    """What is kept of a C-Chain block. hash, parent_hash: 32 bytes; evm_tx_count: without the atomic transactions."""
+
+    number: int
+    hash: bytes
+    parent_hash: bytes
+    time_s: int
+    size_bytes: int
+    evm_tx_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CTxEffects:
+    """What one atomic transaction does.
+
+    evm_inputs, evm_outputs: of an export what leaves accounts, of an import what arrives at them. unlocked, created:
+    sums of what goes in and comes out; burned: the difference.
+    """
+
+    tx: AtomicTx
+    height: int
+    position: int
+    consumed: tuple[Consumed, ...]
+    emitted: tuple[LedgerOutput, ...]
+    source_chain_id: ChainID
+    destination_chain_id: ChainID
+    evm_inputs: tuple[EvmInput, ...]
+    evm_outputs: tuple[EvmOutput, ...]
+    unlocked: Sums
+    created: Sums
+    burned: Sums
+
+    @property
+    def released(self) -> tuple[LedgerOutput, ...]:
+        """Nothing: nobody stakes on the C-Chain."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class CBlockEffects:
+    """What a block does with outputs; tx_count counts its atomic transactions."""
+
+    chain_id: ChainID
+    header: CHeader
+    tx_count: int
+    txs: tuple[CTxEffects, ...]
+
+
+def apply_c(chain_id: ChainID, header: CHeader, txs: Sequence[AtomicTx], source: OutputSource | None) -> CBlockEffects:
+    """Return what the atomic transactions of a block do, in their order. Raises LedgerFault."""
+    moving = Moving(chain_id, header.number, source, True)
+    effects = tuple(_effects(moving, tx, position) for position, tx in enumerate(txs))
+    return CBlockEffects(chain_id, header, len(effects), effects)
+
+
+def _effects(moving: Moving, tx: AtomicTx, position: int) -> CTxEffects:
+    unsigned = tx.unsigned
+    unlocked: dict[AssetID, int] = {}
+    created: dict[AssetID, int] = {}
+    if isinstance(unsigned, ImportTx):
+        consumed = tuple(moving.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, 0))
+        add_amounts(unlocked, consumed)
+        _add_evm(created, unsigned.outputs)
+        sums = _sums(moving, tx, unlocked, created)
+        source_chain_id, destination_chain_id = unsigned.source_chain_id, moving.chain_id
+        ends: tuple[tuple[EvmInput, ...], tuple[EvmOutput, ...]] = ((), unsigned.outputs)
+        emitted: tuple[LedgerOutput, ...] = ()
+    else:
+        consumed = ()
+        emitted = _exported(moving, tx, unsigned)
+        _add_evm(unlocked, unsigned.inputs)
+        add_amounts(created, emitted)
+        sums = _sums(moving, tx, unlocked, created)
+        source_chain_id, destination_chain_id = moving.chain_id, unsigned.destination_chain_id
+        ends = (unsigned.inputs, ())
+    height = moving.height
+    return CTxEffects(tx, height, position, consumed, emitted, source_chain_id, destination_chain_id, *ends, *sums)
+
+
+def _exported(moving: Moving, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
+    outputs: tuple[TransferableOutput, ...] = unsigned.exported_outputs
+    return tuple(
+        transferred(tx.id, index, output, moving.chain_id, unsigned.destination_chain_id)
+        for index, output in enumerate(outputs)
+    )
+
+
+def _add_evm(sums: dict[AssetID, int], moved: Sequence[EvmInput | EvmOutput]) -> None:
+    for each in moved:
+        sums[each.asset_id] = sums.get(each.asset_id, 0) + each.amount
+
+
+def _sums(
+    moving: Moving, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
+) -> tuple[Sums, Sums, Sums]:
+    burned = {key: unlocked.get(key, 0) - created.get(key, 0) for key in {*unlocked, *created}}
+    if burned and min(burned.values()) < 0:
+        raise moving.fault(tx, "more comes out than went in")
+    return as_sums(unlocked), as_sums(created), as_sums(burned)
