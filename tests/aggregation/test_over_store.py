@@ -1,0 +1,131 @@
+"""The aggregation over the real store in a file: what one daemon collected serves the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
+from tests.aggregation.world import (
+    NETWORK_ID,
+    World,
+    members,
+    message,
+    node,
+    public_key,
+    request,
+    signature,
+    silent,
+    tidy,
+    wrong,
+)
+from warpseal.aggregation.service import SignatureAggregator
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import Store, open_store
+from warpseal.store.values import Recollection
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+
+MESSAGE = message()
+PATIENCE_S = 20.0
+
+
+@asynccontextmanager
+async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterator[tuple[World, Store]]:
+    """Run the service with real threads over the store in `folder`; the network is in memory."""
+    store = open_store(StoreSettings(gather_s=0.05), folder)
+    with ThreadPoolExecutor(1) as executor:
+        async with store:
+            running = asyncio.create_task(store.run())
+            world = World(validators, archive=store.archive)
+            world.service = SignatureAggregator(world.rooms, NETWORK_ID, AggregationSettings(), executor=executor)
+            async with tidy(world):
+                yield world, store
+            running.cancel()
+            await asyncio.wait((running,))
+
+
+async def recalled(store: Store, *, shares: int, verified: int = 0) -> Recollection:
+    """Return what is kept of the usual message as soon as so many shares are."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            kept = await store.archive.recall(MESSAGE.id)
+            if len(kept.shares) == shares and sum(one.verified for one in kept.shares) >= verified:
+                return kept
+            await asyncio.sleep(0.02)
+
+
+def test_a_signed_message_of_one_daemon_leaves_the_next_one_though_weights_changed_and_a_key_joined(
+    tmp_path: Path,
+) -> None:
+    numbers = sorted(range(1, 10), key=lambda number: members([1] * 9).index_of_key(public_key(number)) or 0)
+    before = canonical_set((node(number), public_key(number), 10) for number in numbers[1:])
+    after = canonical_set((node(number), public_key(number), 11) for number in numbers)
+
+    async def main() -> None:
+        async with daemon(tmp_path, before) as (world, _):
+            answer = await world.service.aggregate(request(75, kept_for_ever=True))
+            then = assert_valid(answer.signed_message, MESSAGE.raw, before, 75)
+        async with daemon(tmp_path, after) as (world, _):
+            answer = await world.service.aggregate(request(60, stored_only=True))
+            assert answer.signed_message == (await world.service.aggregate(request(60))).signed_message
+            assert world.network.asks == []
+            now = assert_valid(answer.signed_message, MESSAGE.raw, after, 60)
+        assert now.signature == then.signature
+        assert now.signers == tuple(index + 1 for index in then.signers)
+        assert_py_ecc_agrees(now, after)
+
+    asyncio.run(main())
+
+
+def test_a_signed_message_is_in_the_file_when_it_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path, members([20] * 5)) as (world, _):
+            answer = await world.service.aggregate(request(67))
+            judged = assert_valid(answer.signed_message, MESSAGE.raw, world.members, 67)
+            beside = open_store(StoreSettings(), tmp_path, read_only=True)
+            async with beside:
+                kept = await beside.archive.recall(MESSAGE.id)
+            assert [one.signature for one in kept.signatures] == [judged.signature]
+
+    asyncio.run(main())
+
+
+def test_shares_that_one_daemon_collected_are_not_asked_for_by_the_next_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path, members([20] * 5)) as (world, store):
+            world.network.scripts = {3: silent, 4: wrong(), 5: silent}
+            caller = asyncio.create_task(world.service.aggregate(request(80)))
+            await recalled(store, shares=3)
+            caller.cancel()
+            await asyncio.wait((caller,))
+        async with daemon(tmp_path, members([20] * 5)) as (world, store):
+            answer = await world.service.aggregate(request(100))
+            assert_valid(answer.signed_message, MESSAGE.raw, world.members, 100)
+            assert set(world.network.asked_numbers()) == {3, 4, 5}
+            kept = await recalled(store, shares=5)
+            assert {one.public_key: one.signature for one in kept.shares} == {
+                public_key(number): signature(number, MESSAGE.raw) for number in range(1, 6)
+            }
+
+    asyncio.run(main())
+
+
+def test_shares_of_a_message_kept_for_ever_are_verified_in_the_background(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path, members([20] * 5)) as (world, store):
+            auditing = asyncio.create_task(world.service.auditor.run())
+            world.network.scripts = {4: wrong(), 5: silent}
+            caller = asyncio.create_task(world.service.aggregate(request(100, kept_for_ever=True)))
+            await recalled(store, shares=4)
+            caller.cancel()
+            await asyncio.wait((caller,))
+            kept = await recalled(store, shares=3, verified=3)
+            assert {one.public_key for one in kept.shares} == {public_key(number) for number in (1, 2, 3)}
+            auditing.cancel()
+            await asyncio.wait((auditing,))
+
+    asyncio.run(main())
