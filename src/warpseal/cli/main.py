@@ -22,14 +22,20 @@ COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("config", "check"): ("check", "say what is wrong with a config file, or what it means"),
     ("message", "decode"): ("message", "say what a Warp message or a P-Chain transaction says, and who signed it"),
+    ("store", "info"): ("store.INFO", "show where the store is, how much is in it, and who uses it"),
+    ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
+    ("store", "import"): ("store.IMPORT", "verify and keep shares and signatures that were collected elsewhere"),
+    ("store", "upgrade"): ("store.UPGRADE", "bring the store to the schema version of this program"),
+    ("store", "check"): ("store.CHECK", "verify that the store is whole, every signature included"),
     ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
     ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
     ("demo",): ("demo", "show the main job on a simulated network"),
 }
-"""The words of each command -> its module in this room, and what it does."""
+"""The words of each command -> its module in this room, or a part of one, and what it does."""
 GROUPS = {
     "config": "look at a config file",
     "message": "look at a Warp message",
+    "store": "look at what was signed, back it up, bring in what was signed elsewhere",
 }
 """What the commands of two words have in common, by their first word."""
 
@@ -68,9 +74,11 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         place = groups[words[0]] if len(words) > 1 else top
         command = place.add_parser(words[-1], help=what, description=sentence)
         if tuple(arguments[: len(words)]) == words:
-            module = import_module(f"warpseal.cli.{module_name}")
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            name, _, part = module_name.partition(".")
+            module = import_module(f"warpseal.cli.{name}")
+            called = getattr(module, part) if part else module
+            called.add_arguments(command)
+            command.set_defaults(run=called.run)
     return parser
 
 

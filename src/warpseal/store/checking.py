@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
 from warpseal.store.access import snapshot
@@ -63,14 +64,26 @@ class Check:
 
     def run(self) -> Counted:
         """Look at everything; a fault does not end it."""
+        for look in (
+            self._look_at_database,
+            self._look_at_messages,
+            self._look_at_transactions,
+            self._look_at_origins,
+            self._look_at_ranges,
+        ):
+            try:
+                look()
+            except DBAPIError as error:
+                self._fault(f"the database cannot be read: {error.orig}")
+        return self.counted
+
+    def _look_at_database(self) -> None:
         for fault in _faults_of_database(self.connection):
             self._fault(fault)
+
+    def _look_at_messages(self) -> None:
         for message in self._messages():
             self._look_at(message)
-        self._look_at_transactions()
-        self._look_at_origins()
-        self._look_at_ranges()
-        return self.counted
 
     def _fault(self, what: str) -> None:
         self.counted.faults += 1

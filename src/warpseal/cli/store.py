@@ -1,0 +1,276 @@
+"""`warpseal store info|export|import|upgrade|check`: what operators do with a store from outside a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from warpseal.cli.serve import add_config_arguments, load_config
+from warpseal.config.keys import default_data_dir
+from warpseal.config.load import ENVIRONMENT_PREFIX
+from warpseal.errors import StartupError
+from warpseal.store.access import alone, reading, stores_below, users_of
+from warpseal.store.checking import Check, Counted
+from warpseal.store.contents import measure
+from warpseal.store.lines import BadLine
+from warpseal.store.migrate import HEAD, check_version, upgrade_all, version_of
+from warpseal.store.transfer import Importer, Moved, Selection, export_lines
+from warpseal.store.url import MalformedStoreUrl, StoreUrl
+from warpseal.warp.ids import MalformedID, MessageID, parse_id
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PROGRESS_EVERY_S: Final = 2.0
+_WHERE: Final = """\
+Which store: the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
+environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR).
+"""
+_ABOUT_UPGRADE: Final = """\
+Bring the store to the schema version of this program, telling how far it is. Ended in the middle, it goes on there
+when it is called again. No daemon may use the store meanwhile.
+"""
+_ABOUT_CHECK: Final = """\
+Verify that the store is whole: the database, every id against its bytes, every signature against its keys. The exit
+code is 1 when something is wrong, and it is named. A daemon may run meanwhile.
+"""
+
+
+class Command(NamedTuple):
+    """One command: how its arguments are declared, and what it does."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
+    """Declare how a command is told which store is meant."""
+    parser.description, parser.epilog = about, _WHERE
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_config_arguments(parser)
+    parser.add_argument("--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder in which a daemon keeps its data")
+    parser.add_argument("--network", type=int, metavar="ID", help="which one, where DIR has stores of several networks")
+
+
+def store_of(args: argparse.Namespace) -> StoreUrl:
+    """Return the store that a daemon of the same settings uses. Raises StartupError."""
+    if args.config or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE"):
+        config = load_config(args).config
+        text, data_dir = config.store.url, config.peers.data_dir
+    else:
+        text = args.store_url or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE_URL", "")
+        data_dir = Path(args.data_dir or os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
+    try:
+        return StoreUrl.parse(text) if text else StoreUrl.of_file(_only_store(data_dir, args.network))
+    except MalformedStoreUrl as error:
+        raise StartupError(f"store-url: {error}") from None
+
+
+def _only_store(data_dir: Path, network: int | None) -> Path:
+    found = [path for path in stores_below(data_dir) if network is None or path.parent.name == str(network)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        which = "no store" if network is None else f"no store of network {network}"
+        raise StartupError(f"there is {which} below {data_dir}: name another --data-dir, or a --store-url")
+    networks = ", ".join(path.parent.name for path in found)
+    raise StartupError(f"there are stores of networks {networks} below {data_dir}: choose one with --network")
+
+
+def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(parser, "Show where the store is, how much is in it, and who uses it. A daemon may run meanwhile.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _info(args: argparse.Namespace) -> int:
+    url = store_of(args)
+    with reading(url) as connection:
+        version = version_of(connection)
+        shown: dict[str, object] = {"store": url.shown, "schemaVersion": version, "usedBy": users_of(url, connection)}
+        if version == HEAD:
+            shown |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
+    if args.json:
+        print(json.dumps(shown, indent=2))
+        return 0
+    for name, value in shown.items():
+        print(f"{name + ':':20} {', '.join(value) or 'nobody' if isinstance(value, tuple) else value}")
+    if version != HEAD:
+        print(f"This program needs schema version {HEAD}.")
+    return 0
+
+
+def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(
+        parser,
+        "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another daemon.\n"
+        "A daemon may run meanwhile.",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
+    parser.add_argument("--message-id", type=_message_id, metavar="ID", help="of this message only")
+    parser.add_argument(
+        "--since", type=_since, metavar="TIME", help="only what was used or changed since 2026-11-21T08:00Z, or for 7d"
+    )
+    parser.add_argument("--for-ever", action="store_true", help="only what is never evicted: messages of L1s")
+
+
+def _export(args: argparse.Namespace) -> int:
+    url, moved = store_of(args), Moved()
+    selection = Selection(args.message_id, args.since, args.for_ever)
+    with ExitStack() as stack:
+        connection = stack.enter_context(reading(url))
+        version = check_version(connection, url.shown)
+        output = stack.enter_context(_output(args.output))
+        report = _Reporter()
+        for line in export_lines(connection, version, selection, moved):
+            output.write(line)
+            report(f"{moved} so far")
+        output.flush()
+    print(f"exported {moved}", file=sys.stderr)
+    return 0
+
+
+def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(
+        parser,
+        "Verify the signatures in a file of `warpseal store export`, or in one made elsewhere in that format\n"
+        "(docs/store.md), and keep those that are right. Lines that are wrong are named and left out; the exit code\n"
+        "is then 1. No daemon may use the store meanwhile.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
+    parser.add_argument("--for-ever", action="store_true", help="never evict what is imported, whatever the file says")
+
+
+def _import(args: argparse.Namespace) -> int:
+    url = store_of(args)
+    with ExitStack() as stack:
+        file = stack.enter_context(_input(args.file))
+        engine = stack.enter_context(alone(url))
+        with engine.connect() as connection:
+            check_version(connection, url.shown)
+        importer = Importer(engine, _complain, for_ever=args.for_ever)
+        report = _Reporter()
+        try:
+            moved = importer.run(file, lambda moved: report(f"{moved} so far"))
+        except BadLine as error:
+            raise StartupError(f"{args.file}: {error}") from None
+    left_out = f"; {moved.bad_lines} lines were left out" if moved.bad_lines else ""
+    print(f"imported {moved}{left_out}", file=sys.stderr)
+    return 1 if moved.bad_lines else 0
+
+
+def _complain(number: int, reason: str) -> None:
+    print(f"line {number}: {reason}", file=sys.stderr)
+
+
+def _upgrade(args: argparse.Namespace) -> int:
+    url, report = store_of(args), _Reporter()
+    with alone(url) as engine:
+        with engine.connect() as connection:
+            before = version_of(connection)
+        progress = lambda version, done: report(f"version {version}: {done:.0%}", at_once=done >= 1)  # noqa: E731
+        after = upgrade_all(engine, url.shown, progress)
+    print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    url, report = store_of(args), _Reporter()
+    with reading(url) as connection:
+        check_version(connection, url.shown)
+        counted = Check(connection, print, lambda counted: report(_looked_at(counted))).run()
+    print(_looked_at(counted))
+    if counted.wrong_candidates:
+        print(f"{counted.wrong_candidates} shares that nobody has verified so far are wrong; none of them is ever used")
+    print(
+        f"{counted.faults} faults: see above" if counted.faults else "the store is whole, and every signature is right"
+    )
+    return 1 if counted.faults else 0
+
+
+def _looked_at(counted: Counted) -> str:
+    signed = f"{counted.signatures} signed messages, {counted.shares} shares"
+    return (
+        f"{counted.messages} messages, {signed}, {counted.origins} origins, {counted.l1_transactions} L1 transactions"
+    )
+
+
+class _Reporter:
+    """Tells people how far something is, every few seconds, where standard error is a terminal or a log."""
+
+    def __init__(self) -> None:
+        self._told_at = time.monotonic()
+
+    def __call__(self, words: str, *, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - self._told_at >= _PROGRESS_EVERY_S:
+            self._told_at = time.monotonic()
+            print(words, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[BinaryIO]:
+    """Hold what is written to; a file is replaced when all of it is there."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        with beside.open("wb") as file:
+            yield file
+        beside.replace(path)
+    except OSError as error:
+        raise StartupError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _input(path: Path) -> Iterator[BinaryIO]:
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise StartupError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _message_id(text: str) -> MessageID:
+    try:
+        return MessageID(parse_id(text))
+    except MalformedID as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _since(text: str) -> float:
+    """Return the Unix time of a moment, or of so long ago."""
+    span = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if span:
+        return time.time() - int(span[1]) * _UNITS_S[span[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time such as 2026-11-21T08:00Z or 7d") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+INFO: Final = Command(_add_info_arguments, _info)
+EXPORT: Final = Command(_add_export_arguments, _export)
+IMPORT: Final = Command(_add_import_arguments, _import)
+UPGRADE: Final = Command(partial(add_arguments, about=_ABOUT_UPGRADE), _upgrade)
+CHECK: Final = Command(partial(add_arguments, about=_ABOUT_CHECK), _check)

@@ -1,0 +1,202 @@
+"""Signed messages and shares as JSON Lines: one record a line, the first line saying which format it is.
+
+Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may be base58-check too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import MalformedID, MessageID, parse_id
+from warpseal.warp.message import UnsignedMessage
+
+FORMAT: Final = "warpseal-store"
+VERSION: Final = 1
+# A signature names all its keys: 40,000 of them fit.
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 128 * 1024
+_KEY_BYTES: Final = 48
+_SIGNATURE_BYTES: Final = 96
+
+
+class BadLine(ValueError):
+    """A line that is left out; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """A message; the lines after it belong to it. for_ever: never to be evicted."""
+
+    message: UnsignedMessage
+    for_ever: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLine:
+    """One validator's signature over a message, which is named by its id or given whole."""
+
+    message: UnsignedMessage | MessageID
+    share: StoredShare
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureLine:
+    """An aggregate over a message, and exactly whose keys it is of."""
+
+    message: UnsignedMessage | MessageID
+    signed: StoredSignature
+
+
+Line = MessageLine | ShareLine | SignatureLine
+
+
+class _Record(msgspec.Struct, rename="camel"):
+    type: str | None = None
+    format: str | None = None
+    version: int | None = None
+    message_id: str | None = None
+    unsigned_message: str | None = None
+    for_ever: bool = False
+    public_key: str | None = None
+    public_keys: list[str] | None = None
+    signature: str | None = None
+    verified: bool = False
+
+
+_DECODER: Final = msgspec.json.Decoder(_Record)
+
+
+def header_line(schema_version: str) -> bytes:
+    """Return the first line of an export."""
+    return _encoded({"format": FORMAT, "version": VERSION, "schemaVersion": schema_version})
+
+
+def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:
+    """Return the line of a message."""
+    shown = {"type": "message", "messageId": _hex(message.id), "unsignedMessage": _hex(message.raw)}
+    return _encoded(shown | {"forEver": for_ever})
+
+
+def share_line(message_id: MessageID, share: StoredShare) -> bytes:
+    """Return the line of a share."""
+    shown = {"type": "share", "messageId": _hex(message_id), "publicKey": _hex(share.public_key)}
+    return _encoded(shown | {"signature": _hex(share.signature), "verified": share.verified})
+
+
+def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
+    """Return the line of a signed message."""
+    keys = [_hex(key) for key in signed.public_keys]
+    shown = {"type": "signature", "messageId": _hex(message_id), "publicKeys": keys}
+    return _encoded(shown | {"signature": _hex(signed.signature)})
+
+
+def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each line that is not blank with its number, from 1; None for one that is longer than MAX_LINE_BYTES."""
+    number = 0
+    while raw := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None
+        elif raw.strip():
+            yield number, raw
+
+
+def check_header(raw: bytes | None) -> None:
+    """Check the first line. Raises BadLine where the file is of another format or of a newer version."""
+    try:
+        record = _record(raw)
+    except BadLine:
+        record = _Record()
+    if record.format != FORMAT or record.version is None:
+        raise BadLine(f'not such a file: it begins with {{"format":"{FORMAT}","version":{VERSION}}}')
+    if record.version != VERSION:
+        raise BadLine(f"the file is of version {record.version}; this program knows version {VERSION}")
+
+
+def read_line(raw: bytes | None) -> Line:
+    """Return what a line after the first holds; nothing of it is verified but its shape. Raises BadLine."""
+    record = _record(raw)
+    if record.type == "message":
+        return MessageLine(_whole_message(record), record.for_ever)
+    if record.type == "share":
+        share = StoredShare(_key(record.public_key), _signature(record), record.verified)
+        return ShareLine(_message(record), share)
+    if record.type == "signature":
+        keys = tuple(_key(text) for text in record.public_keys or ())
+        if not keys or len(set(keys)) != len(keys):
+            raise BadLine("publicKeys: the keys of the signers, each once, are needed")
+        return SignatureLine(_message(record), StoredSignature(keys, _signature(record)))
+    raise BadLine('type: expected "message", "share" or "signature"')
+
+
+def _record(raw: bytes | None) -> _Record:
+    if raw is None:
+        raise BadLine(f"longer than {MAX_LINE_BYTES} bytes")
+    try:
+        return _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadLine(f"not a record: {error}") from None
+
+
+def _message(record: _Record) -> UnsignedMessage | MessageID:
+    if record.unsigned_message is not None:
+        return _whole_message(record)
+    if record.message_id is None:
+        raise BadLine("messageId or unsignedMessage is needed")
+    return _message_id(record.message_id)
+
+
+def _whole_message(record: _Record) -> UnsignedMessage:
+    raw = _bytes("unsignedMessage", record.unsigned_message)
+    if len(raw) > MAX_MESSAGE_BYTES:
+        raise BadLine(f"unsignedMessage: longer than {MAX_MESSAGE_BYTES} bytes")
+    try:
+        message = UnsignedMessage.parse(raw)
+    except MalformedMessage as error:
+        raise BadLine(f"unsignedMessage: {error}") from None
+    if record.message_id is not None and _message_id(record.message_id) != message.id:
+        raise BadLine("messageId is not that of unsignedMessage")
+    return message
+
+
+def _message_id(text: str) -> MessageID:
+    try:
+        return MessageID(parse_id(text))
+    except MalformedID as error:
+        raise BadLine(f"messageId: {error}") from None
+
+
+def _key(text: str | None) -> bytes:
+    return _bytes("publicKey", text, _KEY_BYTES)
+
+
+def _signature(record: _Record) -> bytes:
+    return _bytes("signature", record.signature, _SIGNATURE_BYTES)
+
+
+def _bytes(name: str, text: str | None, length: int | None = None) -> bytes:
+    if text is None:
+        raise BadLine(f"{name} is needed")
+    try:
+        raw = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise BadLine(f"{name}: not hex") from None
+    if length is not None and len(raw) != length:
+        raise BadLine(f"{name}: {len(raw)} bytes, not {length}")
+    return raw
+
+
+def _hex(raw: bytes) -> str:
+    return "0x" + raw.hex()
+
+
+def _encoded(shown: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(shown) + b"\n"

@@ -1,0 +1,115 @@
+"""A small world of validators that sign, and a store that holds what they signed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from warpseal.bls import decode_share, generate_secret, public_key_bytes, public_key_of, sign, sum_shares
+from warpseal.store import archive_rows, l1_rows
+from warpseal.store.access import alone, reading
+from warpseal.store.engine import create_private
+from warpseal.store.migrate import upgrade_all
+from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
+from warpseal.store.url import StoreUrl
+from warpseal.store.values import BootstrapOrigin, L1Transaction, StoredShare, StoredSignature
+from warpseal.store.waiting import Batch, KeepShares, KeepSignature
+from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.warp.message import UnsignedMessage
+
+SECRETS = [generate_secret(sha256(b"validator %d" % index).digest()) for index in range(5)]
+KEYS = [public_key_bytes(public_key_of(secret)) for secret in SECRETS]
+CHAIN = ChainID(sha256(b"chain").digest())
+ORIGIN = BootstrapOrigin(SubnetID(sha256(b"subnet").digest()), 3)
+TRANSACTION = L1Transaction(
+    sha256(b"raw").digest(), 7, 0, bytes(32), 1_700_000_000, "RegisterL1ValidatorTx", b"raw", ORIGIN.subnet_id
+)
+
+
+def message(number: int) -> UnsignedMessage:
+    return UnsignedMessage.build(12345, CHAIN, b"payload %d" % number)
+
+
+def share(of: UnsignedMessage, index: int, *, verified: bool = True) -> StoredShare:
+    return StoredShare(KEYS[index], sign(SECRETS[index], of.raw), verified)
+
+
+def wrong_share(index: int, *, verified: bool = False) -> StoredShare:
+    return StoredShare(KEYS[index], sign(SECRETS[index], b"something else"), verified)
+
+
+def signature(of: UnsignedMessage, indices: Sequence[int]) -> StoredSignature:
+    shares = [decode_share(sign(SECRETS[index], of.raw)) for index in indices]
+    return StoredSignature(tuple(KEYS[index] for index in indices), sum_shares(shares))
+
+
+def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
+    """Make a store of the newest version in an empty database, and write to it."""
+    place = StoreUrl.parse(url)
+    if place.path is not None:
+        create_private(place.path)
+    with alone(place) as engine:
+        upgrade_all(engine, place.shown, lambda version, done: None)
+        for write in writes:
+            with engine.begin() as connection:
+                write(connection)
+    return place
+
+
+def changed(place: StoreUrl, *writes: Callable[[Connection], object]) -> None:
+    """Write to a store."""
+    with alone(place) as engine, engine.begin() as connection:
+        for write in writes:
+            write(connection)
+
+
+def keeping(
+    of: UnsignedMessage,
+    shares: Iterable[StoredShare] = (),
+    signatures: Iterable[StoredSignature] = (),
+    *,
+    for_ever: bool = False,
+    at_unix_s: float | None = None,
+) -> Callable[[Connection], object]:
+    """Return what writes shares and signatures of a message."""
+    batch = Batch(
+        for_ever={of.id: of} if for_ever else {},
+        signatures=[KeepSignature(of, one, lambda: None) for one in signatures],
+        edits=[KeepShares(of, tuple(shares))],
+    )
+    now_unix_s = time.time() if at_unix_s is None else at_unix_s
+    return lambda connection: archive_rows.write(connection, batch, now_unix_s)
+
+
+def an_origin(connection: Connection) -> None:
+    l1_rows.add_origins(connection, [l1_rows.origin_row(ORIGIN, "bootstrap", 0.0)])
+
+
+def a_transaction(connection: Connection) -> None:
+    l1_rows.add_transactions(connection, [l1_rows.transaction_row(TRANSACTION)])
+
+
+@contextmanager
+def looking(place: StoreUrl) -> Iterator[Connection]:
+    with reading(place) as connection:
+        yield connection
+
+
+def kept(place: StoreUrl) -> dict[bytes, Any]:
+    """Return everything that was signed by message id: (kept for ever, shares, signatures), in no order."""
+    found: dict[bytes, Any] = {}
+    with looking(place) as connection:
+        for row in connection.execute(select(MESSAGES)).all():
+            shares = connection.execute(select(SHARES).where(SHARES.c.message_key == row.key)).all()
+            signatures = connection.execute(select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)).all()
+            found[row.message_id] = (
+                row.for_ever == 1,
+                {(one.public_key, one.signature, one.verified == 1) for one in shares},
+                {(one.public_keys, one.signature) for one in signatures},
+            )
+    return found

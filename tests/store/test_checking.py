@@ -1,0 +1,136 @@
+"""`Check`: a whole store has no fault, and whatever is changed behind its back is named."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, Table, select, update
+
+from tests.store.signed import (
+    a_transaction,
+    an_origin,
+    changed,
+    keeping,
+    made,
+    message,
+    share,
+    signature,
+    wrong_share,
+)
+from warpseal.store.access import reading
+from warpseal.store.checking import Check, Counted
+from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
+from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import id_text
+
+FIRST, SECOND = message(1), message(2)
+
+
+def filled(url: str) -> StoreUrl:
+    return made(
+        url,
+        keeping(FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True),
+        keeping(SECOND, [wrong_share(3)], [signature(SECOND, [2, 3, 4])]),
+        an_origin,
+        a_transaction,
+    )
+
+
+def checked(place: StoreUrl) -> tuple[Counted, list[str]]:
+    faults: list[str] = []
+    with reading(place) as connection:
+        return Check(connection, faults.append).run(), faults
+
+
+def test_a_whole_store_is_counted_and_without_fault(any_store_url: str) -> None:
+    counted, faults = checked(filled(any_store_url))
+    assert faults == []
+    assert counted == Counted(
+        messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
+    )
+
+
+def setting(table: Table, **values: object) -> Callable[[Connection], object]:
+    """Return what changes the first row of a table."""
+
+    def write(connection: Connection) -> None:
+        key = next(iter(table.primary_key.columns))
+        order = key.desc() if table is SHARES else key
+        first = select(key).order_by(order).limit(1).scalar_subquery()
+        connection.execute(update(table).where(key == first).values(**values))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "words"),
+    [
+        (MESSAGES, {"message_id": b"\x01" * 32}, "its id is not the hash of its bytes"),
+        (MESSAGES, {"raw": FIRST.raw + b"\x00"}, "no Warp message"),
+        (MESSAGES, {"candidates": 5}, "the number of its unverified shares"),
+        (SIGNATURES, {"signature": signature(FIRST, [0, 2]).signature}, "a signature of 2 keys: it does not verify"),
+        (SIGNATURES, {"public_keys": b"\x01" * 48}, "a signature of 1 keys: publicKey"),
+        (SHARES, {"verified": 1}, "the verified share of key 0x"),
+        (ORIGINS, {"bootstrap_index": 4}, "it is that of another one"),
+        (ORIGINS, {"registration": b"none"}, "it is that of another one"),
+        (L1_TRANSACTIONS, {"raw": b"other"}, "its id is not the hash of its bytes"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Table) else None,
+)
+def test_what_is_not_right_is_named(table: Table, values: dict[str, object], words: str, any_store_url: str) -> None:
+    place = filled(any_store_url)
+    changed(place, setting(table, **values))
+    counted, faults = checked(place)
+    assert counted.faults == len(faults) >= 1
+    assert any(words in fault for fault in faults), faults
+    if table is SIGNATURES:
+        assert faults[0].startswith(f"message {id_text(FIRST.id)}: ")
+
+
+def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
+    def overlap(connection: Connection) -> None:
+        for low, high in ((1, 10), (10, 20), (40, 30)):
+            row = {"chain_id": bytes(32), "low": low, "high": high, "low_parent_id": b"", "high_block_id": b""}
+            connection.execute(BLOCK_RANGES.insert().values(row))
+
+    place = made(any_store_url, overlap)
+    _, faults = checked(place)
+    assert [fault[:15] for fault in faults] == ["blocks 10 to 20", "blocks 40 to 30"]
+
+
+def test_every_page_of_messages_is_looked_at(any_store_url: str) -> None:
+    messages = [message(number) for number in range(45)]
+    counted, faults = checked(made(any_store_url, *(keeping(one, [share(one, 0)]) for one in messages)))
+    assert (counted.messages, counted.shares, faults) == (45, 45, [])
+
+
+def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> None:
+    place = filled(f"sqlite:///{tmp_path}/store.db")
+    statements = ("PRAGMA foreign_keys = OFF", "DELETE FROM messages")
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        for statement in statements:
+            connection.execute(statement)
+    _, faults = checked(place)
+    assert {"a row of shares belongs to no message", "a row of signatures belongs to no message"} == set(faults)
+
+
+@pytest.mark.parametrize("page", [1, 8, 20, 30])
+def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
+    messages = [message(number) for number in range(200)]
+    place = made(f"sqlite:///{tmp_path}/store.db", *(keeping(one, [share(one, 0)]) for one in messages))
+    file = tmp_path / "store.db"
+    raw = bytearray(file.read_bytes())
+    raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
+    file.write_bytes(raw)
+    counted, faults = checked(place)
+    assert counted.faults == len(faults) >= 1
+    assert all(fault.startswith(("the file is damaged", "the database cannot be read")) for fault in faults[:1])
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database at all" * 100)
+    _, faults = checked(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"))
+    assert set(faults) == {"the database cannot be read: file is not a database"}

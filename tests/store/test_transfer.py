@@ -1,0 +1,281 @@
+"""Export and import: what goes out comes in again, nothing unverified ever does, and neither needs much memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from tests.store.signed import KEYS, keeping, kept, made, message, share, signature, wrong_share
+from warpseal.store.access import alone, reading
+from warpseal.store.lines import BadLine, check_header, numbered_lines, read_line
+from warpseal.store.migrate import HEAD
+from warpseal.store.schema import MESSAGES
+from warpseal.store.transfer import Importer, Moved, Selection, export_lines
+from warpseal.store.url import StoreUrl
+
+HEADER = b'{"format":"warpseal-store","version":1}\n'
+
+
+def exported(place: StoreUrl, selection: Selection | None = None) -> list[dict[str, Any]]:
+    with reading(place) as connection:
+        lines = list(export_lines(connection, HEAD, selection or Selection(), Moved()))
+    return [json.loads(line) for line in lines]
+
+
+def text_of(records: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def imported(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[Moved, dict[int, str]]:
+    """Return what was moved, and what is wrong with which line."""
+    complaints: dict[int, str] = {}
+    with alone(place) as engine:
+        importer = Importer(engine, complaints.__setitem__, for_ever)
+        moved = importer.run(io.BytesIO(text), lambda _: None)
+    return moved, complaints
+
+
+@pytest.fixture
+def second_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('second')}/store.db"
+
+
+def test_an_export_says_its_format_then_each_message_with_what_was_signed_of_it(any_store_url: str) -> None:
+    first, second = message(1), message(2)
+    place = made(
+        any_store_url,
+        keeping(first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True),
+        keeping(second, [share(second, 2)]),
+    )
+    header, *records = exported(place)
+    assert header == {"format": "warpseal-store", "version": 1, "schemaVersion": HEAD}
+    assert [record["type"] for record in records] == ["message", "signature", "share", "share", "message", "share"]
+    assert records[0] == {
+        "type": "message",
+        "messageId": "0x" + first.id.hex(),
+        "unsignedMessage": "0x" + first.raw.hex(),
+        "forEver": True,
+    }
+    assert records[1]["publicKeys"] == ["0x" + key.hex() for key in KEYS[:2]]
+    assert {(record["publicKey"], record["verified"]) for record in records[2:4]} == {
+        ("0x" + KEYS[0].hex(), True),
+        ("0x" + KEYS[1].hex(), False),
+    }
+    assert records[5]["messageId"] == records[4]["messageId"] == "0x" + second.id.hex()
+    assert records[4]["forEver"] is False
+
+
+def test_what_is_exported_comes_in_again_verified(any_store_url: str, second_url: str) -> None:
+    first, second = message(1), message(2)
+    place = made(
+        any_store_url,
+        keeping(first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True),
+        keeping(second, [share(second, 2)], [signature(second, [2, 3, 4])]),
+    )
+    text = text_of(exported(place))
+    target = made(second_url)
+    moved, complaints = imported(target, text)
+    assert not complaints
+    assert (moved.messages, moved.shares, moved.signatures) == (2, 3, 2)
+    expected = kept(place)
+    for_ever, shares, signatures = expected[first.id]
+    expected[first.id] = (for_ever, {(key, signed, True) for key, signed, _ in shares}, signatures)
+    assert kept(target) == expected
+    assert imported(target, text)[1] == {}
+    assert kept(target) == expected
+
+
+def test_shares_signed_elsewhere_come_in_with_as_little_as_a_message_a_key_and_a_signature(any_store_url: str) -> None:
+    one = message(1)
+    place = made(any_store_url)
+    lines = [{"type": "share", "unsignedMessage": one.raw.hex(), **_signed(share(one, index))} for index in range(3)]
+    moved, complaints = imported(place, HEADER + text_of(lines), for_ever=True)
+    assert not complaints
+    assert (moved.messages, moved.shares) == (1, 3)
+    assert kept(place)[one.id] == (True, {(KEYS[i], share(one, i).signature, True) for i in range(3)}, set())
+
+
+def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_candidate(any_store_url: str) -> None:
+    one = message(1)
+    place = made(any_store_url, keeping(one, [wrong_share(0), share(one, 1, verified=False)]))
+    lines = [{"type": "share", "messageId": one.id.hex(), **_signed(share(one, index))} for index in (0, 1)]
+    assert imported(place, HEADER + text_of(lines))[1] == {}
+    assert kept(place)[one.id][1] == {(KEYS[i], share(one, i).signature, True) for i in (0, 1)}
+    with reading(place) as connection:
+        assert connection.execute(select(MESSAGES.c.candidates)).scalars().all() == [0]
+
+
+def test_bad_lines_are_named_by_number_and_left_out(any_store_url: str) -> None:
+    one, unknown = message(1), message(9)
+    place = made(any_store_url)
+    good = {"type": "share", "unsignedMessage": "0x" + one.raw.hex(), **_signed(share(one, 0))}
+    bad: list[tuple[Any, str]] = [
+        ({**good, **_signed(wrong_share(1))}, "not the one of this key"),
+        ({**good, "signature": "0x00"}, "1 bytes, not 96"),
+        ({**good, "signature": "zz" * 96}, "not hex"),
+        ({**good, "publicKey": "0x" + "ff" * 48}, "publicKey"),
+        ({**good, "publicKey": None}, "publicKey is needed"),
+        ({**good, "unsignedMessage": "0x0000"}, "unsignedMessage"),
+        ({**good, "messageId": unknown.id.hex()}, "not that of unsignedMessage"),
+        ({"type": "share", "messageId": unknown.id.hex(), **_signed(share(unknown, 0))}, "neither a line above nor"),
+        ({"type": "share", "messageId": "xyz", **_signed(share(unknown, 0))}, "messageId"),
+        ({"type": "share", **_signed(share(unknown, 0))}, "messageId or unsignedMessage"),
+        ({"type": "secret"}, 'expected "message", "share" or "signature"'),
+        ([1, 2], "not a record"),
+        ({"type": "signature", "unsignedMessage": one.raw.hex(), **_signed(share(one, 0))}, "publicKeys"),
+        ({**_signature_of(one, [0, 1]), "publicKeys": [KEYS[0].hex(), KEYS[2].hex()]}, "exactly these keys"),
+        ({**_signature_of(one, [0]), "publicKeys": [KEYS[0].hex()] * 2}, "each once"),
+        ("not json", "not a record"),
+    ]
+    text = HEADER + b"\n" + text_of([one for one, _ in bad]) + text_of([good]) + b"\xff\xfe\n{"
+    moved, complaints = imported(place, text)
+    assert moved.bad_lines == len(complaints) == len(bad) + 2
+    for number, (_, words) in enumerate(bad, start=3):
+        assert words in complaints[number], (number, complaints[number])
+    assert kept(place) == {one.id: (False, {(KEYS[0], share(one, 0).signature, True)}, set())}
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (b"", "begins with"),
+        (b'{"type":"share"}\n', "begins with"),
+        (b'{"format":"other","version":1}\n', "begins with"),
+        (b'{"format":"warpseal-store","version":2}\n', "knows version 1"),
+        (b"\x00\x01", "begins with"),
+    ],
+)
+def test_a_file_of_another_format_or_version_is_refused(first: bytes, words: str, tmp_path: Any) -> None:
+    place = made(f"sqlite:///{tmp_path}/store.db")
+    with pytest.raises(BadLine, match=words):
+        imported(place, first)
+    assert kept(place) == {}
+
+
+def test_a_message_alone_is_not_imported_since_nothing_of_it_verifies(any_store_url: str) -> None:
+    place = made(any_store_url)
+    line = {"type": "message", "unsignedMessage": message(1).raw.hex(), "forEver": True}
+    moved, complaints = imported(place, HEADER + text_of([line]))
+    assert (moved.messages, complaints) == (0, {})
+    assert kept(place) == {}
+
+
+def test_a_selection_is_of_one_message_or_of_what_is_kept_for_ever_or_of_what_changed_since(any_store_url: str) -> None:
+    old, new, lasting = message(1), message(2), message(3)
+    place = made(
+        any_store_url,
+        keeping(old, [share(old, 0)], at_unix_s=1_000.0),
+        keeping(new, [share(new, 0)], at_unix_s=2_000.0),
+        keeping(lasting, [share(lasting, 0)], for_ever=True, at_unix_s=1_500.0),
+    )
+
+    def ids(**which: Any) -> list[str]:
+        records = exported(place, Selection(**which))
+        return [record["messageId"][2:] for record in records if record.get("type") == "message"]
+
+    assert ids() == [old.id.hex(), new.id.hex(), lasting.id.hex()]
+    assert ids(message_id=new.id) == [new.id.hex()]
+    assert ids(for_ever=True) == [lasting.id.hex()]
+    assert ids(since_unix_s=1_500.0) == [new.id.hex(), lasting.id.hex()]
+    assert ids(message_id=old.id, for_ever=True) == []
+
+
+def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
+    any_store_url: str, second_url: str
+) -> None:
+    messages = [message(number) for number in range(250)]
+    place = made(any_store_url, *(keeping(one, [share(one, 0), share(one, 1)]) for one in messages))
+    text = text_of(exported(place))
+    target = made(second_url)
+    moved, complaints = imported(target, text)
+    assert not complaints
+    assert (moved.messages, moved.shares) == (250, 500)
+    assert kept(target) == kept(place)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
+    place = made(f"sqlite:///{tmp_path}/store.db")
+    one = message(1)
+    line = text_of([{"type": "share", "messageId": one.id.hex(), **_signed(wrong_share(0))}])
+    long_line = b'{"type":"share","signature":"' + b"0" * 5_000_000 + b'"}\n'
+    first = text_of([{"type": "message", "unsignedMessage": one.raw.hex()}])
+    complaints: list[int] = []
+    tracemalloc.start()
+    with alone(place) as engine:
+        importer = Importer(engine, lambda number, _: complaints.append(number))
+        moved = importer.run(io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50])), lambda _: None)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert moved.bad_lines == len(complaints) == 53
+    assert peak_bytes < 40_000_000
+
+
+def test_a_line_beyond_the_bound_is_skipped_and_the_next_one_read() -> None:
+    long = b"x" * 9_000_000
+    lines = list(numbered_lines(io.BytesIO(b"\n" + long + b"\n{}\n" + long)))
+    assert lines == [(2, None), (3, b"{}\n"), (4, None)]
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+def test_no_line_is_too_hostile(raw: bytes) -> None:
+    for read in (read_line, check_header):
+        with pytest.raises(BadLine):
+            read(raw)
+
+
+@settings(max_examples=100)
+@given(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["message", "share", "signature", "", None, 3])},
+        optional={
+            name: st.none() | st.text(max_size=20) | st.integers() | st.lists(st.text(max_size=4), max_size=3)
+            for name in ("messageId", "unsignedMessage", "publicKey", "publicKeys", "signature", "forEver", "verified")
+        },
+    )
+)
+def test_no_record_is_too_hostile(record: dict[str, Any]) -> None:
+    with pytest.raises(BadLine):
+        read_line(json.dumps(record).encode())
+
+
+def _signed(one: Any) -> dict[str, str]:
+    return {"publicKey": "0x" + one.public_key.hex(), "signature": one.signature.hex()}
+
+
+def _signature_of(of: Any, indices: list[int]) -> dict[str, Any]:
+    signed = signature(of, indices)
+    keys = [key.hex() for key in signed.public_keys]
+    return {
+        "type": "signature",
+        "unsignedMessage": of.raw.hex(),
+        "publicKeys": keys,
+        "signature": signed.signature.hex(),
+    }
+
+
+class _Endless(io.RawIOBase):
+    """Gives parts one after another, so that they never lie in memory together."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._parts:
+            return 0
+        part = self._parts[0][: len(buffer)]
+        buffer[: len(part)] = part
+        self._parts[0] = self._parts[0][len(part) :]
+        if not self._parts[0]:
+            self._parts.pop(0)
+        return len(part)
