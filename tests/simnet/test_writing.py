@@ -206,3 +206,15 @@ def test_x_transactions_are_read_back_under_their_ids() -> None:
 def test_equal_plans_make_equal_blocks() -> None:
     one, same = small_network(messages=0), small_network(messages=0)
     assert one.p_chain.block(20) == same.p_chain.block(20)
+
+
+def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
+    l1s = tuple(L1Plan(count, shared=True) for count in (500, 600, 700, 1201))
+    network = small_network(validators=1201, messages=0, l1s=l1s)
+    chain = network.p_chain
+    heights = [chain.conversion_of(subnet.subnet_id).height for subnet in network.subnets[1:4]]
+    assert heights == [1, 1, 2]
+    assert max(len(chain.block(height)) for height in range(21)) < 256 * 1024
+    with pytest.raises(LookupError):
+        chain.conversion_of(network.subnets[4].subnet_id)
+    assert network.subnets[4].conversion_id is not None

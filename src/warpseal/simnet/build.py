@@ -14,6 +14,7 @@ from warpseal.simnet.l1_transactions import Initial, conversion, converted, subn
 from warpseal.simnet.ledger import Ledger, Transaction
 from warpseal.simnet.messages import messages_of
 from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, chosen, parse_weights
+from warpseal.simnet.schedule import Schedule
 from warpseal.simnet.sets import Seat, members_of
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.world import ChainKind, SimChain, SimSubnet, World
@@ -27,6 +28,8 @@ _BALANCE_NAVAX: Final = 100_000_000_000
 _FIRST_L1_HEIGHT: Final = 1
 _FIRST_EVM_CHAIN_ID: Final = 100_000
 _WEIGHTS_SET: Final = 32
+# A block has at most 256 KiB, an initial validator takes 200 bytes of it.
+_MAX_INITIAL: Final = 1_200
 
 
 def build_world(plan: Plan) -> World:
@@ -169,22 +172,34 @@ class _Builder:
                 self._behave(self._world.validators[index], rule)
 
     def convert(self) -> None:
-        """Put what made the L1s into the first blocks: conversions, then the weights that changed since."""
-        world = self._world
-        second = min(self._first_height + 1, world.heights.current)
+        """Put what made the L1s into the first blocks: conversions, then the weights that changed since.
+
+        A conversion that no block of a real network could hold is left out: only its consequences are there.
+        """
+        world, height, room = self._world, self._first_height, _MAX_INITIAL
         for data in self._data:
             seats = sorted(world.seats[data.subnet_id], key=lambda seat: seat.index)
             initial = [_initial(world, seat, one.weight) for seat, one in zip(seats, data.validators, strict=True)]
-            world.converted_at[data.subnet_id] = self._first_height
-            world.ledger.put(self._first_height, [conversion(world, data, initial)])
+            if room < len(initial) <= _MAX_INITIAL:
+                height, room = min(height + 1, world.heights.current), _MAX_INITIAL
+            world.converted_at[data.subnet_id] = height
+            if len(initial) <= _MAX_INITIAL:
+                world.ledger.put(height, [conversion(world, data, initial)])
+                room -= len(initial)
+        self._set_weights(min(height + 1, world.heights.current))
+
+    def _set_weights(self, height: int) -> None:
+        """Let the L1s have changed weights that are not those of their conversions, or that are to be attested."""
+        for data in self._data:
+            seats = sorted(self._world.seats[data.subnet_id], key=lambda seat: seat.index)
             for seat, one in zip(seats, data.validators, strict=True):
                 if seat.min_nonce or seat.weight != one.weight:
                     seat.min_nonce = 1
-                    world.ledger.put(second, [weight_change(world, seat, 0, seat.weight)])
+                    self._world.ledger.put(height, [weight_change(self._world, seat, 0, seat.weight)])
 
     def settle(self) -> None:
         """Record the first sets: the Primary Network from genesis, the others from the first block on."""
-        schedule = _Schedule(self._world, self._plan)
+        schedule = Schedule(self._world, self._plan)
         schedule.react(self._world.heights.current)
         self._world.history.put(PRIMARY_NETWORK, 0, members_of(self._world.seats[PRIMARY_NETWORK]))
         self._world.settle(self._first_height)
@@ -254,34 +269,3 @@ def _initial(world: World, seat: Seat, weight: int) -> Initial:
     assert validator is not None
     proof = validator.identity.bls_proof
     return Initial(seat.node_id, validator.bls_key, proof, weight, seat.balance_navax)
-
-
-class _Schedule:
-    """What happens at certain heights: who leaves, who joins, whose weight changes."""
-
-    def __init__(self, world: World, plan: Plan) -> None:
-        self._world = world
-        self._every = plan.churn_every
-        self._rng = Random(plan.seed + 1)
-
-    def react(self, height: int) -> None:
-        """Change the seats that the block at `height` changes."""
-        for seats in self._world.seats.values():
-            for seat in seats:
-                self._come_and_go(seat, height)
-            if self._every and seats and height > self._world.heights.first and height % self._every == 0:
-                self._change_weight(self._rng.choice(seats), height)
-
-    def _come_and_go(self, seat: Seat, height: int) -> None:
-        validator = self._world.by_node(seat.node_id)
-        if validator is None:
-            return
-        joins, leaves = validator.behaviour.joins_at, validator.behaviour.leaves_at
-        if joins is not None or leaves is not None:
-            seat.present = (joins is None or height >= joins) and (leaves is None or height < leaves)
-
-    def _change_weight(self, seat: Seat, height: int) -> None:
-        seat.weight = max(1, seat.weight + self._rng.choice((-1, 1)) * max(1, seat.weight // 10))
-        if seat.is_l1 and seat.present:
-            self._world.ledger.put(height, [weight_change(self._world, seat, seat.min_nonce, seat.weight)])
-        seat.min_nonce += seat.is_l1
