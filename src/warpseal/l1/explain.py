@@ -93,10 +93,11 @@ class Explainer:
     ) -> None:
         self._parts.origins.learn(derived)
         told.parts["message"] = _message_shown(derived)
+        told.check("p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)")
         subnet_id = await _tried(self._parts.chains.subnet_of(derived.manager_chain_id), deadline)
         await self._justification(told, request, derived, subnet_id, deadline)
         truth = await _tried(self._parts.truths.of(derived, located.height or 0), deadline)
-        _truth(told, truth)
+        _truth(told, derived, truth)
         if isinstance(subnet_id, str | WarpsealError):
             told.check("signing_subnet", None, str(subnet_id))
             return
@@ -115,7 +116,7 @@ class Explainer:
     ) -> None:
         if derived.justification is not None:
             told.parts["justification"] = {"hex": _hex(derived.justification), "source": "transaction"}
-            told.check("justification", True, "it follows from the transaction, or none is needed")
+            told.check("justification", True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
         found = await self._origin(request, derived, subnet_id, deadline)
         if isinstance(found, FoundOrigin):
@@ -210,19 +211,31 @@ def _fields(derived: Derived) -> dict[str, Any]:
             return {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
 
 
-def _truth(told: Explanation, truth: Truth | WarpsealError | str) -> None:
-    name = "true_now"
+def _truth(told: Explanation, derived: Derived, truth: Truth | WarpsealError | str) -> None:
+    name = _fact(derived)
     if isinstance(truth, Holds):
         why = "a conversion is true for ever" if truth.height is None else f"at a node of height {truth.height}"
         told.parts["truth"] = {"state": "true"}
         told.check(name, True, why)
     elif isinstance(truth, Superseded):
         told.parts["truth"] = {"state": "superseded", **truth.as_json()}
-        told.check(name, False, "it is true no more: validators refuse to sign it, only what is stored serves")
+        why = f"it is true no more: validators refuse it with code {truth.refusal}, only what is stored serves"
+        told.check(name, False, why)
     else:
         why = truth if isinstance(truth, str) else str(getattr(truth, "why", truth))
         told.parts["truth"] = {"state": "unknown"}
         told.check(name, None, why)
+
+
+def _fact(derived: Derived) -> str:
+    """Return the name of the check that validators make of the message's subject (codes 6, 7, 11, 12, 14, 16, 17)."""
+    match derived.payload:
+        case SubnetToL1Conversion():
+            return "conversion_recorded"
+        case L1ValidatorRegistration(registered=registered):
+            return "validation_exists" if registered else "validation_removed"
+        case L1ValidatorWeight():
+            return "latest_weight"
 
 
 def _weights(told: Explanation, request: L1Request, members: CanonicalValidatorSet) -> None:

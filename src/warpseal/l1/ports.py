@@ -72,6 +72,10 @@ class EagerQueue(Protocol):
         """Return an accepted transaction about an L1."""
         ...
 
+    async def origin(self, validation_id: ValidationID) -> Origin | None:
+        """Return where a validation began."""
+        ...
+
     async def eager_due(self, now_unix_s: float, limit: int) -> Sequence[EagerTask]:
         """Return what is due, the longest overdue first."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from warpseal.chains.p_l1 import SetL1ValidatorWeightTx
 from warpseal.chains.p_txs import parse_p_tx
@@ -20,7 +20,9 @@ from warpseal.warp.ids import ValidationID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import UnsignedMessage
 
-_CHANGE_KIND = SetL1ValidatorWeightTx.__name__
+_CHANGE_KIND: Final = SetL1ValidatorWeightTx.__name__
+_NO_VALIDATION: Final = 11
+_OTHER_NONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,17 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """It is true no more. now: what is, JSON-ready; message: that says so; by: the transaction that made it so."""
+    """It is true no more. now: what is, JSON-ready; message: that says so; by: the transaction that made it so.
+
+    refusal: the code with which validators refuse the old message.
+    """
 
     now: Mapping[str, Any]
     message: UnsignedMessage | None
     by: bytes | None = None
     height: int | None = None
     justification: bytes | None = None
+    refusal: int = 0
 
     @property
     def is_removal(self) -> bool:
@@ -121,13 +127,14 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
 
 def _removed(derived: Derived, height: int, by: bytes | None = None) -> Superseded:
     message = removal_message(derived.message.network_id, _validation(derived))
-    return Superseded({"registered": False}, message, by, height)
+    return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
 
 
 def _changed(derived: Derived, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
     now = {"nonce": str(nonce), "weight": str(weight)}
     payload = L1ValidatorWeight(_validation(derived), nonce, weight)
-    return Superseded(now, weight_message(derived.message.network_id, payload), by, height)
+    message = weight_message(derived.message.network_id, payload)
+    return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
 
 
 def _validation(derived: Derived) -> ValidationID:

@@ -1,0 +1,157 @@
+"""The real thing over a simulated network: nodes, validators and a store, around the use case under test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tests.integration.daemon import config_of, simulated
+from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.config.keys import Config
+from warpseal.l1.request import L1Request
+from warpseal.l1.service import L1Messages, L1Rooms
+from warpseal.l1.settings import L1Settings
+from warpseal.metrics.registry import Metrics
+from warpseal.node.evm import EvmClient
+from warpseal.node.rpc import open_session
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.peers.identity import claim_identity
+from warpseal.peers.network import PeerNetwork
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.store.store import Store, open_store
+from warpseal.validators.activity import L1Activity
+from warpseal.validators.chains import Chains
+from warpseal.validators.epochs import Epochs
+from warpseal.validators.following import FollowedSubnets, FollowSources
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.keys import PublicKeys
+from warpseal.validators.sets import ValidatorSets
+from warpseal.warp.ids import ChainID, SubnetID
+
+STORY = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
+
+
+@dataclass
+class World:
+    """A running use case. store: real, in a folder of the test; follower: what its progress tells."""
+
+    network: SimulatedNetwork
+    upstream: Upstream
+    store: Store
+    messages: L1Messages
+    sets: ValidatorSets
+    peers: PeerNetwork
+    follower: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def l1(self) -> SubnetID:
+        """The first L1 of the plan."""
+        return next(one.subnet_id for one in self.network.subnets if one.conversion_id is not None)
+
+    def asked(self) -> int:
+        """Return how many signature requests validators got."""
+        return sum(one.counts.app_requests for one in self.network.validators)
+
+
+def wanted(tx_id: bytes, **changes: Any) -> L1Request:
+    """Return a request for 67 percent."""
+    return replace(L1Request(tx_id, 67, 0), **changes)
+
+
+@asynccontextmanager
+async def world(
+    folder: Path, plan: Plan = STORY, settings: L1Settings | None = None, evm: Mapping[ChainID, EvmClient] | None = None
+) -> AsyncIterator[World]:
+    """Run a simulated network and the use case over it."""
+    async with simulated(plan) as network, over(network, folder, settings, evm) as running:
+        yield running
+
+
+@asynccontextmanager
+async def over(
+    network: SimulatedNetwork,
+    folder: Path,
+    settings: L1Settings | None = None,
+    evm: Mapping[ChainID, EvmClient] | None = None,
+) -> AsyncIterator[World]:
+    """Run the use case over a network that runs; what it stored is in the folder."""
+    config = config_of(network, folder)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+        upstream = connect_upstream(config.node, session)
+        store = await stack.enter_async_context(open_store(config.store, folder))
+        claim = stack.enter_context(claim_identity(config.peers, network.network_id))
+        executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
+        peers = PeerNetwork(config.peers, claim, network.network_id)
+        built = _build(config, upstream, store, peers, executor, settings or L1Settings(), evm)
+        tasks = await stack.enter_async_context(_background())
+        for part in (built.heights, peers, built.followed, store):
+            tasks.create_task(part.run())
+        yield World(network, upstream, store, built.messages, built.sets, peers, built.follower)
+
+
+@dataclass
+class _Built:
+    heights: ProposedHeight
+    followed: FollowedSubnets
+    sets: ValidatorSets
+    messages: L1Messages
+    follower: dict[str, Any]
+
+
+def _build(
+    config: Config,
+    upstream: Upstream,
+    store: Store,
+    peers: PeerNetwork,
+    executor: ThreadPoolExecutor,
+    settings: L1Settings,
+    evm: Mapping[ChainID, EvmClient] | None,
+) -> _Built:
+    platform, network_id = upstream.platform, 88888
+    heights = ProposedHeight(platform, poll_s=0.05)
+    sets = ValidatorSets(platform, heights, PublicKeys(1_000), config.validators)
+    chains, epochs = Chains(platform), Epochs(upstream.proposervm)
+    followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), peers, config.validators)
+    rooms = Rooms(
+        peers, heights, sets, chains, epochs, L1Activity(platform, chains), followed, Metrics(), store.archive
+    )
+    aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=executor)
+    follower: dict[str, Any] = {}
+    l1_rooms = L1Rooms(
+        platform=platform,
+        x_chain=upstream.x_chain,
+        evm=upstream.evm if evm is None else evm,
+        index=store.l1,
+        archive=store.archive,
+        chains=chains,
+        epochs=epochs,
+        heights=heights,
+        sets=sets,
+        aggregator=aggregator,
+        progress=lambda: follower,
+    )
+    return _Built(heights, followed, sets, L1Messages(l1_rooms, network_id, settings, config.aggregation), follower)
+
+
+@asynccontextmanager
+async def _background() -> AsyncIterator[asyncio.TaskGroup]:
+    """Yield a group whose tasks end with the block."""
+    started: list[asyncio.Task[None]] = []
+
+    class Group:
+        def create_task(self, work: Any) -> None:
+            started.append(asyncio.create_task(work))
+
+    try:
+        yield Group()  # type: ignore[misc]
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
