@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from random import SystemRandom
 from typing import Final, NoReturn
@@ -15,9 +15,10 @@ from typing import Final, NoReturn
 from warpseal import __version__
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.health import HealthPages
+from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.metrics_page import MetricsPage
 from warpseal.api.http.routes import api_app, metrics_app
-from warpseal.api.opening import Opening
+from warpseal.api.opening import Opening, Services
 from warpseal.api.server import HttpServer
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
@@ -74,8 +75,10 @@ async def _serve(config: Config, announce: Callable[[Listening], None], stopping
 def _front_doors(config: Config, opening: Opening, metrics: Metrics) -> tuple[HttpServer, HttpServer]:
     settings = config.api
     doors = AggregatorDoors(opening, settings, metrics)
-    health = HealthPages(opening.readiness, opening.height_is_fresh)
-    api = HttpServer(api_app(doors, health, settings, metrics), settings.api_host, settings.api_port, settings)
+    l1_door = L1MessageDoor(opening, settings, metrics, doors.in_flight)
+    health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
+    app = api_app(doors, l1_door, health, settings, metrics)
+    api = HttpServer(app, settings.api_host, settings.api_port, settings)
     page = metrics_app(MetricsPage(metrics), settings, metrics)
     shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
     api.bind()
@@ -86,14 +89,15 @@ def _front_doors(config: Config, opening: Opening, metrics: Metrics) -> tuple[Ht
 async def _work(config: Config, opening: Opening, metrics: Metrics) -> None:
     async with ground_of(config, metrics) as ground:
         network_id = await _network_id(ground.upstream.info, opening)
-        with (
-            claim_identity(config.peers, network_id) as claim,
-            core_of(config, ground, claim, network_id, metrics) as core,
-        ):
+        async with AsyncExitStack() as stack:
+            claim = stack.enter_context(claim_identity(config.peers, network_id))
+            core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)
             metrics.watch(sources_of(core, config))
-            opening.open(network_id, core.aggregator, core.followed, core.heights)
+            opening.open(
+                Services(network_id, core.aggregator, core.l1_messages, core.followed, core.heights, core.beside)
+            )
             await core.run()
 
 

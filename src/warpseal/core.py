@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from warpseal.aggregation.service import Rooms, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.indexer.follower import PChainFollower
+from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import CacheSample, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics.samples import CacheSample, FollowerSample, NetworkSample, Sources, SubnetSample, ValidatorSample
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import Claim
 from warpseal.peers.network import PeerNetwork
+from warpseal.store.settings import OFF
+from warpseal.store.store import Store, open_store
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import Chains
 from warpseal.validators.epochs import Epochs
@@ -24,6 +29,14 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.keys import PublicKeys
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import id_text, node_id_text
+
+
+class Part(Protocol):
+    """What runs as long as the daemon does."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +48,26 @@ class Core:
     network: PeerNetwork
     followed: FollowedSubnets
     aggregator: SignatureAggregator
+    store: Store
+    follower: PChainFollower
+    l1_messages: L1Messages
+    background: tuple[Part, ...]
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for part in (self.heights, self.network, self.followed):
+            parts: tuple[Part, ...] = (self.heights, self.network, self.followed, *self.background)
+            for part in parts:
                 tasks.create_task(part.run())
+
+    def beside(self) -> Mapping[str, Any]:
+        """Tell how what signing does not need stands, JSON-ready: the store, and what follows the P-Chain."""
+        store = self.store.status()
+        shown: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
+        if not store.is_up:
+            shown["degraded"] = [f"the store is down: {store.reason}; what is signed is kept in memory until it is up"]
+        shown["follower"] = self.follower.status().as_json()
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +90,24 @@ async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
         yield Ground(upstream, keys, decoding)
 
 
-@contextmanager
-def core_of(config: Config, ground: Ground, claim: Claim, network_id: int, metrics: Metrics) -> Iterator[Core]:
-    """Build everything behind the front doors and hold its worker thread; nothing runs yet."""
+@asynccontextmanager
+async def core_of(
+    config: Config, ground: Ground, claim: Claim, network_id: int, metrics: Metrics
+) -> AsyncIterator[Core]:
+    """Build everything behind the front doors, hold its worker threads and the store; nothing runs yet.
+
+    Raises StartupError where the store cannot be used.
+    """
     settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
-    with ThreadPoolExecutor(1, "verify") as verifying:
+    async with AsyncExitStack() as stack:
+        verifying = stack.enter_context(ThreadPoolExecutor(1, "verify"))
+        hashing = stack.enter_context(ThreadPoolExecutor(1, "hash"))
+        store = await stack.enter_async_context(open_store(config.store, claim.folder))
+        leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
         sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
         chains = Chains(platform)
+        epochs = Epochs(upstream.proposervm)
         network = PeerNetwork(config.peers, claim, network_id)
         followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
         rooms = Rooms(
@@ -78,15 +115,34 @@ def core_of(config: Config, ground: Ground, claim: Claim, network_id: int, metri
             heights=heights,
             sets=sets,
             chains=chains,
-            epochs=Epochs(upstream.proposervm),
+            epochs=epochs,
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
             followed=followed,
             metrics=metrics,
+            archive=store.archive,
         )
         aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
-        yield Core(heights, sets, network, followed, aggregator)
+        follower = PChainFollower(upstream.blocks, store.l1, leadership, config.indexer)
+        l1_rooms = L1Rooms(
+            platform=platform,
+            x_chain=upstream.x_chain,
+            evm=upstream.evm,
+            index=store.l1,
+            archive=store.archive,
+            chains=chains,
+            epochs=epochs,
+            heights=heights,
+            sets=sets,
+            aggregator=aggregator,
+            progress=follower.progress,
+        )
+        l1_messages = L1Messages(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
+        # Where nothing is kept, there is no use in following.
+        keeping: tuple[Part, ...] = () if config.store.url == OFF else (leadership, follower, aggregator.auditor)
+        background: tuple[Part, ...] = (store, *keeping)
+        yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, background)
 
 
 def sources_of(core: Core, config: Config) -> Sources:
@@ -100,6 +156,7 @@ def sources_of(core: Core, config: Config) -> Sources:
             CacheSample("validator_sets", core.sets.hits, core.sets.misses, core.sets.held_bytes),
         ),
         proposed_height=lambda: core.heights.last,
+        followers=lambda: (_follower("p", core.follower),),
     )
 
 
@@ -111,6 +168,20 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
 def _subnets(followed: FollowedSubnets) -> Iterator[SubnetSample]:
     for subnet_id in followed.followed():
         yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
+
+
+def _follower(chain: str, follower: PChainFollower) -> FollowerSample:
+    now = follower.status()
+    return FollowerSample(
+        chain,
+        now.height,
+        now.node_height,
+        now.lag_blocks,
+        now.remaining_blocks,
+        now.blocks_read,
+        now.is_leader,
+        now.stopped,
+    )
 
 
 def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:

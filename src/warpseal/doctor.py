@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,11 +12,13 @@ from tempfile import TemporaryDirectory
 
 from warpseal.config.keys import Config
 from warpseal.core import Core, Ground, core_of, ground_of
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.metrics.registry import Metrics
 from warpseal.node.failover import NodeAnswer
 from warpseal.peers.identity import claim_identity
 from warpseal.peers.reach import Reachability
+from warpseal.store.settings import OFF
+from warpseal.store.store import open_store, store_url
 from warpseal.validators.following import SubnetReadiness
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 from warpseal.warp.quorum import required_weight
@@ -66,17 +69,33 @@ async def examine(config: Config, patience_s: float) -> list[Finding]:
         except NodeUnavailable:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}"))
+        findings.append(await _about_store(config, network_id))
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _about_peers(
                 _with_own_identity(config, Path(folder)), ground, network_id, patience_s
             )
 
 
+async def _about_store(config: Config, network_id: int) -> Finding:
+    """Look at the store as it is, which may belong to a running daemon."""
+    folder = config.peers.data_dir / str(network_id)
+    if config.store.url == OFF:
+        return Finding(Grade.WARNING, "nothing is kept: store-url is off", "what is signed is lost at each restart")
+    try:
+        url = store_url(config.store, folder)
+        if url is not None and url.path is not None and not url.path.exists():
+            return Finding(Grade.GOOD, "there is no store yet: it is made at the first start")
+        async with open_store(config.store, folder, read_only=True) as store:
+            kept = await store.measure()
+            return Finding(Grade.GOOD, f"the store {store.status().url} holds {kept.signatures} signed messages")
+    except (StartupError, StoreDown) as error:
+        return Finding(Grade.BAD, str(error), "docs/store.md tells what a store needs")
+
+
 async def _about_peers(config: Config, ground: Ground, network_id: int, patience_s: float) -> list[Finding]:
-    with (
-        claim_identity(config.peers, network_id) as claim,
-        core_of(config, ground, claim, network_id, Metrics()) as core,
-    ):
+    async with AsyncExitStack() as stack:
+        claim = stack.enter_context(claim_identity(config.peers, network_id))
+        core = await stack.enter_async_context(core_of(config, ground, claim, network_id, Metrics()))
         running = asyncio.create_task(core.run())
         try:
             await _until_connected(core, patience_s)
@@ -188,4 +207,6 @@ def _counted(count: int) -> str:
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:
-    return replace(config, peers=replace(config.peers, data_dir=folder, tls_cert_path=None, tls_key_path=None))
+    """Return a configuration that takes nothing from a daemon that runs: neither its identity nor its store."""
+    peers = replace(config.peers, data_dir=folder, tls_cert_path=None, tls_key_path=None)
+    return replace(config, peers=peers, store=replace(config.store, url=OFF))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import aiohttp
 from starlette.types import ASGIApp
@@ -13,11 +14,13 @@ from starlette.types import ASGIApp
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.health import HealthPages
+from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.routes import api_app
-from warpseal.api.opening import Opening
+from warpseal.api.opening import Opening, Services
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import MissingValidator, QuorumShortfall, Verdict
+from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
+from warpseal.l1.request import L1Answer, L1Request
 from warpseal.metrics import Metrics
 from warpseal.validators.following import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
@@ -56,6 +59,26 @@ class ScriptedAggregator:
 
 
 @dataclass
+class ScriptedL1Messages:
+    """Answers about transactions as told, and keeps what it was asked."""
+
+    answer: L1Answer = field(default_factory=lambda: L1Answer(SIGNED, 19, "epoch", SUBNET, cached=True))
+    error: WarpsealError | None = None
+    asked: list[L1Request] = field(default_factory=list)
+    explained: list[L1Request] = field(default_factory=list)
+
+    async def get(self, request: L1Request) -> L1Answer:
+        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+    async def explain(self, request: L1Request) -> Mapping[str, Any]:
+        self.explained.append(request)
+        return {"transaction": {"id": "a"}}
+
+
+@dataclass
 class ScriptedReadiness:
     """A readiness as told, of subnets and of the proposed height."""
 
@@ -73,6 +96,8 @@ class World:
     settings: ApiSettings = SETTINGS
     network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
+    l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
+    background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     metrics: Metrics = field(default_factory=Metrics)
     opening: Opening = field(default_factory=lambda: Opening(patience_s=1.0))
@@ -81,11 +106,16 @@ class World:
         if self.network_id is not None:
             self.open(self.network_id)
         doors = AggregatorDoors(self.opening, self.settings, self.metrics)
-        health = HealthPages(self.opening.readiness, self.opening.height_is_fresh)
-        return api_app(doors, health, self.settings, self.metrics)
+        l1_door = L1MessageDoor(self.opening, self.settings, self.metrics, doors.in_flight)
+        health = HealthPages(self.opening.readiness, self.opening.height_is_fresh, self.opening.background)
+        return api_app(doors, l1_door, health, self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
-        self.opening.open(network_id, self.aggregator, self.readiness, self.readiness)
+        self.opening.open(
+            Services(
+                network_id, self.aggregator, self.l1_messages, self.readiness, self.readiness, lambda: self.background
+            )
+        )
 
     def with_settings(self, **changes: object) -> World:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

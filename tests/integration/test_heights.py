@@ -95,7 +95,8 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
         assert judged(network, message, old) == 20
         assert judged(network, message, new) == 21
         assert len(judge(network, old.signed, message.unsigned.raw, subnet_id, 67, 20).signers) == 7
-        assert len(judge(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 1
+        # One validator would do at 21, but what was signed at 20 fits there, too, and nobody is asked again.
+        assert len(judge(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 7
 
 
 async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
     """
     fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
     message, justification = _subject(fields, settings.max_message_bytes)
-    quorum, buffer = _percentages(fields)
+    quorum, buffer = percentages(fields.quorum, fields.buffer)
     return AggregationRequest(
         message=message,
         justification=justification,
@@ -106,14 +106,15 @@ def _decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRe
         raise fault(field, "not hex") from None
 
 
-def _percentages(fields: Fields) -> tuple[int, int]:
-    quorum = fields.quorum or DEFAULT_QUORUM
+def percentages(quorum: int, buffer: int) -> tuple[int, int]:
+    """Return quorum and buffer; a quorum of 0 was not given. Raises InvalidQuorum, InvalidQuorumBuffer."""
+    quorum = quorum or DEFAULT_QUORUM
     if quorum > MAX_PERCENTAGE:
         raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
-    if quorum + fields.buffer > MAX_PERCENTAGE:
-        reason = f"{fields.buffer} and the quorum of {quorum} exceed {MAX_PERCENTAGE} together"
+    if quorum + buffer > MAX_PERCENTAGE:
+        reason = f"{buffer} and the quorum of {quorum} exceed {MAX_PERCENTAGE} together"
         raise InvalidQuorumBuffer("quorumPercentageBuffer", reason)
-    return quorum, fields.buffer
+    return quorum, buffer
 
 
 def _signing_subnet(text: str) -> SubnetID | None:

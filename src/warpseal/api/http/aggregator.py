@@ -67,17 +67,11 @@ class AggregatorDoors:
         self._service = service
         self._settings = settings
         self._metrics = metrics
-        self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self.in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        name = request.path_params["network"]
-
-        def admit(network_id: int) -> None:
-            served = self._settings.networks_served(network_id)
-            if name.lower() not in served:
-                raise NetworkNotServed(name, served, network_id)
-
+        admit = admit_to(request.path_params["network"], self._settings)
         return _signed(await self._aggregate(request, admit), "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -101,12 +95,23 @@ class AggregatorDoors:
         return aggregation
 
     async def _answer(self, request: Request, admit: Admit) -> Aggregation:
-        with self._in_flight.slot(client_address(request.scope)):
+        with self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             wanted = parse_aggregation_request(body, self._settings)
             if wanted.message is not None:
                 log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
             return await unless_gone(self._service.aggregate(wanted, admit), request.receive)
+
+
+def admit_to(name: str, settings: ApiSettings) -> Admit:
+    """Return what refuses a request whose path names a network that is not served. Raises NetworkNotServed."""
+
+    def admit(network_id: int) -> None:
+        served = settings.networks_served(network_id)
+        if name.lower() not in served:
+            raise NetworkNotServed(name, served, network_id)
+
+    return admit
 
 
 def _any_network(network_id: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -53,7 +53,7 @@ def read_fields(body: bytes, *, ignore_unknown: bool) -> Fields:
         if field is None:
             if ignore_unknown:
                 continue
-            raise _unknown(key)
+            raise unknown_field(key, tuple(_SPELLINGS.values()))
         if value is None or value == "":
             continue
         plain = field.shape(field.name, value)
@@ -88,10 +88,12 @@ def _refuse_constant(name: str) -> Any:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=Decimal, parse_constant=_refuse_constant)
 
 
-def _unknown(key: str) -> UnknownField:
+def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
+    """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
     shown = key[:_SHOWN_CHARACTERS]
-    near = difflib.get_close_matches(shown.casefold(), _FIELDS, n=1, cutoff=0.5)
-    hint = f"; did you mean {_SPELLINGS[near[0]]}?" if near else ""
+    spellings = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(shown.casefold(), spellings, n=1, cutoff=0.5)
+    hint = f"; did you mean {spellings[near[0]]}?" if near else ""
     return UnknownField(ascii(shown)[1:-1], f"no such field{hint}")
 
 
@@ -101,24 +103,27 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _hex_text(name: str, value: Any) -> str:
+def plain_hex(name: str, value: Any) -> str:
     """Return the digits of hex with or without 0x, in one case, so that equal values compare equal."""
     return _text(name, value).removeprefix("0x").lower()
 
 
-def _uint64(name: str, value: Any) -> int:
+def plain_uint64(name: str, value: Any) -> int:
+    """Return an exact integer of 0..2^64-1. Raises UndecodableBody."""
     number = _number(name, value)
     if number != number.to_integral_value() or not 0 <= number <= MAX_UINT64:
         raise UndecodableBody(name, "not an integer of 0..2^64-1")
     return int(number)
 
 
-def _height(name: str, value: Any) -> int | None:
-    number = _uint64(name, value)
+def plain_height(name: str, value: Any) -> int | None:
+    """Return a height; None where it means the proposed one. Raises UndecodableBody."""
+    number = plain_uint64(name, value)
     return None if number in (0, MAX_UINT64) else number
 
 
-def _seconds(name: str, value: Any) -> float | None:
+def plain_seconds(name: str, value: Any) -> float | None:
+    """Return seconds; None where 0 stands for the default. Raises UndecodableBody, InvalidTimeout."""
     number = _number(name, value)
     if number < 0:
         raise InvalidTimeout(name, "not a positive number of seconds")
@@ -145,21 +150,21 @@ class _Field:
 
 
 _NAMES: Final[Mapping[_Field, tuple[str, ...]]] = {
-    _Field("message", "message", _hex_text): ("message",),
-    _Field("justification", "justification", _hex_text): ("justification",),
+    _Field("message", "message", plain_hex): ("message",),
+    _Field("justification", "justification", plain_hex): ("justification",),
     _Field("signingSubnetId", "signing_subnet_id", _text): (
         "signingSubnetId",
         "signing-subnet-id",
         "signingSubnet",
         "signing-subnet",
     ),
-    _Field("quorumPercentage", "quorum", _uint64): ("quorumPercentage", "quorum-percentage"),
-    _Field("quorumPercentageBuffer", "buffer", _uint64): (
+    _Field("quorumPercentage", "quorum", plain_uint64): ("quorumPercentage", "quorum-percentage"),
+    _Field("quorumPercentageBuffer", "buffer", plain_uint64): (
         "quorumPercentageBuffer",
         "quorum-percentage-buffer",
     ),
-    _Field("pChainHeight", "height", _height): ("pChainHeight", "pchain-height", "p-chain-height"),
-    _Field("timeoutSeconds", "timeout_s", _seconds): ("timeoutSeconds", "timeout-seconds"),
+    _Field("pChainHeight", "height", plain_height): ("pChainHeight", "pchain-height", "p-chain-height"),
+    _Field("timeoutSeconds", "timeout_s", plain_seconds): ("timeoutSeconds", "timeout-seconds"),
 }
 
 _FIELDS: Final = {name.casefold(): field for field, names in _NAMES.items() for name in names}

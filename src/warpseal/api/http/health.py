@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,16 +25,19 @@ class HealthPages:
     """Shows how the daemon stands at the moment of each request.
 
     readiness: the Primary Network and the tracked subnets. height_is_fresh: the proposed height can be relied on.
+    background: what signing does not need, such as the store and the index; it never changes a status.
     """
 
     def __init__(
         self,
         readiness: Callable[[], Sequence[SubnetReadiness]],
         height_is_fresh: Callable[[], bool],
+        background: Callable[[], Mapping[str, Any]] = dict,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._readiness = readiness
         self._height_is_fresh = height_is_fresh
+        self._background = background
         self._now = now
 
     async def health(self, request: Request) -> Response:
@@ -53,6 +56,7 @@ class HealthPages:
         shown: dict[str, Any] = {"ready": not faults, "subnets": [_shown(subnet) for subnet in subnets]}
         if faults:
             shown["faults"] = faults
+        shown.update(self._background())
         return _json(shown, 503 if faults else 200)
 
     def _faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:

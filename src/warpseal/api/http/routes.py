@@ -15,6 +15,7 @@ from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.body import DiscardUnread
 from warpseal.api.http.error_edge import ErrorEdge
 from warpseal.api.http.health import HealthPages
+from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.metrics_page import MetricsPage
 from warpseal.api.http.request_log import HttpObserver, RequestLog
 from warpseal.api.refusals import MethodNotAllowed
@@ -22,13 +23,17 @@ from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
 
 V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
+V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
 KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
-def api_app(doors: AggregatorDoors, health: HealthPages, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def api_app(
+    doors: AggregatorDoors, l1_door: L1MessageDoor, health: HealthPages, settings: ApiSettings, observer: HttpObserver
+) -> Starlette:
     """Return the app of the API port."""
     routes = [
         Route(V1_AGGREGATE, doors.v1, methods=["POST"]),
+        Route(V1_L1_MESSAGE, l1_door.get, methods=["GET"]),
         Route(KEBAB_AGGREGATE, doors.kebab, methods=()),  # Every method: the door answers them all.
         Route("/health", health.health),
         Route("/ready", health.ready),

@@ -1,0 +1,160 @@
+"""The door of signed messages by transaction: its grammar, its headers, and what goes out for which error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.api.world import SIGNED, SUBNET, V1, World, client_of, shortfall
+from warpseal.errors import (
+    MalformedTransactionHash,
+    MessageSuperseded,
+    NodeUnavailable,
+    NoMessage,
+    OriginNotIndexed,
+    ProofMismatch,
+    QuorumImpossible,
+    QuorumNotReached,
+    TransactionNotFound,
+    Verdict,
+    WarpsealError,
+)
+from warpseal.l1.request import L1Request
+from warpseal.warp.ids import id_text
+
+TX_ID = bytes(range(100, 132))
+PATH = f"{V1}/{id_text(TX_ID)}"
+
+
+@pytest.mark.parametrize("text", [id_text(TX_ID), "0x" + TX_ID.hex(), TX_ID.hex()])
+async def test_a_hash_is_cb58_or_hex(text: str) -> None:
+    world = World()
+    async with client_of(world) as client, client.get(f"{V1}/{text}") as response:
+        assert response.status == 201
+        assert await response.json() == {"signedMessage": SIGNED.hex()}
+        assert response.headers["X-Warpseal-P-Chain-Height"] == "19"
+        assert response.headers["X-Warpseal-P-Chain-Height-Source"] == "epoch"
+        assert response.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
+    assert world.l1_messages.asked == [L1Request(TX_ID, 67, 0)]
+
+
+async def test_every_parameter_reaches_the_service() -> None:
+    world = World()
+    query = {
+        "quorumPercentage": "80",
+        "quorum-percentage-buffer": "5",
+        "pChainHeight": "17",
+        "registrationTxHash": "0x" + bytes(32).hex(),
+        "justification": "0x0a24",
+        "timeoutSeconds": "7",
+    }
+    async with client_of(world) as client, client.get(PATH, params=query) as response:
+        assert response.status == 201
+    assert world.l1_messages.asked == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.0)]
+
+
+async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
+    world = World()
+    async with client_of(world) as client:
+        for given in ("0", str(2**64 - 1)):
+            async with client.get(PATH, params={"pChainHeight": given}) as response:
+                assert response.status == 201
+        async with client.get(PATH) as response:
+            assert response.status == 201
+    assert [request.height for request in world.l1_messages.asked] == [0, 0, None]
+
+
+async def test_what_is_true_now_stands_beside_a_superseded_message() -> None:
+    world = World()
+    world.l1_messages.answer = replace(world.l1_messages.answer, superseded={"registered": False})
+    async with client_of(world) as client, client.get(PATH) as response:
+        assert response.status == 201
+        assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"registered": False}}
+
+
+async def test_an_explanation_is_a_200_and_makes_no_message() -> None:
+    world = World()
+    async with client_of(world) as client, client.get(PATH, params={"explain": "true"}) as response:
+        assert response.status == 200
+        assert await response.json() == {"transaction": {"id": "a"}}
+    assert world.l1_messages.asked == []
+    assert len(world.l1_messages.explained) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "field"),
+    [
+        ("quorumPercentage=101", "invalid_quorum", "quorumPercentage"),
+        ("quorumPercentage=67&quorumPercentageBuffer=34", "invalid_quorum_buffer", "quorumPercentageBuffer"),
+        ("quorumPercentage=a", "invalid_request", "quorumPercentage"),
+        ("pChainHeight=-1", "invalid_request", "pChainHeight"),
+        ("pChainHeight=1&pchain-height=2", "conflicting_spellings", "pChainHeight"),
+        ("justification=0xzz", "undecodable_justification", "justification"),
+        ("registrationTxHash=nothing", "malformed_transaction_hash", "registrationTxHash"),
+        ("explain=perhaps", "invalid_request", "explain"),
+        ("pChainHeigth=1", "unknown_field", "pChainHeigth"),
+        ("signingSubnetId=1", "unknown_field", "signingSubnetId"),
+    ],
+)
+async def test_a_bad_parameter_is_named(query: str, code: str, field: str) -> None:
+    world = World()
+    async with client_of(world) as client, client.get(f"{PATH}?{query}") as response:
+        assert response.status == 400
+        body = await response.json()
+    assert (body["code"], body["detail"]["field"]) == (code, field)
+    assert world.l1_messages.asked == []
+
+
+@pytest.mark.parametrize("text", ["x", "0x12", id_text(TX_ID)[:-1], "0x" + "g" * 64])
+async def test_a_malformed_hash_is_a_400(text: str) -> None:
+    async with client_of(World()) as client, client.get(f"{V1}/{text}") as response:
+        assert response.status == 400
+        assert (await response.json())["code"] == "malformed_transaction_hash"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (TransactionNotFound("a"), 404),
+        (NoMessage("DisableL1ValidatorTx"), 400),
+        (MessageSuperseded("a", {"registered": False}), 400),
+        (ProofMismatch("justification", "it proves another validation"), 400),
+        (MalformedTransactionHash("txHash", "too short"), 400),
+        (QuorumImpossible(shortfall(Verdict.NEVER)), 400),
+        (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=True), 503),
+        (OriginNotIndexed("a", {}, 3.0), 503),
+        (NodeUnavailable("a transaction"), 502),
+    ],
+)
+async def test_errors_have_the_specification_s_statuses(error: WarpsealError, status: int) -> None:
+    world = World()
+    world.l1_messages.error = error
+    async with client_of(world) as client, client.get(PATH) as response:
+        assert response.status == status
+        body = await response.json()
+        assert body["statusCode"] == status
+        assert ("Retry-After" in response.headers) is (status in (502, 503))
+        if isinstance(error, QuorumNotReached):
+            assert "threshold of stake" in body["message"]
+
+
+async def test_another_network_is_a_404() -> None:
+    async with client_of(World(network_id=5)) as client, client.get(PATH.replace("fuji", "mainnet")) as response:
+        assert response.status == 404
+        assert (await response.json())["code"] == "network_not_served"
+
+
+async def test_a_post_is_told_that_it_must_be_a_get() -> None:
+    async with client_of(World()) as client, client.post(PATH) as response:
+        assert (await response.json())["code"] == "method_not_allowed"
+
+
+async def test_ready_shows_what_works_beside_the_signing_and_is_not_changed_by_it() -> None:
+    world = World(background={"degraded": ["the store is down"], "index": {"lagBlocks": 7}})
+    async with client_of(world) as client, client.get("/ready") as response:
+        assert response.status == 200
+        body = await response.json()
+    assert body["ready"]
+    assert body["degraded"] == ["the store is down"]
+    assert body["index"] == {"lagBlocks": 7}
