@@ -149,9 +149,7 @@ def _status(error: errors.WarpsealError, rule: Rule, dialect: Dialect) -> int:
 def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, bytes], ...]:
     headers: list[tuple[bytes, bytes]] = []
     if rule.retry_after_s is not None:
-        headers.append(
-            (b"retry-after", str(_retry_after_s(error, rule.retry_after_s, rule.max_retry_after_s)).encode())
-        )
+        headers.append((b"retry-after", str(_retry_after_s(error, rule, rule.retry_after_s)).encode()))
     if isinstance(error, refusals.MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if isinstance(error, refusals.ReceiveTimeout):
@@ -159,11 +157,11 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
     return tuple(headers)
 
 
-def _retry_after_s(error: errors.WarpsealError, default_s: int, max_s: int) -> int:
+def _retry_after_s(error: errors.WarpsealError, rule: Rule, default_s: int) -> int:
     """Return whole seconds: the moment the error itself names, if it names one, within sensible bounds."""
     about: Any = getattr(error, "shortfall", error)
     named: float | None = getattr(about, "retry_after_s", None)
-    return default_s if named is None else min(max_s, max(MIN_RETRY_AFTER_S, ceil(named)))
+    return default_s if named is None else min(rule.max_retry_after_s, max(MIN_RETRY_AFTER_S, ceil(named)))
 
 
 def dialect_of(path: str) -> Dialect:

@@ -134,3 +134,26 @@ EAGER_TASKS: Final = Table(
     Column("attempts", Integer, nullable=False),
     Index("eager_tasks_due", "due_at"),
 )
+
+# digest: SHA-256 of the key's text. units: of each caller, 0 for any number.
+API_KEYS: Final = Table(
+    "api_keys",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("hint", Text, nullable=False),
+    Column("units_per_minute", BigInteger, nullable=False),
+    Column("units_per_day", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("revoked_at", Double, nullable=True),
+)
+
+# What the daemons of one store must agree on and nobody else may know.
+SECRETS: Final = Table(
+    "secrets",
+    METADATA,
+    Column("kind", String(32), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("value", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.store.addresses import Addresses
+from warpseal.store.api_keys import ApiKeys
 from warpseal.store.archive import Archive
 from warpseal.store.contents import measure
 from warpseal.store.database import Database, NoDatabase, OwnDatabase, ReadOnlyDatabase
@@ -39,6 +40,7 @@ class Store:
         self._database = database
         self.archive = Archive(database.reads, database.writes, settings)
         self.addresses = Addresses(database.reads, database.writes, settings)
+        self.api_keys = ApiKeys(database.reads, database.writes, settings)
         self.l1 = L1Index(database.reads, database.writes, settings)
 
     async def __aenter__(self) -> Store:

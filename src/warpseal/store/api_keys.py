@@ -1,0 +1,142 @@
+"""API keys of callers, kept as hashes, and the keys that daemons on one store share to seal page tokens.
+
+A key is 24 random bytes, so that one SHA-256 of its text hides it as well as any slower hash would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Row, select, update
+
+from warpseal.store.errors import StoreDown
+from warpseal.store.ports import Reads, Writes
+from warpseal.store.schema import API_KEYS, SECRETS
+from warpseal.store.settings import StoreSettings
+from warpseal.store.statements import insert_for
+from warpseal.warp.ids import MalformedID, cb58_decode, cb58_encode
+
+T = TypeVar("T")
+
+KEY_PREFIX: Final = "wsk_"
+_KEY_BYTES: Final = 24
+_SECRET_BYTES: Final = 32
+_PAGE_TOKENS: Final = "page_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is kept. digest: SHA-256 of its text; hint: its last characters; times: unix seconds.
+
+    units_per_minute, units_per_day: compute units; 0: any number.
+    """
+
+    name: str
+    digest: bytes
+    hint: str
+    units_per_minute: int
+    units_per_day: int
+    created_at: float
+    revoked_at: float | None = None
+
+
+class NameTaken(Exception):
+    """There is, or was, a key of this name."""
+
+
+def new_key_text() -> str:
+    """Return the text of a new key; it is shown once and kept nowhere."""
+    return KEY_PREFIX + cb58_encode(os.urandom(_KEY_BYTES))
+
+
+def digest_of(text: str) -> bytes | None:
+    """Return what a key is known by; None for a text that is none, which its checksum tells without a look-up."""
+    try:
+        raw = cb58_decode(text.removeprefix(KEY_PREFIX)) if text.startswith(KEY_PREFIX) else b""
+    except MalformedID:
+        return None
+    return sha256(text.encode("ascii")).digest() if len(raw) == _KEY_BYTES else None
+
+
+class ApiKeys:
+    """The keys of one store."""
+
+    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._wait_s = settings.call_wait_s
+
+    async def key_of(self, digest: bytes) -> ApiKey | None:
+        """Return the key of this digest, revoked or not; None where there is none. Raises StoreDown."""
+        return await self._reads.read(lambda connection: find_key(connection, digest), self._wait_s)
+
+    async def token_keys(self) -> Sequence[bytes]:
+        """Return the keys of 32 bytes that seal page tokens, newest first; makes the first one. Raises StoreDown."""
+        found = await self._reads.read(_token_keys, self._wait_s)
+        return found or await self._write(_ensure_token_key)
+
+    async def _write(self, write: Callable[[Connection], T]) -> T:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await asyncio.wrap_future(self._writes.call(write))
+        except TimeoutError:
+            raise StoreDown(f"no answer within {self._wait_s:g} s") from None
+
+
+def add_key(connection: Connection, key: ApiKey) -> None:
+    """Keep a new key. Raises NameTaken."""
+    if connection.execute(select(API_KEYS.c.name).where(API_KEYS.c.name == key.name)).first() is not None:
+        raise NameTaken(key.name)
+    connection.execute(
+        API_KEYS.insert().values(
+            name=key.name,
+            digest=key.digest,
+            hint=key.hint,
+            units_per_minute=key.units_per_minute,
+            units_per_day=key.units_per_day,
+            created_at=key.created_at,
+            revoked_at=key.revoked_at,
+        )
+    )
+
+
+def find_key(connection: Connection, digest: bytes) -> ApiKey | None:
+    """Return the key of this digest, revoked or not."""
+    row = connection.execute(select(API_KEYS).where(API_KEYS.c.digest == digest)).first()
+    return None if row is None else _key(row)
+
+
+def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
+    """Return all keys, oldest first."""
+    return tuple(map(_key, connection.execute(select(API_KEYS).order_by(API_KEYS.c.created_at, API_KEYS.c.name))))
+
+
+def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:
+    """Revoke a key by its name, if it is not yet; tell whether there is one of this name."""
+    of_name = API_KEYS.c.name == name
+    connection.execute(update(API_KEYS).where(of_name, API_KEYS.c.revoked_at.is_(None)).values(revoked_at=now_unix_s))
+    return connection.execute(select(API_KEYS.c.name).where(of_name)).first() is not None
+
+
+def _key(row: Row[tuple[object, ...]]) -> ApiKey:
+    return ApiKey(**{**row._mapping, "digest": bytes(row._mapping["digest"])})
+
+
+def _token_keys(connection: Connection) -> tuple[bytes, ...]:
+    query = select(SECRETS.c.value).where(SECRETS.c.kind == _PAGE_TOKENS).order_by(SECRETS.c.created_at.desc())
+    return tuple(bytes(value) for value in connection.execute(query).scalars())
+
+
+def _ensure_token_key(connection: Connection) -> tuple[bytes, ...]:
+    """Make the first key, unless another daemon was faster."""
+    first = insert_for(connection)(SECRETS).values(
+        kind=_PAGE_TOKENS, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
+    )
+    connection.execute(first.on_conflict_do_nothing(index_elements=["kind", "number"]))
+    return _token_keys(connection)
