@@ -48,6 +48,9 @@ def signature(of: UnsignedMessage, indices: Sequence[int]) -> StoredSignature:
     return StoredSignature(tuple(KEYS[index] for index in indices), sum_shares(shares))
 
 
+FIRST_SIGNED = (message(1), signature(message(1), [0, 1]))
+
+
 def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
     """Make a store of the newest version in an empty database, and write to it."""
     place = StoreUrl.parse(url)

@@ -17,6 +17,8 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
   warpseal demo                          see the main job on a simulated network
   warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
   warpseal doctor --config config.json   can it sign? what is in the way?
+  warpseal message decode HEX|TXHASH     what does a message or a P-Chain transaction say? who signed it?
+  warpseal store info                    what was signed and is kept; export, import, check
 """
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +15,16 @@ from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.database import told
 from warpseal.store.engine import reading_engine, server_parameters, writing_engine
-from warpseal.store.errors import StoreUnusable
+from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.filelock import LOCK_SUFFIX
-from warpseal.store.holding import held
+from warpseal.store.holding import Hold, held
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import Kind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
 _MAX_PID_DIGITS: Final = 20
+_SERVER_PATIENCE_S: Final = 1.0
+_ASK_AGAIN_AFTER_S: Final = 0.05
 _USERS: Final = text(
     "SELECT DISTINCT application_name FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name LIKE 'warpseal %'"
@@ -52,17 +54,32 @@ def reading(url: StoreUrl) -> Iterator[Connection]:
 def alone(url: StoreUrl) -> Iterator[Engine]:
     """Hold the store to write to it, with nobody else. Raises StoreInUse naming who uses it, and StoreUnusable."""
     _check_file(url)
-    parameters = {} if url.kind is Kind.SQLITE else server_parameters(url)
-    hold = held(url, parameters, alone=True)
-    # Outside the event loop but for these two moments, so that an interrupt ends the work at once.
+    # The loop runs in these two moments only, so that an interrupt ends the work between them at once.
     with _told(url), asyncio.Runner() as runner:
-        runner.run(hold.__aenter__())
+        hold = runner.run(_held(url))
         engine = _patient(writing_engine(url))
         try:
             yield engine
         finally:
             engine.dispose()
             runner.run(hold.__aexit__(None, None, None))
+
+
+async def _held(url: StoreUrl) -> AbstractAsyncContextManager[Hold]:
+    """Hold a store; a server may need a moment to notice that the process that used it last has ended."""
+    parameters = {} if url.kind is Kind.SQLITE else server_parameters(url)
+    patience_s = 0.0 if url.kind is Kind.SQLITE else _SERVER_PATIENCE_S
+    while True:
+        hold = held(url, parameters, alone=True)
+        try:
+            await hold.__aenter__()
+        except StoreInUse:
+            if patience_s <= 0:
+                raise
+        else:
+            return hold
+        patience_s -= _ASK_AGAIN_AFTER_S
+        await asyncio.sleep(_ASK_AGAIN_AFTER_S)
 
 
 @contextmanager

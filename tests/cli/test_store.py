@@ -1,0 +1,309 @@
+"""`warpseal store ...`, over both kinds of database, alone and beside a process that uses the store."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.store.postgres import PostgresServer
+from tests.store.signed import changed, keeping, kept, made, message, share, signature, wrong_share
+from warpseal.cli.main import main
+from warpseal.config.keys import KEYS
+from warpseal.store.access import alone
+from warpseal.store.engine import create_private
+from warpseal.store.migrate import HEAD, Migrations, upgrade_all
+from warpseal.store.schema import MESSAGES
+from warpseal.store.url import StoreUrl
+
+FIRST, SECOND = message(1), message(2)
+NODE = {"base-url": "http://127.0.0.1:9650"}
+PATIENCE_S = 30
+# Opens a store as a daemon does, says so, and holds it.
+HOLDER = """
+import asyncio, sys
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import open_store
+
+async def hold() -> None:
+    async with open_store(StoreSettings(url=sys.argv[1]), None):
+        print("held", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(hold())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG_FILE", *(key.name.upper().replace("-", "_") for key in KEYS)):
+        monkeypatch.delenv(f"WARPSEAL_{name}", raising=False)
+        monkeypatch.delenv(name, raising=False)
+
+
+def filled(url: str) -> StoreUrl:
+    return made(
+        url,
+        keeping(FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True),
+        keeping(SECOND, [share(SECOND, 2)], at_unix_s=1_700_000_000),
+    )
+
+
+def store(*arguments: str) -> int:
+    """Return the exit code of `warpseal store ...`."""
+    return main(("store", *arguments))
+
+
+def exported(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> list[dict[str, object]]:
+    assert store("export", *arguments) == 0
+    return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+
+
+@contextmanager
+def in_use(url: str) -> Iterator[int]:
+    """Let another process hold a store; yields its pid."""
+    with subprocess.Popen([sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_info_tells_what_is_kept_and_that_nobody_uses_it(
+    any_store_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(any_store_url)
+    assert store("info", "--store-url", any_store_url) == 0
+    lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["store"].strip() == any_store_url
+    assert lines["schemaVersion"].strip() == HEAD
+    assert lines["usedBy"].strip() == "nobody"
+    assert (lines["messages"].strip(), lines["messagesForEver"].strip(), lines["shares"].strip()) == ("2", "1", "3")
+    assert store("info", "--store-url", any_store_url, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["sharesVerified"], shown["signatures"], shown["usedBy"]) == (2, 1, [])
+
+
+def test_what_is_exported_to_a_file_is_imported_elsewhere(
+    any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, file, second = filled(any_store_url), tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/second.db"
+    assert store("export", "--store-url", any_store_url, "--output", str(file)) == 0
+    assert "exported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
+    target = made(second)
+    assert store("import", str(file), "--store-url", second) == 0
+    assert "imported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
+    assert kept(target).keys() == kept(place).keys()
+    assert store("check", "--store-url", second) == 0
+    assert "every signature is right" in capsys.readouterr().out
+
+
+def test_an_export_goes_to_standard_output_and_may_be_of_a_part(
+    any_store_url: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    filled(any_store_url)
+    where = ("--store-url", any_store_url)
+    assert [one.get("type") for one in exported(capfdbinary, *where)][:2] == [None, "message"]
+    assert len(exported(capfdbinary, *where, "--message-id", "0x" + SECOND.id.hex())) == 3
+    assert len(exported(capfdbinary, *where, "--for-ever")) == 5
+    for since in ("1d", "2024-01-01", "2024-01-01T00:00:00+02:00"):
+        assert len(exported(capfdbinary, *where, "--since", since)) == 5
+    assert len(exported(capfdbinary, *where, "--since", "2020-01-01")) == 7
+
+
+def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
+    any_store_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = made(any_store_url)
+    good, bad = share(FIRST, 0), wrong_share(1)
+    lines = [{"format": "warpseal-store", "version": 1}] + [
+        {
+            "type": "share",
+            "unsignedMessage": FIRST.raw.hex(),
+            "publicKey": one.public_key.hex(),
+            "signature": one.signature.hex(),
+        }
+        for one in (bad, good)
+    ]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode())))
+    assert store("import", "-", "--store-url", any_store_url, "--for-ever") == 1
+    err = capsys.readouterr().err
+    assert "line 2: the signature is not the one of this key over this message" in err
+    assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were left out" in err
+    assert kept(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
+
+
+def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
+    any_store_url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    filled(any_store_url)
+    where = ("--store-url", any_store_url)
+    file = tmp_path / "empty.jsonl"
+    file.write_text('{"format":"warpseal-store","version":1}\n')
+    with in_use(any_store_url) as pid:
+        assert store("info", *where) == 0
+        assert str(pid).encode() in capfdbinary.readouterr().out
+        assert len(exported(capfdbinary, *where)) == 7
+        assert store("check", *where) == 0
+        for refused in (("upgrade",), ("import", str(file))):
+            assert store(*refused, *where) == 1
+            assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(b"process ", b"pid ")
+    assert store("import", str(file), *where) == 0
+    assert store("info", *where) == 0
+    assert b"nobody" in capfdbinary.readouterr().out
+
+
+def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    writer = HOLDER.replace(
+        'print("held", flush=True)',
+        "from tests.store.signed import FIRST_SIGNED; message, signed = FIRST_SIGNED;"
+        'await store.archive.keep_signature(message, signed); print("held", flush=True)',
+    ).replace("None):", "None) as store:")
+    with subprocess.Popen([sys.executable, "-c", writer, url], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+    assert (tmp_path / "store.db-wal").stat().st_size > 0
+    assert store("info", "--store-url", url) == 0
+    assert [len(signatures) for _, _, signatures in kept(StoreUrl.parse(url)).values()] == [1]
+
+
+def test_an_older_store_is_upgraded_and_needed_first(
+    any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = StoreUrl.parse(any_store_url)
+    if place.path is not None:
+        create_private(place.path)
+    with alone(place) as engine:
+        upgrade_all(engine, place.shown, lambda version, done: None, Migrations(head="0001"))
+    where = ("--store-url", any_store_url)
+    for needing in (("export",), ("check",), ("import", "-")):
+        assert store(*needing, *where) == 1
+        assert "warpseal store upgrade" in capsys.readouterr().err
+    assert store("info", *where) == 0
+    assert "This program needs schema version" in capsys.readouterr().out
+    assert store("upgrade", *where) == 0
+    said = capsys.readouterr()
+    assert f"the store has schema version {HEAD} (before: 0001)" in said.out
+    assert f"version {HEAD}: 100%" in said.err
+    assert store("upgrade", *where) == 0
+    assert f"{HEAD} already" in capsys.readouterr().out
+    assert store("check", *where) == 0
+
+
+def test_check_names_what_is_wrong_and_ends_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = filled(any_store_url)
+    changed(place, lambda connection: connection.execute(MESSAGES.update().values(candidates=9)))
+    assert store("check", "--store-url", any_store_url) == 1
+    out = capsys.readouterr().out
+    assert out.count("the number of its unverified shares is not the counted one") == 2
+    assert "2 faults: see above" in out
+
+
+def test_the_store_is_found_as_a_daemon_finds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, other = tmp_path / "data", tmp_path / "other.db"
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"p-chain-api": NODE, "info-api": NODE, "data-dir": str(data)}))
+    filled(f"sqlite:///{data}/5/store.db")
+    filled(f"sqlite:///{other}")
+
+    def shown(*arguments: str) -> str:
+        assert store("info", "--json", *arguments) == 0
+        text: str = json.loads(capsys.readouterr().out)["store"]
+        return text
+
+    assert shown("--data-dir", str(data)).endswith("/data/5/store.db")
+    assert shown("--config", str(config)).endswith("/data/5/store.db")
+    assert shown("--config", str(config), "--store-url", f"sqlite:///{other}").endswith("other.db")
+    monkeypatch.setenv("WARPSEAL_STORE_URL", f"sqlite:///{other}")
+    assert shown().endswith("other.db")
+    assert shown("--config", str(config)).endswith("other.db")
+    monkeypatch.delenv("WARPSEAL_STORE_URL")
+    monkeypatch.setenv("WARPSEAL_DATA_DIR", str(data))
+    assert shown().endswith("/data/5/store.db")
+    filled(f"sqlite:///{data}/1/store.db")
+    assert store("info") == 1
+    assert "stores of networks 1, 5" in capsys.readouterr().err
+    assert shown("--network", "1").endswith("/data/1/store.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:////nowhere/store.db", "there is no such file"),
+        ("off", "nothing is kept"),
+        ("mysql://x", 'expected "sqlite:///PATH"'),
+        ("postgresql://user:s3cr3t@127.0.0.1:1/name", "cannot be used"),
+    ],
+)
+def test_a_store_that_is_not_there_is_named_without_its_secrets(
+    url: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (("info",), ("export",), ("check",), ("upgrade",)):
+        assert store(*command, "--store-url", url) == 1
+        err = capsys.readouterr().err
+        assert words in err
+        assert "s3cr3t" not in err
+
+
+def test_a_data_dir_without_a_store_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert store("info", "--data-dir", str(tmp_path)) == 1
+    assert f"there is no store below {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    made(url)
+    file = tmp_path / "other.json"
+    file.write_text("{}")
+    assert store("import", str(file), "--store-url", url) == 1
+    assert "not such a file" in capsys.readouterr().err
+    assert store("import", str(tmp_path / "missing"), "--store-url", url) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_export_that_fails_leaves_the_file_of_the_last_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = filled(f"sqlite:///{tmp_path}/store.db")
+    file = tmp_path / "backup.jsonl"
+    file.write_text("the last backup")
+    changed(place, lambda connection: connection.execute(MESSAGES.update().values(raw=b"damaged")))
+    assert store("export", "--store-url", place.text, "--output", str(file)) == 1
+    assert "`warpseal store check` tells more" in capsys.readouterr().err
+    assert file.read_text() == "the last backup"
+    assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.jsonl"]
+
+
+def test_a_server_that_does_not_answer_ends_a_command_soon(
+    postgres_server: PostgresServer, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(postgres_url)
+    with postgres_server.paused():
+        began = time.monotonic()
+        assert store("info", "--store-url", postgres_url) == 1
+        assert time.monotonic() - began < PATIENCE_S
+    assert "cannot be used" in capsys.readouterr().err
+    with postgres_server.stopped():
+        assert store("upgrade", "--store-url", postgres_url) == 1
+    assert store("info", "--store-url", postgres_url) == 0
+
+
+@pytest.mark.parametrize("arguments", [("export", "--since", "soon"), ("export", "--message-id", "x"), ("import",)])
+def test_a_wrong_call_ends_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        store(*arguments)
+    assert ended.value.code == 2
+    assert f"usage: warpseal store {arguments[0]}" in capsys.readouterr().err
