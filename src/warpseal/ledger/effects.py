@@ -242,8 +242,9 @@ class BlockEffects:
 
     supply, l1_accrued_fees, l1_active, l1_excess: the Primary Network's supply (None where the genesis is not known)
     and the L1 validators' fee state after it. txs: in its order; the last of a proposal only PROPOSED. settled: the
-    proposal of the block before, committed or aborted here. emitted: outputs that no transaction made (the genesis). started: stakings that had waited;
-    ended: permissioned validators whose time was over, silently. l1_deactivated, supplies: all that changed.
+    proposal of the block before, committed or aborted here. emitted: outputs that no transaction made (the genesis).
+    started: stakings that had waited; ended: permissioned validators whose time was over, silently. l1_deactivated,
+    supplies: all that changed.
     """
 
     chain_id: ChainID

@@ -43,13 +43,13 @@ def cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
     """
     if active == config.target:
         return min(_MOST, seconds * price(config, excess))
-    total = 0
-    for passed in range(seconds):
+    falling = config.target - active
+    # Once zero, the excess stays zero where it falls; where it grows, it never is.
+    summed = seconds if falling < 0 else min(seconds, max(0, -(-excess // falling) - 1))
+    if summed > LONGEST_SUM_S:
+        raise ValueError(f"{summed} seconds are too many to sum")
+    total = config.min_price * (seconds - summed)
+    for _ in range(summed):
         excess = advance_excess(config, active, excess, 1)
-        if not excess:
-            # It stays zero: fewer than the target, or it would have grown.
-            return min(_MOST, total + config.min_price * (seconds - passed))
-        if passed >= LONGEST_SUM_S:
-            raise ValueError(f"{seconds} seconds are too many to sum")
         total += price(config, excess)
     return min(_MOST, total)

@@ -1,0 +1,161 @@
+"""The recorded network replayed: its genesis, then every block of the three chains, in one memory of outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from tests.chains.exchanges import LOCALNET, lines, results
+from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
+from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
+from warpseal.chains.ids import AssetID
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_genesis import Genesis, parse_p_genesis
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.x_blocks import XBlock, parse_x_block
+from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.ledger.beginning import from_genesis
+from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c
+from warpseal.ledger.effects import BlockEffects, TxEffects
+from warpseal.ledger.outputs import MemoryOutputs
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_state import PChainState
+from warpseal.ledger.params import L1FeeConfig, Parameters, told_parameters
+from warpseal.ledger.x_chain import XTxEffects, apply_x, x_genesis_effects
+from warpseal.warp.ids import parse_id
+
+GENESIS: Genesis = parse_p_genesis(genesis_bytes("localnet"))
+
+
+def answers(method: str) -> list[tuple[dict[str, Any], Any]]:
+    """Return (params, result) of the calls that were recorded for the ledger."""
+    return list(results("ledger.jsonl", method))
+
+
+def answer(method: str) -> Any:
+    """Return the result of the only such call."""
+    ((_, result),) = answers(method)
+    return result
+
+
+@cache
+def params() -> Parameters:
+    """Return the parameters of the recorded network, as its node tells them."""
+    told = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
+    times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in told.items() if key.endswith("Time")}
+    fee = answer("platform.getValidatorFeeConfig")
+    config = L1FeeConfig(fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"])
+    asset_id = AssetID(parse_id(answer("platform.getStakingAssetID")["assetID"]))
+    return told_parameters(88888, asset_id, GENESIS, times_s, config)
+
+
+@cache
+def p_blocks() -> tuple[Block, ...]:
+    """Return the P-Chain's blocks from 1 on."""
+    found = (parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex"))
+    return tuple(sorted(found, key=lambda block: block.height))[1:]
+
+
+@cache
+def x_blocks() -> tuple[XBlock, ...]:
+    """Return the X-Chain's blocks."""
+    found = (result["block"] for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex"))
+    return tuple(sorted(map(parse_x_block, map(unchecked, found)), key=lambda block: block.height))
+
+
+@cache
+def c_blocks() -> tuple[tuple[CHeader, tuple[AtomicTx, ...]], ...]:
+    """Return the C-Chain's blocks with their atomic transactions."""
+    made: dict[int, tuple[CHeader, tuple[AtomicTx, ...]]] = {}
+    for line in (LOCALNET / "c-atomic.jsonl").read_text().splitlines():
+        call = json.loads(line)
+        if call["method"] == "eth_getBlockByNumber":
+            shown = call["result"]
+            header = CHeader(
+                int(shown["number"], 16),
+                bytes.fromhex(shown["hash"][2:]),
+                bytes.fromhex(shown["parentHash"][2:]),
+                int(shown["timestamp"], 16),
+                size_bytes=0,
+                evm_tx_count=0,
+            )
+            txs = parse_atomic_txs(bytes.fromhex(shown["blockExtraData"][2:]), batch=True)
+            made[header.number] = (header, txs)
+    return tuple(made[number] for number in sorted(made))
+
+
+@dataclass
+class Replay:
+    """What became of the recorded blocks."""
+
+    state: PChainState
+    outputs: MemoryOutputs = field(default_factory=MemoryOutputs)
+    p: list[BlockEffects] = field(default_factory=list)
+    x: list[XTxEffects] = field(default_factory=list)
+    c: list[CTxEffects] = field(default_factory=list)
+
+    def block(self, block: Block | XBlock | tuple[CHeader, tuple[AtomicTx, ...]]) -> None:
+        """Apply the next block of a chain."""
+        if isinstance(block, Block):
+            effects = apply(self.state, block, self.outputs)
+            self.p.append(effects)
+            self.outputs.follow(moves(effects))
+        elif isinstance(block, XBlock):
+            x_effects = apply_x(params().x_chain_id, block, self.outputs, is_complete=True).txs
+            self.x += x_effects
+            self.outputs.follow(x_effects)
+        else:
+            c_effects = apply_c(params().c_chain_id, *block, self.outputs).txs
+            self.c += c_effects
+            self.outputs.follow(c_effects)
+
+    @property
+    def p_txs(self) -> dict[str, TxEffects]:
+        """The P-Chain's transactions by id."""
+        return {tx.tx.id.hex(): tx for effects in self.p for tx in effects.txs}
+
+
+def moves(effects: BlockEffects) -> Iterable[TxEffects]:
+    """Return what moves outputs in a block: what it settles, then its transactions."""
+    return (*(() if effects.settled is None else (effects.settled,)), *effects.txs)
+
+
+def beginning() -> Replay:
+    """Return the network as its genesis left it."""
+    state, effects = from_genesis(GENESIS, params())
+    replay = Replay(state)
+    replay.p.append(effects)
+    replay.outputs.make(effects.emitted)
+    replay.outputs.follow(effects.txs)
+    x_creation = GENESIS.chains[0].unsigned
+    assert isinstance(x_creation, CreateChainTx)
+    replay.x += x_genesis_effects(parse_x_genesis(x_creation.genesis), params().x_chain_id)
+    replay.outputs.follow(replay.x)
+    return replay
+
+
+@cache
+def replayed(*, one_chain_after_the_other: bool = False) -> Replay:
+    """Return the network after all of its blocks: by their time, as it was, or the P-Chain first, then X, then C."""
+    replay = beginning()
+    timed: list[tuple[int, bool, Any]] = [(block.time or 0, _imports(block.txs), block) for block in p_blocks()]
+    timed += [(block.time, _imports(block.txs), block) for block in x_blocks()]
+    timed += [(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()]
+    if not one_chain_after_the_other:
+        # Within a second an export comes before its import.
+        timed.sort(key=lambda each: each[:2])
+    for _, _, block in timed:
+        replay.block(block)
+    return replay
+
+
+def _imports(txs: Iterable[Any]) -> bool:
+    return any(tx.kind == "ImportTx" for tx in txs)
+
+
+def _unix_s(text: str) -> int:
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())

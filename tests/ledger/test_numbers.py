@@ -1,0 +1,107 @@
+"""Rewards, their split and the fee of L1 validators, against the reference's own tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpseal.ledger.l1_fee import LONGEST_SUM_S, advance_excess, cost, price
+from warpseal.ledger.params import DAY_S, STANDARD_REWARDS, L1FeeConfig, RewardConfig
+from warpseal.ledger.rewards import at_start, potential_reward, split
+
+FEE = L1FeeConfig(target=10_000, min_price=2048, excess_conversion=1_246_488_515)
+
+
+@pytest.mark.parametrize(
+    ("days", "stake", "supply", "reward"),
+    [
+        (365, 10**15, 360 * 10**15, 120_000_000_000_000),
+        (365, 10**15, 400 * 10**15, 96_000_000_000_000),
+        (1, 10**15, 360 * 10**15, 274_122_724_713),
+        (1, 5_000_000, 360 * 10**15, 1370),
+        (1, 10**15, 400 * 10**15, 219_298_179_771),
+        (1, 2 * 10**15, 400 * 10**15, 438_596_359_542),
+        (365, 10**15, 720 * 10**15, 0),
+    ],
+)
+def test_a_staking_earns_what_the_reference_says(days: int, stake: int, supply: int, reward: int) -> None:
+    assert potential_reward(STANDARD_REWARDS, days * DAY_S, stake, supply) == reward
+
+
+@given(st.integers(1, 366 * DAY_S), st.integers(0, 2**64 - 1), st.integers(1, 720 * 10**15))
+def test_no_reward_goes_beyond_the_cap(duration_s: int, stake: int, supply: int) -> None:
+    reward = potential_reward(STANDARD_REWARDS, duration_s, stake, supply)
+    assert 0 <= reward <= STANDARD_REWARDS.supply_cap - supply
+
+
+@pytest.mark.parametrize(
+    ("total", "shares", "part"),
+    [
+        (1000, 500_000, 500),
+        (1, 999_999, 1),
+        (1, 1, 1),
+        (1, 0, 0),
+        (9_223_374_036_974_675_809, 2, 18_446_748_749_757),
+        (9_223_372_036_855_275_808, 999_998, 9_223_353_590_111_202_098),
+        (9_223_372_036_855_275_808, 2, 18_446_744_349_518),
+    ],
+)
+def test_a_reward_is_split_in_the_validators_favour(total: int, shares: int, part: int) -> None:
+    assert split(total, shares) == (part, total - part)
+
+
+def test_a_reward_too_large_to_multiply_is_rounded_early() -> None:
+    largest = (2**64 - 1) // 980_000
+    assert split(largest, 20_000)[1] == 980_000 * largest // 10**6
+    assert split(largest + 1, 20_000)[1] == 980_000 * ((largest + 1) // 10**6)
+
+
+@pytest.mark.parametrize(
+    ("active", "excess", "seconds", "total", "after"),
+    [
+        (10, 0, 60, 122_880, 0),
+        (10_000, 864_000_000, 60, 245_760, 864_000_000),
+        (10_000, 1_246_488_515, 60, 334_020, 1_246_488_515),
+        (15_000, 0, 60, 122_880, 300_000),
+        (9_000, 21_600_000, 86_400, 177_321_939, 0),
+        (15_000, 0, 86_400, 211_438_809, 432_000_000),
+    ],
+)
+def test_l1_validators_pay_what_the_reference_says(
+    active: int, excess: int, seconds: int, total: int, after: int
+) -> None:
+    assert cost(FEE, active, excess, seconds) == total
+    assert advance_excess(FEE, active, excess, seconds) == after
+
+
+@given(st.integers(0, 20_000), st.integers(0, 2 * 10**9), st.integers(0, 40), st.integers(0, 40))
+def test_paying_at_once_is_paying_in_parts(active: int, excess: int, first: int, second: int) -> None:
+    middle = advance_excess(FEE, active, excess, first)
+    parts = cost(FEE, active, excess, first) + cost(FEE, active, middle, second)
+    assert parts == cost(FEE, active, excess, first + second)
+    assert advance_excess(FEE, active, middle, second) == advance_excess(FEE, active, excess, first + second)
+
+
+def test_a_price_beyond_64_bits_stops_there() -> None:
+    assert price(FEE, 2**64 - 1) == 2**64 - 1
+    assert cost(FEE, 10_000, 2**64 - 1, 2) == 2**64 - 1
+
+
+def test_a_time_that_no_chain_stood_still_is_refused_and_not_summed() -> None:
+    config = L1FeeConfig(target=1, min_price=1, excess_conversion=10**30)
+    assert cost(config, 0, 0, 2**63) == 2**63
+    with pytest.raises(ValueError, match="too many to sum"):
+        cost(config, 2, 0, LONGEST_SUM_S + 2)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "rate"), [(999, 100_000), (1000, 100_000), (1000 + 45 * DAY_S, 87_500), (1000 + 90 * DAY_S, 75_000)]
+)
+def test_helicon_lowers_the_minimum_rate_over_ninety_days(start_s: int, rate: int) -> None:
+    assert at_start(STANDARD_REWARDS, start_s, 1000).min_rate == rate
+
+
+def test_helicon_never_lifts_the_minimum_above_a_lower_maximum() -> None:
+    low = RewardConfig(70_000, 60_000, 365 * DAY_S, 10**18)
+    assert at_start(low, 2**40, 1000) == low

@@ -1,0 +1,299 @@
+"""The recorded network, replayed from its genesis, ends where its node says it stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.chains.exchanges import LOCALNET, WALLET, results
+from tests.chains.p_vectors import recorded, unchecked
+from tests.ledger.recorded import GENESIS, answer, answers, beginning, p_blocks, params, replayed
+from warpseal.chains.addresses import address_text, parse_address
+from warpseal.chains.components import LockOut, TransferOutput, Utxo
+from warpseal.chains.p_components import parse_p_utxo
+from warpseal.chains.x_components import NftMintOutput, NftTransferOutput
+from warpseal.chains.x_txs import parse_x_utxo
+from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.effects import Outcome
+from warpseal.ledger.l1_fee import advance_excess, price
+from warpseal.ledger.outputs import LedgerOutput, OutputKind
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.x_chain import Cap
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
+
+STATE = replayed().state
+CHAINS = {"P": P_CHAIN, "X": params().x_chain_id, "C": params().c_chain_id}
+AVAX = params().staking_asset_id
+
+
+def platform(method: str) -> list[tuple[dict[str, Any], Any]]:
+    """Return (params, result) of what the recording of other tests has, too."""
+    calls = (json.loads(line) for line in (LOCALNET / "platform.jsonl").read_text().splitlines())
+    return [(call["params"], call["result"]) for call in calls if call["method"] == method and "result" in call]
+
+
+def held(chain: ChainID, call: dict[str, Any]) -> list[LedgerOutput]:
+    """Return what the ledger has where the node was asked for unspent outputs, by id."""
+    source = CHAINS[call["sourceChain"]] if "sourceChain" in call else chain
+    addresses = {parse_address(text)[1] for text in call["addresses"]}
+    found = [out for address in addresses for out in replayed().outputs.of(address, chain)]
+    return sorted({out.id: out for out in found if out.created_on == source}.values(), key=lambda out: out.id)
+
+
+def looks(output: LedgerOutput) -> tuple[Any, ...]:
+    """Return what a node tells of an output."""
+    return (
+        output.id,
+        output.asset_id,
+        output.amount,
+        output.stakeable_locktime,
+        output.locktime,
+        output.threshold,
+        output.addresses,
+        output.group_id,
+        output.payload,
+    )
+
+
+def told(utxo: Utxo[Any]) -> tuple[Any, ...]:
+    """Return the same of what the node answered."""
+    output, stakeable = utxo.output, 0
+    if isinstance(output, LockOut):
+        output, stakeable = output.output, output.locktime
+    owners = output.owners
+    amount = output.amount if isinstance(output, TransferOutput) else int(isinstance(output, NftTransferOutput))
+    group_id = output.group_id if isinstance(output, NftMintOutput | NftTransferOutput) else None
+    payload = output.payload if isinstance(output, NftTransferOutput) else None
+    owned = (owners.locktime, owners.threshold, owners.addresses)
+    return (utxo.id, utxo.asset_id, amount, stakeable, *owned, group_id, payload)
+
+
+@pytest.mark.parametrize("call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain")))
+def test_unspent_outputs_of_the_p_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+    asked, result = call
+    utxos = sorted((parse_p_utxo(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
+    assert [looks(output) for output in held(P_CHAIN, asked)] == [told(utxo) for utxo in utxos]
+
+
+@pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
+def test_unspent_outputs_of_the_x_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+    asked, result = call
+    utxos = sorted((parse_x_utxo(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
+    assert [looks(output) for output in held(CHAINS["X"], asked)] == [told(utxo) for utxo in utxos]
+
+
+def test_nothing_waits_to_be_imported_to_the_c_chain() -> None:
+    assert [held(CHAINS["C"], asked) for asked, _ in answers("avax.getUTXOs")] == [[]] * 6
+    assert all(not result["utxos"] for _, result in answers("avax.getUTXOs"))
+
+
+@pytest.mark.parametrize("call", answers("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
+def test_balances_of_the_p_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+    asked, result = call
+    outputs = held(P_CHAIN, asked)
+    locked = sum(out.amount for out in outputs if out.stakeable_locktime > STATE.time_s)
+    assert (sum(out.amount for out in outputs), locked) == (int(result["balance"]), int(result["lockedStakeable"]))
+
+
+@pytest.mark.parametrize("call", answers("avm.getAllBalances"), ids=lambda call: call[0]["address"])
+def test_balances_of_the_x_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+    asked, result = call
+    balances: dict[bytes, int] = {}
+    for out in replayed().outputs.of(parse_address(asked["address"])[1], CHAINS["X"]):
+        if out.kind is OutputKind.TRANSFER and out.created_on == CHAINS["X"]:
+            balances[out.asset_id] = balances.get(out.asset_id, 0) + out.amount
+    named = {"AVAX" if asset == AVAX else id_text(asset): str(amount) for asset, amount in balances.items()}
+    assert named == {each["asset"]: each["balance"] for each in result["balances"]}
+
+
+def test_current_stakers_have_the_nodes_times_weights_owners_and_potential_rewards() -> None:
+    shown = {
+        each["txID"]: each
+        for _, result in platform("platform.getCurrentValidators")
+        for each in result["validators"]
+        if "txID" in each
+    }
+    assert {id_text(staker.tx_id) for staker in STATE.current} == set(shown)
+    assert len(shown) == 4
+    for staker in STATE.current:
+        period, node = staker.period, shown[id_text(staker.tx_id)]
+        assert node_id_text(period.node_id) == node["nodeID"]
+        times = (period.start_s, period.end_s, period.weight)
+        assert times == (int(node["startTime"]), int(node["endTime"]), int(node["weight"]))
+        assert str(period.potential_reward) == node.get("potentialReward", "0")
+        if period.validation_owner is not None and period.shares is not None:
+            owner = node["validationRewardOwner"]
+            texts = [address_text(88888, address) for address in period.validation_owner.addresses]
+            assert (texts, period.validation_owner.threshold) == (owner["addresses"], int(owner["threshold"]))
+            assert f"{period.shares / 10_000:.4f}" == node["delegationFee"]
+            assert period.signer is not None
+            assert "0x" + period.signer.public_key.hex() == node["signer"]["publicKey"]
+    assert not len(STATE.waiting)
+
+
+def test_the_supply_is_that_of_the_genesis_and_all_potential_rewards() -> None:
+    rewards = sum(staker.potential_reward for staker in STATE.current)
+    assert STATE.supply == replayed().p[0].supply == GENESIS.initial_supply + rewards
+
+
+def test_the_stake_of_the_primary_network_is_the_nodes() -> None:
+    weights = [each.period.weight for each in STATE.current if each.period.subnet_id == PRIMARY_NETWORK]
+    assert str(sum(weights)) == answer("platform.getTotalStake")["stake"]
+
+
+def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
+    shown = {result["validationID"]: result for _, result in platform("platform.getL1Validator")}
+    assert {id_text(validator.validation_id) for validator in STATE.l1} == set(shown)
+    for validator in STATE.l1:
+        node = shown[id_text(validator.validation_id)]
+        assert int(node["height"]) == STATE.height
+        assert (validator.weight, validator.min_nonce) == (int(node["weight"]), int(node["minNonce"]))
+        assert validator.balance(STATE.l1_accrued_fees) == int(node["balance"])
+        assert (validator.start_s, id_text(validator.subnet_id)) == (int(node["startTime"]), node["subnetID"])
+        assert "0x" + validator.public_key.hex() == node["publicKey"]
+        assert node_id_text(validator.node_id) == node["nodeID"]
+        owner = validator.remaining_balance_owner
+        assert owner.threshold == int(node["remainingBalanceOwner"]["threshold"])
+
+
+def test_time_and_the_fee_of_l1_validators_are_the_nodes() -> None:
+    shown = answer("platform.getValidatorFeeState")
+    assert (STATE.l1_excess, price(params().l1_fee, STATE.l1_excess)) == (shown["excess"], shown["price"])
+    assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
+    assert STATE.time_s == 1795226807
+    assert shown["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
+
+
+def test_subnets_owners_conversion_and_chains_are_the_nodes() -> None:
+    shown = {each["id"]: each["controlKeys"] for each in answer("platform.getSubnets")["subnets"]}
+    owned = {
+        id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
+        for subnet in STATE.subnets.values()
+    }
+    assert owned | {id_text(PRIMARY_NETWORK): []} == shown
+    for asked, result in platform("platform.getSubnet"):
+        subnet = next(each for key, each in STATE.subnets.items() if id_text(key) == asked["subnetID"])
+        is_converted = any(parse_id(result["conversionID"]))
+        assert (subnet.conversion is not None) == is_converted
+        if subnet.conversion is not None:
+            assert id_text(subnet.conversion.conversion_id) == result["conversionID"]
+            assert id_text(subnet.conversion.manager_chain_id) == result["managerChainID"]
+            assert "0x" + subnet.conversion.manager_address.hex() == result["managerAddress"]
+    ((_, chains),) = platform("platform.getBlockchains")
+    assert {id_text(key): id_text(subnet) for key, subnet in STATE.chains.items()} == {
+        each["id"]: each["subnetID"] for each in chains["blockchains"]
+    }
+
+
+def test_assets_are_what_the_node_describes() -> None:
+    made = {id_text(tx.asset.asset_id): tx.asset for tx in replayed().x if tx.asset is not None}
+    described = [result for _, result in results("avm.jsonl", "avm.getAssetDescription")]
+    assert {asset["assetID"] for asset in described} == set(made)
+    for asset in described:
+        known = made[asset["assetID"]]
+        shown = (asset["name"], asset["symbol"], int(asset["denomination"]))
+        assert (known.name, known.symbol, known.denomination) == shown
+    assert {asset.name: asset.cap for asset in made.values()} == {
+        "Avalanche": Cap.FIXED,
+        "Seal Fixed": Cap.FIXED,
+        "Seal Variable": Cap.VARIABLE,
+        "Seal Deed": Cap.FIXED,
+        "Seal Right": Cap.FIXED,
+    }
+    assert [asset.name for asset in made.values() if asset.is_nft] == ["Seal Deed"]
+
+
+def test_everything_that_the_wallet_moved_between_chains_is_tied_together() -> None:
+    p, story = replayed().p_txs, {name: parse_id(text).hex() for name, text in WALLET.items()}
+    x = {tx.tx.id.hex(): tx for tx in replayed().x}
+    c = {tx.tx.id.hex(): tx for tx in replayed().c}
+    # The wallet's ids of X and C; those of P by what they do.
+    exported_to_x = next(tx for tx in p.values() if tx.destination_chain_id == CHAINS["X"])
+    exported_to_c = next(tx for tx in p.values() if tx.destination_chain_id == CHAINS["C"])
+    ties: list[tuple[Any, Any, str, str]] = [
+        (exported_to_x, x[story["x_import_p"]], "P", "X"),
+        (exported_to_c, c[story["c_import_p"]], "P", "C"),
+        (x[story["x_export_p"]], next(tx for tx in p.values() if tx.source_chain_id == CHAINS["X"]), "X", "P"),
+        (c[story["c_export_p"]], next(tx for tx in p.values() if tx.source_chain_id == CHAINS["C"]), "C", "P"),
+        (x[story["x_export_c"]], c[story["c_import_x"]], "X", "C"),
+        (c[story["c_export_x"]], x[story["x_import_c"]], "C", "X"),
+    ]
+    for exported, imported, source, destination in ties:
+        (made,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
+        assert (made.created_on, made.held_on) == (CHAINS[source], CHAINS[destination])
+        (spent,) = [each for each in imported.consumed if each.id == made.id]
+        assert (spent.created_on, spent.amount, spent.rebuilt) == (CHAINS[source], made.amount, None)
+        assert imported.source_chain_id == CHAINS[source]
+
+
+def test_what_a_transaction_burns_is_its_fee() -> None:
+    burned = {tx.tx.kind: tx.amounts.burned for tx in replayed().p_txs.values() if tx.height}
+    assert burned["CreateSubnetTx"] == ((AVAX, 10278),)
+    assert all(len(sums) == 1 for sums in burned.values())
+    x_burned = [tx.burned for tx in replayed().x[1:]]
+    assert x_burned == [((AVAX, 1_000_000),)] * len(x_burned)
+    convert = next(tx for tx in replayed().p_txs.values() if tx.tx.kind == "ConvertSubnetToL1Tx")
+    assert convert.amounts.l1_balance == sum(change.balance_change for change in convert.l1) == 3 * 10**11 + 2_047
+
+
+def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
+    changes = [(tx.tx.kind, change) for tx in replayed().p_txs.values() for change in tx.l1]
+    kinds = [kind for kind, _ in changes]
+    assert kinds[:4] == ["ConvertSubnetToL1Tx"] * 4
+    assert kinds[4:] == [
+        "IncreaseL1ValidatorBalanceTx",
+        "SetL1ValidatorWeightTx",
+        "RegisterL1ValidatorTx",
+        "DisableL1ValidatorTx",
+    ]
+    removed, disabled = changes[5][1], changes[7][1]
+    assert (removed.is_removed, removed.weight, removed.balance) == (True, 0, 0)
+    assert (disabled.is_removed, disabled.balance) == (False, 0)
+    for change, kind in ((removed, "SetL1ValidatorWeightTx"), (disabled, "DisableL1ValidatorTx")):
+        paid = next(tx for tx in replayed().p_txs.values() if tx.tx.kind == kind).emitted[-1]
+        assert paid.amount == -change.balance_change > 0
+
+
+def test_every_transaction_is_accepted_where_its_block_holds_it() -> None:
+    for effects in replayed().p[1:]:
+        assert [tx.tx.id for tx in effects.txs] == [tx.id for tx in effects.block.txs]
+        assert all((tx.height, tx.outcome) == (effects.block.height, Outcome.ACCEPTED) for tx in effects.txs)
+        assert effects.time_s == effects.block.time
+
+
+def test_chains_read_one_after_the_other_end_alike_and_mark_what_they_could_not_know() -> None:
+    apart = replayed(one_chain_after_the_other=True)
+    assert apart.outputs.unspent == replayed().outputs.unspent
+    assert dump(apart.state) == dump(STATE)
+    rebuilt = [each.rebuilt for tx in apart.p_txs.values() for each in tx.consumed if each.rebuilt is not None]
+    made = {out.id: out for tx in apart.x for out in tx.emitted} | {out.id: out for tx in apart.c for out in tx.emitted}
+    assert len(rebuilt) == 2
+    for output in rebuilt:
+        known = made[output.id]
+        assert not output.is_complete
+        assert (output.addresses, output.amount, output.asset_id) == (known.addresses, known.amount, known.asset_id)
+        assert (output.threshold, output.created_on, output.held_on) == (1, known.created_on, P_CHAIN)
+
+
+@pytest.mark.parametrize("stop", range(len(p_blocks()) + 1))
+def test_a_checkpoint_anywhere_leads_to_the_same_end(stop: int) -> None:
+    state = beginning().state
+    for block in p_blocks()[:stop]:
+        apply(state, block, None)
+    state = load(dump(state), params())
+    effects = [apply(state, block, None) for block in p_blocks()[stop:]]
+    assert dump(state) == dump(STATE)
+    assert [each.l1_accrued_fees for each in effects] == [each.l1_accrued_fees for each in replayed().p[stop + 1 :]]
+
+
+def test_rights_to_mint_and_properties_are_outputs_without_an_amount() -> None:
+    amounts: dict[OutputKind, set[int]] = {}
+    for tx in replayed().x:
+        for out in tx.emitted:
+            amounts.setdefault(out.kind, set()).add(out.amount)
+    assert amounts.pop(OutputKind.NFT) == {1}
+    assert 0 not in amounts.pop(OutputKind.TRANSFER)
+    rights = {OutputKind.MINT, OutputKind.NFT_MINT, OutputKind.PROPERTY_MINT, OutputKind.PROPERTY}
+    assert amounts == {kind: {0} for kind in rights}
