@@ -41,7 +41,7 @@ class Archive:
                 lambda connection: archive_rows.recall(connection, message_id), self._settings.recall_wait_s
             )
         except StoreDown as error:
-            log.warning("what is kept of a message cannot be read", extra={"reason": error.reason})
+            log.debug("what is kept of a message cannot be read", extra={"reason": error.reason})
             return Recollection()
         if found.used_at is not None and time.time() - found.used_at > _USE_INTERVAL_S:
             self._writes.waiting.use(message_id)
@@ -73,7 +73,7 @@ class Archive:
 
         Whatever happens to the wait, it is written as soon as that is possible.
         """
-        if not self._writes.is_up:
+        if not self._writes.is_up or self._writes.is_stuck:
             self._writes.waiting.sign(KeepSignature(message, signed, _nobody_waits))
             return
         future = asyncio.get_running_loop().create_future()

@@ -106,7 +106,7 @@ class OwnDatabase:
         writer = self._writer
         return StoreStatus(
             url=self._url.shown,
-            is_up=writer.is_up,
+            is_up=writer.reason is None,
             schema_version=writer.schema_version,
             reason=writer.reason,
             down_since_unix_s=writer.down_since_unix_s,

@@ -17,7 +17,8 @@ from sqlalchemy.exc import ArgumentError
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import Kind, StoreUrl
 
-BUSY_TIMEOUT_S: Final = 5.0
+# Nobody else writes to a file, since its lock keeps them away.
+BUSY_TIMEOUT_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 3
 _STATEMENT_TIMEOUT_MS: Final = 30_000
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024

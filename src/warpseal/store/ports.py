@@ -49,6 +49,11 @@ class Writes(Protocol):
         ...
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether a transaction takes longer than anybody waits for it."""
+        ...
+
+    @property
     def waiting(self) -> Pending:
         """What takes writes that may wait."""
         ...
@@ -98,6 +103,11 @@ class NoWrites:
     def is_up(self) -> bool:
         """Whether reading makes sense."""
         return self._is_up
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a transaction takes long: there is none."""
+        return False
 
     @property
     def waiting(self) -> NothingWaits:

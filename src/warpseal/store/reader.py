@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -30,11 +31,15 @@ class Reader:
         self._engine = engine
         self._failed = failed
         self._tell = tell
+        self._settings = settings
+        self._abandoned = 0
         self._threads = ThreadPoolExecutor(settings.readers, thread_name_prefix="store-reader")
         self._room = threading.BoundedSemaphore(settings.max_waiting_reads)
 
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
         """Return what `query` returns. Raises StoreDown, after `wait_s` at most."""
+        if self._abandoned >= self._settings.readers:
+            raise StoreDown("no answer to earlier reads")
         if not self._room.acquire(blocking=False):
             raise StoreDown("too many reads wait")
         future = self._submit(query)
@@ -42,6 +47,7 @@ class Reader:
             async with asyncio.timeout(wait_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
+            self._abandon(future)
             raise StoreDown(f"no answer within {wait_s:g} s") from None
         except SQLAlchemyError as error:
             self._failed()
@@ -51,6 +57,21 @@ class Reader:
         """Drop what waits, and close the connections that are not in use."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.dispose()
+
+    def _abandon(self, future: Future[T]) -> None:
+        """Note a read that nobody waits for any more; when all threads are at such, others need not try."""
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            self._abandoned -= 1
+
+        def done(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # The loop was closed.
+                loop.call_soon_threadsafe(ended)
+
+        self._failed()
+        self._abandoned += 1
+        future.add_done_callback(done)
 
     def _submit(self, query: Callable[[Connection], T]) -> Future[T]:
         try:

@@ -67,12 +67,11 @@ class StoreUrl:
         return shown + (f"?{hosts[0]}" if hosts else "")
 
     def redact(self, text: str) -> str:
-        """Return `text`, such as a library's error, without this url's password."""
+        """Return `text`, such as a library's error, without this url's passwords."""
         if self.kind is not Kind.POSTGRESQL:
             return text
-        secret = _password(self.text)
-        for form in {secret, unquote(secret)} - {""}:
-            text = text.replace(form, _HIDDEN)
+        for secret in _secrets(self.text):
+            text = text.replace(secret, _HIDDEN)
         return text
 
 
@@ -100,6 +99,9 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
-def _password(text: str) -> str:
-    netloc = _split(text).netloc
-    return netloc.rpartition("@")[0].partition(":")[2]
+def _secrets(text: str) -> set[str]:
+    """Return the passwords in a url, as they stand there and as they are meant."""
+    parts = _split(text)
+    told = [parts.netloc.rpartition("@")[0].partition(":")[2]]
+    told += [option.partition("=")[2] for option in parts.query.split("&") if "password" in option.partition("=")[0]]
+    return {form for secret in told for form in (secret, unquote(secret)) if form}

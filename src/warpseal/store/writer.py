@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Final, Protocol, TypeGuard, TypeVar
 
@@ -74,13 +74,26 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self.waiting = Waiting(settings.max_waiting_bytes, settings.gather_s)
         self.schema_version: str | None = None
-        self.reason: str | None = "not opened"
+        self._failure: str | None = "not opened"
+        self._working_since = float("inf")
         self.down_since_unix_s: float | None = None
 
     @property
+    def reason(self) -> str | None:
+        """Why the database does not work; None while it does."""
+        if self._failure is None and self.is_stuck:
+            return "no answer for more than a second"
+        return self._failure
+
+    @property
     def is_up(self) -> bool:
-        """Whether the last thing asked of the database worked."""
-        return self.reason is None
+        """Whether the last thing asked of the database worked, or may still do so."""
+        return self._failure is None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a transaction takes longer than anybody waits for it."""
+        return time.monotonic() - self._working_since > self._settings.commit_wait_s
 
     def open(self) -> None:
         """Make the database ready, on the caller's thread. Raises StartupError, and DBAPIError of one that fails."""
@@ -107,8 +120,8 @@ class Writer:
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
         """Run `write` in a transaction of its own; the future raises StoreDown, at once while the store is down."""
         future: Future[T] = Future()
-        if self.reason is not None:
-            future.set_exception(StoreDown(self.reason))
+        if self._failure is not None:
+            future.set_exception(StoreDown(self._failure))
         else:
             self.waiting.call(Call(write, future))
         return future
@@ -166,9 +179,18 @@ class Writer:
 
     def _commit(self, batch: Batch) -> None:
         began = time.perf_counter()
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             rows = archive_rows.write(connection, batch, time.time())
         self._observer.observe_commit(rows, time.perf_counter() - began)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        self._working_since = time.monotonic()
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        finally:
+            self._working_since = float("inf")
 
     def _commit_piecemeal(self, batch: Batch) -> DBAPIError | None:
         """Write entry by entry, leaving out those that no database takes; of the rest, `batch` keeps what failed."""
@@ -191,9 +213,9 @@ class Writer:
 
     def _make(self, call: Call) -> None:
         if not self.is_up:
-            return _fail(call, StoreDown(self.reason or "down"))
+            return _fail(call, StoreDown(self._failure or "down"))
         try:
-            with self._engine.begin() as connection:
+            with self._transaction() as connection:
                 result = call.write(connection)
         except DBAPIError as error:
             _fail(call, StoreDown(self._tell(error)))
@@ -208,7 +230,7 @@ class Writer:
 
     def _tidy(self) -> bool:
         try:
-            with self._engine.begin() as connection:
+            with self._transaction() as connection:
                 return self._upkeep.tidy(connection, time.time())
         except DBAPIError as error:
             self._go_down(error)
@@ -218,23 +240,23 @@ class Writer:
         try:
             self._come_up()
         except (SQLAlchemyError, StartupError) as error:
-            self.reason = self._tell(error)
+            self._failure = self._tell(error)
             for call in self.waiting.release():
-                _fail(call, StoreDown(self.reason))
+                _fail(call, StoreDown(self._failure))
 
     def _come_up(self) -> None:
         self.schema_version = self._prepare(self._engine)
-        self.reason = None
+        self._failure = None
         if self.down_since_unix_s is not None:
             self.down_since_unix_s = None
             log.info("the store is up again", extra={"waiting_writes": self.waiting.writes})
 
     def _go_down(self, error: BaseException) -> None:
-        self.reason = self._tell(error)
+        self._failure = self._tell(error)
         self.down_since_unix_s = time.time()
-        log.error("the store is down; what is to be kept waits in memory", extra={"reason": self.reason})
+        log.error("the store is down; what is to be kept waits in memory", extra={"reason": self._failure})
         for call in self.waiting.release():
-            _fail(call, StoreDown(self.reason))
+            _fail(call, StoreDown(self._failure))
 
 
 def _is_fault_of_database(error: BaseException) -> TypeGuard[DBAPIError]:

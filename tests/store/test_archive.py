@@ -1,0 +1,168 @@
+"""What was signed comes back, whatever order it was told in, from either database."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tests.store.world import message, recalled, settings_of, share, signature, store_at, until
+from warpseal.store.store import open_store
+from warpseal.store.values import Recollection
+
+
+async def test_an_unknown_message_has_nothing(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        assert await store.archive.recall(message(1).id) == Recollection()
+
+
+async def test_what_is_kept_is_there_after_a_restart(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(2, verified=True)])
+        await store.archive.keep_signature(message(1), signature(1, 2, 1, 3))
+    async with store_at(any_store_url) as store:
+        found = await store.archive.recall(message(1).id)
+    assert set(found.shares) == {share(1), share(2, verified=True)}
+    assert found.signatures == (signature(1, 2, 1, 3),)
+
+
+async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_follow(any_store_url: str) -> None:
+    async with store_at(any_store_url, gather_s=3600.0) as store:
+        store.archive.keep_shares(message(1), [share(1)])
+        await store.archive.keep_signature(message(1), signature(1))
+        async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
+            assert await reader.archive.recall(message(1).id) == Recollection((signature(1),), ())
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+
+
+async def test_shares_are_written_without_anybody_waiting(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1)])
+        assert (await recalled(store, message(1), lambda found: bool(found.shares))).shares == (share(1),)
+
+
+async def test_of_one_key_the_first_candidate_stands(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(1, variant=1)])
+        store.archive.keep_shares(message(1), [share(1, variant=2)])
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1, variant=3)])
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+
+
+async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any_store_url: str) -> None:
+    verified = share(1, verified=True, variant=1)
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1)])
+        store.archive.keep_shares(message(1), [verified])
+        store.archive.keep_shares(message(1), [share(1, variant=2), share(1, verified=True, variant=3)])
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (verified,)
+
+
+async def test_a_verified_share_marks_its_equal(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(1, verified=True)])
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (share(1, verified=True),)
+
+
+async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(2)])
+        store.archive.reject_share(message(1).id, share(1).public_key, share(1).signature)
+        store.archive.keep_shares(message(1), [share(1, variant=1)])
+        store.archive.reject_share(message(1).id, share(2).public_key, share(2, variant=1).signature)
+        store.archive.reject_share(message(9).id, share(2).public_key, share(2).signature)
+    async with store_at(any_store_url) as store:
+        found = await store.archive.recall(message(1).id)
+        assert set(found.shares) == {share(1, variant=1), share(2)}
+        assert await store.archive.recall(message(9).id) == Recollection()
+
+
+async def test_several_signatures_come_newest_first_and_equal_ones_once(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        for number in (1, 2, 1):
+            await store.archive.keep_signature(message(1), signature(number))
+        assert (await store.archive.recall(message(1).id)).signatures == (signature(1), signature(2))
+
+
+async def test_of_a_message_that_may_go_the_latest_four_signatures_are_kept_of_others_all(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_for_ever(message(2))
+        for number in range(7):
+            await store.archive.keep_signature(message(1), signature(number))
+            await store.archive.keep_signature(message(2), signature(number))
+        newest_first = tuple(signature(number) for number in reversed(range(7)))
+        assert (await store.archive.recall(message(1).id)).signatures == newest_first[:4]
+        assert (await store.archive.recall(message(2).id)).signatures == newest_first
+
+
+async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(2), share(3, verified=True)])
+        store.archive.keep_shares(message(2), [share(1)])
+        store.archive.keep_for_ever(message(1))
+    async with store_at(any_store_url) as store:
+        ((found, candidates),) = await store.archive.unverified(10)
+        assert (found, set(candidates)) == (message(1), {share(1), share(2)})
+        assert sum(len(shares) for _, shares in await store.archive.unverified(1)) == 1
+        store.archive.mark_verified(message(1).id, share(1).public_key, share(1).signature)
+        store.archive.mark_verified(message(1).id, share(2).public_key, share(2, variant=1).signature)
+    async with store_at(any_store_url) as store:
+        assert await store.archive.unverified(10) == ((message(1), (share(2),)),)
+        store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
+    async with store_at(any_store_url) as store:
+        assert await store.archive.unverified(10) == ()
+        assert set((await store.archive.recall(message(1).id)).shares) == {
+            share(1, verified=True),
+            share(3, verified=True),
+        }
+
+
+async def test_a_wait_that_is_cancelled_withdraws_nothing(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        keeping = asyncio.create_task(store.archive.keep_signature(message(1), signature(1)))
+        await asyncio.sleep(0)
+        keeping.cancel()
+        await recalled(store, message(1), lambda found: found.signatures == (signature(1),))
+
+
+async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
+    numbers = range(60)
+    async with store_at(any_store_url) as store:
+        for number in numbers:
+            store.archive.keep_shares(message(number), [share(number), share(number + 1)])
+        await asyncio.gather(*(store.archive.keep_signature(message(n), signature(n)) for n in numbers))
+    async with store_at(any_store_url) as store:
+        for number in numbers:
+            found = await store.archive.recall(message(number).id)
+            assert (set(found.shares), found.signatures) == ({share(number), share(number + 1)}, (signature(number),))
+
+
+async def test_what_is_kept_is_counted(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1), share(2, verified=True)])
+        store.archive.keep_for_ever(message(1))
+        store.archive.keep_shares(message(2), [share(1)])
+        await store.archive.keep_signature(message(2), signature(1))
+    async with store_at(any_store_url) as store:
+        contents = await store.measure()
+        assert contents.evictable_bytes < contents.size_bytes
+        counted = replace(contents, size_bytes=0, evictable_bytes=0)
+        kept = (counted.messages, counted.messages_for_ever, counted.shares, counted.shares_verified)
+        assert (kept, counted.signatures) == ((2, 1, 3, 1), 1)
+        await until(lambda: store.status().evictable_bytes == contents.evictable_bytes)
+        assert store.status().size_bytes > 0
+
+
+async def test_where_nothing_is_kept_nothing_is_missing() -> None:
+    async with store_at("off") as store:
+        store.archive.keep_shares(message(1), [share(1)])
+        await store.archive.keep_signature(message(1), signature(1))
+        store.archive.keep_for_ever(message(1))
+        assert await store.archive.recall(message(1).id) == Recollection()
+        assert await store.archive.unverified(10) == ()
+        assert store.is_up
+        assert store.status().url == "off"

@@ -1,0 +1,189 @@
+"""Schema versions: made in one transaction, refused when newer, left alone when a process dies half-way."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
+
+from tests.store.world import exit_code_of, message, settings_of, share, signature, store_at
+from warpseal.store.engine import writing_engine
+from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
+from warpseal.store.migrate import HEAD, VERSIONS, Migrations, upgrade_all, upgrade_at_start, version_of
+from warpseal.store.schema import METADATA
+from warpseal.store.store import open_store
+from warpseal.store.upgrade import upgrade_store
+from warpseal.store.url import StoreUrl
+
+FIRST = Migrations(head="0001")
+
+QUICK = """
+import os, signal
+from alembic import op
+import sqlalchemy as sa
+revision, down_revision = "0901", "{head}"
+
+def upgrade():
+    op.create_table("extra", sa.Column("number", sa.Integer(), primary_key=True))
+    op.add_column("messages", sa.Column("extra", sa.Integer()))
+    op.execute("UPDATE messages SET extra = 7")
+    {then}
+"""
+SLOW = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "0901", "{head}"
+SLOW = True
+
+def step(connection):
+    connection.execute(sa.text("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)"))
+    done = connection.execute(sa.text("SELECT count(*) FROM progress")).scalar_one()
+    if done == {fails_at}:
+        raise RuntimeError("the power went")
+    connection.execute(sa.text("INSERT INTO progress VALUES (:number)"), {{"number": done}})
+    return (done + 1) / 4
+
+def upgrade():
+    op.rename_table("progress", "finished")
+"""
+
+
+@pytest.fixture
+def engine(any_store_url: str) -> Iterator[Engine]:
+    """The database of a test, to look into."""
+    made = writing_engine(StoreUrl.parse(any_store_url))
+    yield made
+    made.dispose()
+
+
+def with_one_more(folder: Path, module: str, **values: object) -> Migrations:
+    """The program's migrations and one that a test has written."""
+    (folder / "more").mkdir(exist_ok=True)
+    (folder / "more" / "one_more.py").write_text(module.format(head=HEAD, **values))
+    return Migrations((VERSIONS, folder / "more"), "0901")
+
+
+def version(engine: Engine) -> str | None:
+    with engine.begin() as connection:
+        return version_of(connection)
+
+
+def tables(engine: Engine) -> set[str]:
+    with engine.begin() as connection:
+        return set(inspect(connection).get_table_names())
+
+
+def test_the_newest_version_is_the_one_that_the_program_names() -> None:
+    script = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
+    assert script.get_heads() == [HEAD]
+
+
+def test_all_versions_together_make_the_schema(engine: Engine) -> None:
+    assert upgrade_at_start(engine, "here") == HEAD
+    with engine.begin() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+async def test_an_older_version_is_upgraded_at_start_with_all_that_is_in_it(any_store_url: str, engine: Engine) -> None:
+    upgrade_at_start(engine, "here", FIRST)
+    assert "eager_tasks" not in tables(engine)
+    columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
+    insert = f"INSERT INTO messages ({columns}) VALUES (:id, :raw, 1, 0, 0, 0)"
+    add = "INSERT INTO shares SELECT key, :key, :signature, 0 FROM messages"
+    with engine.begin() as connection:
+        connection.execute(text(insert), {"id": message(1).id, "raw": message(1).raw})
+        connection.execute(text(add), {"key": share(1).public_key, "signature": share(1).signature})
+    async with store_at(any_store_url) as store:
+        assert store.status().schema_version == HEAD
+        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+        assert await store.archive.unverified(10) == ((message(1), (share(1),)),)
+        await store.l1.eager_schedule(bytes(32), 1.0, 0)
+
+
+async def test_a_newer_version_is_refused_and_left_alone(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
+    upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="pass"))
+    before = tables(engine)
+    for store in (store_at(any_store_url), open_store(settings_of(any_store_url), None, read_only=True)):
+        with pytest.raises(StoreTooNew, match="0901, newer than"):
+            async with store:
+                pass
+    with pytest.raises(StoreTooNew):
+        await upgrade_store(settings_of(any_store_url), None, lambda version, done: None)
+    assert (version(engine), tables(engine)) == ("0901", before)
+
+
+def test_a_version_that_fails_leaves_nothing_behind(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="1 / 0"))
+    assert (version(engine), tables(engine)) == (None, set())
+    upgrade_at_start(engine, "here", FIRST)
+    before = tables(engine)
+    with pytest.raises(ZeroDivisionError):
+        upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="1 / 0"))
+    assert (version(engine), tables(engine)) == ("0001", before)
+
+
+async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_version_intact(
+    any_store_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    async with store_at(any_store_url) as store:
+        await store.archive.keep_signature(message(1), signature(1))
+    before = tables(engine)
+    engine.dispose()
+    with_one_more(tmp_path, QUICK, then="os.kill(os.getpid(), signal.SIGKILL)")
+    program = f"""
+        from pathlib import Path
+        from warpseal.store.engine import writing_engine
+        from warpseal.store.migrate import VERSIONS, Migrations, upgrade_at_start
+        from warpseal.store.url import StoreUrl
+        migrations = Migrations((VERSIONS, Path({str(tmp_path / "more")!r})), "0901")
+        upgrade_at_start(writing_engine(StoreUrl.parse({any_store_url!r})), "here", migrations)
+    """
+    assert await exit_code_of(textwrap.dedent(program)) == -signal.SIGKILL
+    assert (version(engine), tables(engine)) == (HEAD, before)
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+    assert upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="pass")) == "0901"
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT extra FROM messages")).scalars().all() == [7]
+
+
+async def test_a_slow_upgrade_is_not_for_the_start_and_names_the_command(any_store_url: str, tmp_path: Path) -> None:
+    async with store_at(any_store_url):
+        pass
+    migrations = with_one_more(tmp_path, SLOW, fails_at=99)
+    for read_only in (False, True):
+        store = open_store(settings_of(any_store_url), None, read_only=read_only, migrations=migrations)
+        with pytest.raises(StoreNeedsUpgrade, match="warpseal store upgrade"):
+            async with store:
+                pass
+
+
+async def test_a_slow_upgrade_goes_on_where_it_ended(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
+    upgrade_at_start(engine, "here")
+    with pytest.raises(RuntimeError, match="the power went"):
+        upgrade_all(engine, "here", lambda *_: None, with_one_more(tmp_path, SLOW, fails_at=2))
+    assert version(engine) == HEAD
+    engine.dispose()
+    told: list[tuple[str, float]] = []
+    migrations = with_one_more(tmp_path, SLOW, fails_at=99)
+    done = await upgrade_store(
+        settings_of(any_store_url), None, lambda version, done: told.append((version, done)), migrations
+    )
+    assert done == version(engine) == "0901"
+    assert told == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
+
+
+async def test_an_upgrade_of_what_is_not_there_makes_it(any_store_url: str) -> None:
+    assert await upgrade_store(settings_of(any_store_url), None, lambda version, done: None) == HEAD
+    with pytest.raises(StoreUnusable, match="no store"):
+        await upgrade_store(settings_of("off"), None, lambda version, done: None)

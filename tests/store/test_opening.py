@@ -1,0 +1,150 @@
+"""Who may open a store, what is said when it cannot be, and what never is: a password."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.store.postgres import PostgresServer
+from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at, until
+from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
+from warpseal.store.store import open_store
+from warpseal.store.upgrade import upgrade_store
+from warpseal.store.values import Recollection
+from warpseal.warp.ids import P_CHAIN
+
+
+async def test_the_second_daemon_of_a_file_is_told_who_has_it(tmp_path: Path) -> None:
+    async with store_at(sqlite_url(tmp_path)):
+        with pytest.raises(StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}") as refused:
+            async with store_at(sqlite_url(tmp_path)):
+                pass
+        assert refused.value.pid == os.getpid()
+    async with store_at(sqlite_url(tmp_path)) as store:
+        assert store.is_up
+
+
+async def test_two_daemons_of_one_server_see_what_the_other_keeps(postgres_url: str) -> None:
+    async with store_at(postgres_url) as one, store_at(postgres_url) as other:
+        await one.archive.keep_signature(message(1), signature(1))
+        await other.archive.keep_signature(message(1), signature(2))
+        assert set((await one.archive.recall(message(1).id)).signatures) == {signature(1), signature(2)}
+
+
+async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemon_while_it_runs(
+    any_store_url: str,
+) -> None:
+    async with store_at(any_store_url):
+        with pytest.raises(StoreInUse) as refused:
+            await upgrade_store(settings_of(any_store_url), None, lambda version, done: None)
+        assert refused.value.pid == os.getpid()
+        with pytest.raises(StoreInUse):
+            async with open_store(settings_of(any_store_url), None, alone=True):
+                pass
+    async with open_store(settings_of(any_store_url), None, alone=True):
+        with pytest.raises(StoreInUse, match=str(os.getpid())):
+            async with store_at(any_store_url):
+                pass
+
+
+async def test_a_daemon_that_was_killed_holds_nothing(any_store_url: str) -> None:
+    program = (
+        "import asyncio, os, signal, sys\n"
+        "from warpseal.store.settings import StoreSettings\n"
+        "from warpseal.store.store import open_store\n"
+        "async def main():\n"
+        "    async with open_store(StoreSettings(sys.argv[1]), None):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    assert await exit_code_of(program, any_store_url) == -signal.SIGKILL
+    async with open_store(settings_of(any_store_url), None, alone=True) as store:
+        assert store.is_up
+
+
+async def test_reading_goes_on_beside_a_daemon_and_writes_nothing(any_store_url: str) -> None:
+    async with store_at(any_store_url) as daemon:
+        await daemon.archive.keep_signature(message(1), signature(1))
+        async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
+            assert reader.is_up
+            assert (await reader.archive.recall(message(1).id)).signatures == (signature(1),)
+            reader.archive.keep_shares(message(1), [share(1)])
+            await reader.archive.keep_signature(message(2), signature(2))
+            with pytest.raises(StoreDown, match="reading only"):
+                await reader.l1.eager_done(bytes(32))
+            assert await reader.l1.ranges(P_CHAIN) == ()
+            assert (await reader.measure()).messages == 1
+        assert await daemon.archive.recall(message(2).id) == Recollection()
+
+
+async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
+    async with store_at(any_store_url) as daemon:
+        await daemon.archive.keep_signature(message(1), signature(1))
+    async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
+        assert (await reader.archive.recall(message(1).id)).signatures == (signature(1),)
+
+
+async def test_reading_what_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnusable, match="none yet"):
+        async with open_store(settings_of(sqlite_url(tmp_path)), None, read_only=True):
+            pass
+    assert not (tmp_path / "store.db").exists()
+
+
+async def test_without_a_url_the_store_is_a_private_file_in_the_folder(tmp_path: Path) -> None:
+    async with open_store(settings_of(""), tmp_path / "5") as store:
+        await store.archive.keep_signature(message(1), signature(1))
+    assert stat.S_IMODE((tmp_path / "5" / "store.db").stat().st_mode) == 0o600
+    async with open_store(settings_of(""), None) as store:
+        assert store.status().url == "off"
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough for a header " * 40, None])
+async def test_a_file_that_is_no_store_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "store.db"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(StoreUnusable, match=str(path)):
+        async with store_at(sqlite_url(tmp_path)):
+            pass
+    assert content is None or path.read_bytes() == content
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnusable, match=r"file/store\.db"):
+        async with store_at(sqlite_url(tmp_path / "file")):
+            pass
+
+
+async def test_a_server_that_does_not_answer_is_no_reason_not_to_start(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    with postgres_server.stopped():
+        store = store_at(postgres_url)
+        await store.__aenter__()
+        assert not store.is_up
+        assert store.status().reason
+        await store.archive.keep_signature(message(1), signature(1))
+        assert await store.archive.recall(message(1).id) == Recollection()
+        with pytest.raises(StoreDown):
+            await store.l1.eager_schedule(bytes(32), 1.0, 0)
+    await until(lambda: store.is_up and store.status().waiting_writes == 0)
+    assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+    await store.__aexit__(None, None, None)
+
+
+async def test_a_password_is_told_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    url = "postgresql://somebody:hush%20hush@127.0.0.1:1/warpseal?sslpassword=hush%20hush"
+    async with store_at(url, stop_wait_s=0.1) as store:
+        status = store.status()
+    told = f"{status} {settings_of(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
+    assert "hush" not in told
+    assert "somebody" in status.url
+    assert not status.is_up

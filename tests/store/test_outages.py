@@ -1,0 +1,145 @@
+"""A store that fails: nobody is failed by it, nobody waits for it, and nothing that was to be kept is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from tests.store.postgres import PostgresServer
+from tests.store.world import message, share, signature, store_at, until
+from warpseal.store.errors import StoreDown
+from warpseal.store.url import StoreUrl
+from warpseal.store.values import AddressKind, AddressRow, Recollection
+from warpseal.warp.ids import P_CHAIN, NodeID
+
+Outage = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
+    """Make the database of a test fail: a server that is stopped, a file that somebody else writes to."""
+    path = StoreUrl.parse(any_store_url).path
+    if path is None:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return server.stopped
+
+    @contextmanager
+    def locked() -> Iterator[None]:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.close()
+
+    return locked
+
+
+async def test_what_is_kept_in_an_outage_is_written_after_it(any_store_url: str, outage: Outage) -> None:
+    async with store_at(any_store_url) as store:
+        await store.archive.keep_signature(message(1), signature(1))
+        with outage():
+            store.archive.keep_shares(message(1), [share(1), share(2)])
+            await store.archive.keep_signature(message(1), signature(2))
+            assert not store.is_up
+            store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
+            store.archive.keep_for_ever(message(2))
+            await store.archive.keep_signature(message(2), signature(3))
+            assert store.status().waiting_writes >= 4
+        await until(lambda: store.is_up and store.status().waiting_writes == 0)
+        found = await store.archive.recall(message(1).id)
+        assert (found.shares, found.signatures) == ((share(1),), (signature(2), signature(1)))
+        assert (await store.archive.recall(message(2).id)).signatures == (signature(3),)
+        assert (await store.measure()).messages_for_ever == 1
+
+
+async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
+    any_store_url: str, outage: Outage
+) -> None:
+    async with store_at(any_store_url) as store:
+        with outage():
+            await store.archive.keep_signature(message(1), signature(1))
+            began = time.monotonic()
+            for number in range(50):
+                await store.archive.keep_signature(message(number), signature(number))
+                assert await store.archive.recall(message(number).id) == Recollection()
+            assert time.monotonic() - began < 5
+            row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
+            await store.addresses.keep([row])
+            with pytest.raises(StoreDown):
+                await store.l1.eager_schedule(bytes(32), 1.0, 0)
+        await until(lambda: store.is_up)
+        await store.addresses.keep([row])
+        assert await store.addresses.recall() == [row]
+        await store.l1.eager_schedule(bytes(32), 1.0, 0)
+        assert await store.l1.ranges(P_CHAIN) == ()
+
+
+async def test_an_outage_is_told_once_with_its_reason_and_its_end(
+    any_store_url: str, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with store_at(any_store_url) as store:
+        with outage():
+            for number in range(5):
+                await store.archive.keep_signature(message(number), signature(number))
+            status = store.status()
+            assert status.reason
+            assert status.down_since_unix_s is not None
+            assert abs(status.down_since_unix_s - time.time()) < 60
+            await asyncio.sleep(0.3)
+        await until(lambda: store.is_up)
+        assert store.status().reason is None
+        assert store.status().down_since_unix_s is None
+    said = [record.message for record in caplog.records if record.name == "warpseal.store.writer"]
+    assert said == ["the store is down; what is to be kept waits in memory", "the store is up again"]
+
+
+async def test_a_read_that_fails_makes_the_writer_look(postgres_server: PostgresServer, postgres_url: str) -> None:
+    async with store_at(postgres_url) as store:
+        with postgres_server.stopped():
+            assert await store.archive.recall(message(1).id) == Recollection()
+            await until(lambda: not store.is_up)
+        await until(lambda: store.is_up)
+
+
+async def test_a_server_that_restarts_between_two_uses_is_no_outage(
+    postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with store_at(postgres_url, prune_interval_s=3600.0, first_prune_s=3600.0) as store:
+        await store.archive.keep_signature(message(1), signature(1))
+        with postgres_server.stopped():
+            pass
+        assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+        await store.archive.keep_signature(message(2), signature(2))
+        assert (await store.archive.recall(message(2).id)).signatures == (signature(2),)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: PostgresServer, postgres_url: str) -> None:
+    async with store_at(postgres_url, commit_wait_s=0.2, recall_wait_s=0.2) as store:
+        await store.archive.keep_signature(message(1), signature(1))
+        with postgres_server.paused():
+            await store.archive.keep_signature(message(2), signature(2))
+            began = time.monotonic()
+            for number in range(3, 60):
+                await store.archive.keep_signature(message(number), signature(number))
+                assert await store.archive.recall(message(number).id) == Recollection()
+            assert time.monotonic() - began < 5
+            assert not store.is_up
+        await until(lambda: store.is_up and store.status().waiting_writes == 0)
+        assert (await store.archive.recall(message(59).id)).signatures == (signature(59),)
+
+
+async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, outage: Outage) -> None:
+    async with store_at(any_store_url, stop_wait_s=0.2) as store:
+        context = outage()
+        context.__enter__()
+        await store.archive.keep_signature(message(1), signature(1))
+    context.__exit__(None, None, None)
+    async with store_at(any_store_url) as store:
+        assert await store.archive.recall(message(1).id) == Recollection()

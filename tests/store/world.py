@@ -1,0 +1,88 @@
+"""A small world for the tests of the store: messages, shares, and stores that hurry."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import Store, open_store
+from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.warp.ids import ChainID
+from warpseal.warp.message import UnsignedMessage
+
+PATIENCE_S = 20.0
+CHAIN = ChainID(b"\x07" * 32)
+# Waits that a slow machine may need are generous; what only delays a test is short.
+HASTY = StoreSettings(
+    commit_wait_s=PATIENCE_S,
+    recall_wait_s=PATIENCE_S,
+    gather_s=0.02,
+    retry_first_s=0.02,
+    retry_cap_s=0.1,
+    first_prune_s=0.02,
+    prune_interval_s=0.05,
+)
+
+
+def settings_of(url: str, **changes: object) -> StoreSettings:
+    """Hasty settings of a store at `url`."""
+    return replace(HASTY, url=url, **changes)  # type: ignore[arg-type]
+
+
+def store_at(url: str, **changes: object) -> Store:
+    """A store that hurries."""
+    return open_store(settings_of(url, **changes), None)
+
+
+def message(number: int, size: int = 40) -> UnsignedMessage:
+    """Message by number; size: of its payload."""
+    return UnsignedMessage.build(5, CHAIN, number.to_bytes(size, "big"))
+
+
+def key(number: int) -> bytes:
+    """48 bytes that stand for a public key."""
+    return (sha256(b"key %d" % number).digest() * 2)[:48]
+
+
+def share(number: int, *, verified: bool = False, variant: int = 0) -> StoredShare:
+    """The share of key `number`."""
+    return StoredShare(key(number), sha256(b"share %d %d" % (number, variant)).digest() * 3, verified)
+
+
+def signature(number: int, *signers: int) -> StoredSignature:
+    """An aggregate by these keys."""
+    return StoredSignature(tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3)
+
+
+async def recalled(store: Store, of: UnsignedMessage, until: Callable[[Recollection], bool]) -> Recollection:
+    """What is kept of a message, as soon as `until` holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not until(found := await store.archive.recall(of.id)):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def sqlite_url(folder: Path) -> str:
+    """The URL of a file in a folder."""
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+async def exit_code_of(program: str, *words: str) -> int:
+    """Run a Python program to its end; what it ended with, a signal's number negated."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *words)
+    return await asyncio.wait_for(process.wait(), PATIENCE_S)
