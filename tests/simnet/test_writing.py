@@ -20,7 +20,7 @@ from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.simnet import writing
 from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan
+from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.simnet.signed import fault_of
 from warpseal.simnet.writing import Coin, Draft, Funding, Purse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
@@ -218,3 +218,10 @@ def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
     with pytest.raises(LookupError):
         chain.conversion_of(network.subnets[4].subnet_id)
     assert network.subnets[4].conversion_id is not None
+
+
+def test_an_l1_whose_validators_are_all_away_still_has_its_history() -> None:
+    network = small_network(messages=0, l1s=(L1Plan(3),), rules=(parse_rule("l1-0/all:joins=25"),))
+    assert network.world.current_set(network.subnets[1].subnet_id) == ()
+    kinds = {one.kind for height in range(21) for one in parse_p_block(network.p_chain.block(height)).txs}
+    assert {"ConvertSubnetToL1Tx", "SetL1ValidatorWeightTx"} <= kinds

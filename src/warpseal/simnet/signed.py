@@ -27,12 +27,18 @@ def signing_height(world: World, subnet_id: SubnetID) -> int:
 
 
 def sign(world: World, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int) -> SignedMessage:
-    """Return the message with the signatures of every member of a set whose secret key is known here."""
-    merged = _canonical(world, subnet_id, height)
+    """Return the message with the signatures of every member of a set whose secret key is known here.
+
+    Where that is nobody, because all left or are inactive, everyone signs who ever had a seat. RuntimeError where
+    nobody had.
+    """
     secrets = {one.identity.bls_public_key: one.identity.bls_secret for one in world.validators}
-    signers = [place for place, one in enumerate(merged.validators) if one.public_key in secrets]
-    if not signers:
-        raise RuntimeError(f"nobody can sign for {subnet_id.hex()} at height {height}")
+    for merged in (_canonical(world, subnet_id, height), _ever_seated(world, subnet_id)):
+        signers = [place for place, one in enumerate(merged.validators) if one.public_key in secrets]
+        if signers:
+            break
+    else:
+        raise RuntimeError(f"nobody can sign for {subnet_id.hex()}")
     keys = (bls.secret_bytes(secrets[merged.validators[place].public_key]) for place in signers)
     total = sum(int.from_bytes(key, "big") for key in keys) % _ORDER
     signature = bls.sign(bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw)
@@ -63,3 +69,8 @@ def fault_of(world: World, raw: bytes, subnet_id: SubnetID, height: int) -> str:
 def _canonical(world: World, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
     members = world.set_at(subnet_id, height)
     return canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+
+
+def _ever_seated(world: World, subnet_id: SubnetID) -> CanonicalValidatorSet:
+    seats = world.seats.get(subnet_id, ())
+    return canonical_set((seat.node_id, seat.public_key, seat.weight) for seat in seats)
