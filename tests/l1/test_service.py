@@ -309,3 +309,12 @@ async def test_what_was_stored_needs_no_origin(tmp_path: Path) -> None:
             before = running.asked()
             assert (await running.messages.get(wanted(removal.tx_id))).signed_message == signed
             assert running.asked() == before
+
+
+async def test_the_logs_of_the_managers_chain_tell_where_a_validation_began(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK, evm=True) as running:
+        registration = running.network.p_chain.register(running.l1)
+        removal = running.network.p_chain.remove(validation(registration))
+        await delivered(running, removal)
+        assert running.network.calls["eth_getLogs"] > 0
+        assert await running.store.l1.origin(validation(registration)) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,6 @@ from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
-from warpseal.node.evm import EvmClient
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import claim_identity
@@ -32,7 +31,7 @@ from warpseal.validators.following import FollowedSubnets, FollowSources
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.keys import PublicKeys
 from warpseal.validators.sets import ValidatorSets
-from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.warp.ids import SubnetID, id_text
 
 STORY = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
 
@@ -66,10 +65,10 @@ def wanted(tx_id: bytes, **changes: Any) -> L1Request:
 
 @asynccontextmanager
 async def world(
-    folder: Path, plan: Plan = STORY, settings: L1Settings | None = None, evm: Mapping[ChainID, EvmClient] | None = None
+    folder: Path, plan: Plan = STORY, settings: L1Settings | None = None, *, evm: bool = False
 ) -> AsyncIterator[World]:
-    """Run a simulated network and the use case over it."""
-    async with simulated(plan) as network, over(network, folder, settings, evm) as running:
+    """Run a simulated network and the use case over it. evm: its EVM chains are configured."""
+    async with simulated(plan) as network, over(network, folder, settings, evm=evm) as running:
         yield running
 
 
@@ -78,10 +77,11 @@ async def over(
     network: SimulatedNetwork,
     folder: Path,
     settings: L1Settings | None = None,
-    evm: Mapping[ChainID, EvmClient] | None = None,
+    *,
+    evm: bool = False,
 ) -> AsyncIterator[World]:
     """Run the use case over a network that runs; what it stored is in the folder."""
-    config = config_of(network, folder)
+    config = config_of(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
@@ -89,11 +89,17 @@ async def over(
         claim = stack.enter_context(claim_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         peers = PeerNetwork(config.peers, claim, network.network_id)
-        built = _build(config, upstream, store, peers, executor, settings or L1Settings(), evm)
+        built = _build(config, upstream, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())
         for part in (built.heights, peers, built.followed, store):
             tasks.create_task(part.run())
         yield World(network, upstream, store, built.messages, built.sets, peers, built.follower)
+
+
+def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
+    """Return what a config file says of the chains of the L1s."""
+    ids = [id_text(chain_id) for one in network.subnets[1:] for chain_id in network.world.chains_of(one.subnet_id)]
+    return [{"blockchain-id": one, "rpc": [f"{network.node_uri}/ext/bc/{one}/rpc"]} for one in ids]
 
 
 @dataclass
@@ -112,7 +118,6 @@ def _build(
     peers: PeerNetwork,
     executor: ThreadPoolExecutor,
     settings: L1Settings,
-    evm: Mapping[ChainID, EvmClient] | None,
 ) -> _Built:
     platform, network_id = upstream.platform, 88888
     heights = ProposedHeight(platform, poll_s=0.05)
@@ -127,7 +132,7 @@ def _build(
     l1_rooms = L1Rooms(
         platform=platform,
         x_chain=upstream.x_chain,
-        evm=upstream.evm if evm is None else evm,
+        evm=upstream.evm,
         index=store.l1,
         archive=store.archive,
         chains=chains,

@@ -1,0 +1,176 @@
+"""Initial validators found by hashing: once for all who wait, in bounded time, going on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import pytest
+
+from warpseal.errors import NodeUnavailable
+from warpseal.l1.bootstrap import BootstrapSearch, search
+from warpseal.l1.settings import L1Settings
+from warpseal.node.p_chain import FoundTransaction, ValidationAt
+from warpseal.store.values import BootstrapOrigin
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, parse_id
+from warpseal.warp.l1_messages import bootstrap_validation_id
+
+FEW = L1Settings(bootstrap_indices=16)
+FUJI = SubnetID(parse_id("2DN6PTi2uXNCzzNz1p2ckGcW2eqTfpt2kv2a1h7EV36hYV3XRJ"))
+
+
+def subnet(number: int) -> SubnetID:
+    return SubnetID(sha256(b"subnet %d" % number).digest())
+
+
+@dataclass
+class Listed:
+    """A P-Chain that lists subnets and counts how often it is asked."""
+
+    ids: Sequence[SubnetID]
+    asked: int = 0
+    is_away: bool = False
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def subnets(self) -> tuple[SubnetID, ...]:
+        self.asked += 1
+        await self.gate.wait()
+        if self.is_away:
+            raise NodeUnavailable("platform.getSubnets")
+        return (PRIMARY_NETWORK, *self.ids)
+
+    async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
+        raise NotImplementedError
+
+    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
+        raise NotImplementedError
+
+    async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
+        raise NotImplementedError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_known_validations_of_fuji_are_found() -> None:
+    targets = {
+        ValidationID(parse_id("2AutJAAwyD6Xs9eXhGQRmatvSkzaSRG5G4uk23vMVQ8M7rmmq7")): 0,
+        ValidationID(parse_id("Nm8aMLJYHTxriMTDjcoyYmzBnfZgcjSABRmLNW7hVEFAcEVjF")): 1,
+        ValidationID(parse_id("iko6bbk8Qk7SiPFuzC87dqCVb7W5eiUP7r9aS7UaUPqGXRBT9")): 5,
+    }
+    suffixes = [index.to_bytes(4, "big") for index in range(8)]
+    found = search([subnet(1), FUJI, subnet(2)], suffixes, set(targets))
+    assert {origin.validation_id: origin.index for origin in found} == targets
+    assert {origin.subnet_id for origin in found} == {FUJI}
+
+
+async def test_the_list_of_subnets_is_asked_for_once_in_ten_minutes() -> None:
+    platform, clock = Listed([subnet(n) for n in range(50)]), Clock()
+    searching = BootstrapSearch(platform, FEW, now=clock)
+    for number in (3, 40):
+        wanted = bootstrap_validation_id(subnet(number), 7)
+        assert await searching.find(wanted, ()) == BootstrapOrigin(subnet(number), 7)
+    assert await searching.find(ValidationID(bytes(32)), ()) is None
+    assert await searching.find(bootstrap_validation_id(subnet(3), 16), ()) is None
+    assert platform.asked == 1
+    platform.ids = [*platform.ids, subnet(99)]
+    assert await searching.find(bootstrap_validation_id(subnet(99), 0), ()) is None
+    clock.now = 601.0
+    assert await searching.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(subnet(99), 0)
+    assert platform.asked == 2
+
+
+async def test_likely_subnets_need_no_list() -> None:
+    platform = Listed([subnet(1)])
+    searching = BootstrapSearch(platform, FEW)
+    assert await searching.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
+    searching.name(subnet(8))
+    assert await searching.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
+    assert platform.asked == 0
+
+
+async def test_one_pass_serves_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+        hashed.append(len(subnets))
+        return search(subnets, suffixes, targets)
+
+    monkeypatch.setattr("warpseal.l1.bootstrap.search", counted)
+    platform = Listed([subnet(n) for n in range(320)])
+    searching = BootstrapSearch(platform, FEW)
+    wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
+    found = await asyncio.gather(
+        *(searching.find(one, ()) for one in wanted), searching.find(ValidationID(bytes(32)), ())
+    )
+    assert [origin.validation_id for origin in found[:-1] if origin is not None] == wanted
+    assert found[-1] is None
+    assert sum(hashed) == 320
+    assert platform.asked == 1
+
+
+async def test_what_was_tried_in_vain_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+        hashed.append(len(subnets))
+        return search(subnets, suffixes, targets)
+
+    monkeypatch.setattr("warpseal.l1.bootstrap.search", counted)
+    searching = BootstrapSearch(Listed([subnet(n) for n in range(100)]), FEW)
+    for _ in range(3):
+        assert await searching.find(ValidationID(bytes(32)), (subnet(1),)) is None
+    assert sum(hashed) == 101
+    assert searching.progress(ValidationID(bytes(32))) == {"subnetsTried": 100, "subnets": 100}
+
+
+async def test_a_pass_that_nobody_waits_for_stops_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, hashed = threading.Event(), list[SubnetID]()
+
+    def held(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+        gate.wait(10)
+        hashed.extend(subnets)
+        return search(subnets, suffixes, targets)
+
+    monkeypatch.setattr("warpseal.l1.bootstrap.search", held)
+    searching = BootstrapSearch(Listed([subnet(n) for n in range(96)]), FEW)
+    wanted = bootstrap_validation_id(subnet(95), 2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await searching.find(wanted, ())
+    gate.set()
+    assert await searching.find(wanted, ()) == BootstrapOrigin(subnet(95), 2)
+    assert len(hashed) <= 96 + 32
+
+
+async def test_without_a_list_there_is_no_answer_and_an_old_list_is_better_than_none() -> None:
+    platform, clock = Listed([subnet(1)], is_away=True), Clock()
+    searching = BootstrapSearch(platform, FEW, now=clock)
+    with pytest.raises(NodeUnavailable):
+        await searching.find(bootstrap_validation_id(subnet(1), 1), ())
+    platform.is_away = False
+    assert await searching.find(bootstrap_validation_id(subnet(1), 1), ()) is not None
+    platform.is_away, clock.now = True, 10_000.0
+    assert await searching.find(bootstrap_validation_id(subnet(1), 2), ()) is not None
+
+
+async def test_the_event_loop_keeps_running_while_hashes_are_tried() -> None:
+    searching = BootstrapSearch(Listed([subnet(n) for n in range(200)]), L1Settings())
+    finding = asyncio.create_task(searching.find(ValidationID(bytes(32)), ()))
+    turns = 0
+    while not finding.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert await finding is None
+    assert turns >= 5

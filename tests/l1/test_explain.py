@@ -1,0 +1,115 @@
+"""The explanation of a request: everything that is known, every check in order, and nobody asked to sign."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.l1.test_service import QUICK, validation
+from tests.l1.world import World, wanted, world
+from warpseal.simnet.ledger import Transaction
+from warpseal.warp.ids import id_text
+
+
+async def explained(running: World, transaction: Transaction, **changes: Any) -> dict[str, Any]:
+    told = await running.messages.explain(wanted(transaction.tx_id, **changes))
+    parsed: dict[str, Any] = json.loads(json.dumps(told))
+    assert parsed == told
+    return parsed
+
+
+def outcomes(told: dict[str, Any]) -> dict[str, bool | None]:
+    return {check["check"]: check["ok"] for check in told["checks"]}
+
+
+async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        registration = running.network.p_chain.register(running.l1)
+        told = await explained(running, registration)
+        assert told["failing"] is None
+        assert list(outcomes(told)) == [
+            "transaction_accepted",
+            "has_message",
+            "p_chain_message",
+            "justification",
+            "validation_exists",
+            "signing_subnet",
+            "p_chain_height",
+            "validator_set",
+            "quorum_possible",
+        ]
+        assert set(outcomes(told).values()) == {True}
+        assert registration.attested is not None
+        assert told["message"]["hex"] == "0x" + registration.attested.unsigned.raw.hex()
+        assert told["message"]["fields"] == {
+            "validationId": id_text(validation(registration)),
+            "registered": True,
+        }
+        assert told["transaction"]["type"] == "RegisterL1ValidatorTx"
+        assert told["signingSubnetId"] == id_text(running.l1)
+        assert told["pChainHeight"] == {"height": "20", "source": "epoch"}
+        assert told["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert told["stored"] == {"signatures": 0, "shares": 0, "weight": "0"}
+        assert running.asked() == 0
+        await running.messages.get(wanted(registration.tx_id))
+        stored = (await explained(running, registration))["stored"]
+        assert stored["signatures"] == 1
+        assert int(stored["weight"]) >= 2_680
+
+
+async def test_an_unknown_transaction_is_a_check_that_fails(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        told = await running.messages.explain(wanted(bytes(31) + b"\x01"))
+        assert told["failing"] == "transaction_accepted"
+        assert told["transaction"]["status"] == "Unknown"
+        await running.network.nodes[0].down()
+        told = await running.messages.explain(wanted(bytes(31) + b"\x02"))
+        assert (told["failing"], outcomes(told)) == (None, {"transaction_accepted": None})
+
+
+async def test_a_type_without_a_message_is_named(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        told = await explained(running, running.network.p_chain.base())
+        assert told["failing"] == "has_message"
+        assert told["transaction"]["type"] == "BaseTx"
+
+
+async def test_a_superseded_message_says_what_is_true_now_and_which_refusal_it_would_meet(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        registration = running.network.p_chain.register(running.l1)
+        first = running.network.p_chain.set_weight(validation(registration), 2_000)
+        running.network.p_chain.set_weight(validation(registration), 3_000)
+        told = await explained(running, first)
+        assert told["failing"] == "latest_weight"
+        assert told["truth"]["state"] == "superseded"
+        assert told["truth"]["now"] == {"nonce": "1", "weight": "3000"}
+        assert "code 16" in next(check["why"] for check in told["checks"] if check["check"] == "latest_weight")
+
+
+async def test_the_origin_of_a_removal_is_named_or_its_progress(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        registration = running.network.p_chain.register(running.l1)
+        removal = running.network.p_chain.remove(validation(registration))
+        running.follower["percent"] = 12.5
+        told = await explained(running, removal)
+        assert outcomes(told)["justification"] is None
+        assert told["justification"]["hex"] is None
+        assert told["justification"]["progress"]["follower"] == {"percent": 12.5}
+        told = await explained(running, removal, justification=b"nonsense")
+        assert outcomes(told)["justification"] is False
+        told = await explained(running, removal, registration_tx_id=registration.tx_id)
+        assert told["failing"] is None
+        assert removal.attested is not None
+        assert told["justification"] == {"hex": "0x" + removal.attested.justification.hex(), "source": "caller"}
+        assert outcomes(told)["validation_removed"] is True
+
+
+async def test_a_quorum_that_weight_without_keys_makes_impossible_is_told(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        registration = running.network.p_chain.register(running.l1, weight=6_000)
+        running.network.p_chain.disable(validation(registration))
+        running.network.advance(10)
+        told = await explained(running, registration, height=0)
+        assert told["failing"] == "quorum_possible"
+        assert told["weights"] == {"total": "10000", "required": "6700", "withKey": "4000", "validators": 4}

@@ -1,0 +1,129 @@
+"""Registrations found in the logs of a manager's chain, newest first, in ranges that nodes give."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from warpseal.errors import NodeUnavailable
+from warpseal.l1.manager_logs import ManagerLogs, registration_in
+from warpseal.l1.settings import L1Settings
+from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
+from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall
+
+LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))
+MANAGER = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
+REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
+QUICK = L1Settings(logs_s=0.3)
+
+
+@dataclass
+class Chain:
+    """An EVM chain: logs by block; ranges longer than `longest` are refused."""
+
+    tip: int
+    logs_at: dict[int, list[EvmLog]] = field(default_factory=dict)
+    longest: int = 10**9
+    is_away: bool = False
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    senders: set[bytes] = field(default_factory=set)
+    pause_s: float = 0.0
+
+    async def block_number(self) -> int:
+        if self.is_away:
+            raise NodeUnavailable("eth_blockNumber")
+        return self.tip
+
+    async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
+        await asyncio.sleep(self.pause_s)
+        assert wanted.address == WARP_PRECOMPILE
+        assert wanted.topics[0] == SEND_WARP_MESSAGE
+        self.senders.add(wanted.topics[1])
+        self.asked.append((wanted.first, wanted.last))
+        if wanted.last - wanted.first + 1 > self.longest:
+            raise LogsRefused
+        return tuple(self._between(wanted.first, wanted.last))
+
+    def _between(self, first: int, last: int) -> Iterable[EvmLog]:
+        for block in sorted(self.logs_at):
+            if first <= block <= last:
+                yield from self.logs_at[block]
+
+
+def registration(number: int) -> RegisterL1Validator:
+    nobody = PChainOwner(0, ())
+    return RegisterL1Validator(SubnetID(bytes(32)), number.to_bytes(20, "big"), bytes(48), 9, nobody, nobody, 1)
+
+
+def log_of(block: int, payload: bytes, chain: ChainID = CHAIN) -> EvmLog:
+    return EvmLog(block, UnsignedMessage.build(1, chain, AddressedCall(MANAGER, payload).encode()).raw)
+
+
+def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
+    lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
+    logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
+    read = [EvmLog(int(one["blockNumber"], 16), bytes.fromhex(one["data"][2:])) for one in logs]
+    found = [asked for asked in (registration_in(CHAIN, log) for log in read) if asked is not None]
+    assert [asked.validation_id for asked in found] == [REGISTERED]
+
+
+def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None:
+    payload = registration(1).encode()
+    assert registration_in(CHAIN, log_of(1, payload)) == registration(1)
+    assert registration_in(ChainID(bytes(32)), log_of(1, payload)) is None
+    assert registration_in(CHAIN, log_of(1, b"other")) is None
+    assert registration_in(CHAIN, EvmLog(1, b"")) is None
+    assert registration_in(CHAIN, EvmLog(1, bytes(96))) is None
+
+
+async def test_the_newest_ranges_are_read_first_and_nothing_twice() -> None:
+    chain = Chain(tip=100_000, logs_at={99_500: [log_of(99_500, registration(1).encode())]})
+    logs = ManagerLogs({CHAIN: chain}, QUICK)
+    found = await logs.find(registration(1).validation_id, CHAIN, MANAGER)
+    assert found is not None
+    assert found.payload == registration(1).encode()
+    assert chain.asked == [(98_001, 100_000)]
+    assert chain.senders == {bytes(12) + MANAGER}
+    chain.tip = 100_010
+    chain.logs_at |= {100_005: [log_of(100_005, registration(2).encode())], 7: [log_of(7, registration(3).encode())]}
+    assert await logs.find(registration(2).validation_id, CHAIN, MANAGER) is not None
+    assert chain.asked[1] == (100_001, 100_010)
+    assert await logs.find(registration(3).validation_id, CHAIN, MANAGER) is not None
+    spans = sorted(chain.asked)
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+async def test_ranges_shrink_where_nodes_refuse_them() -> None:
+    chain = Chain(tip=5_000, longest=300, logs_at={10: [log_of(10, registration(1).encode())]})
+    logs = ManagerLogs({CHAIN: chain}, L1Settings())
+    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is not None
+    assert await logs.find(registration(9).validation_id, CHAIN, MANAGER) is None
+    assert logs.progress(CHAIN, MANAGER) == {"configured": True, "fromBlock": "0", "toBlock": "5000"}
+
+
+async def test_time_is_bounded_and_progress_is_kept() -> None:
+    chain = Chain(tip=10_000_000, pause_s=0.05, logs_at={0: [log_of(0, registration(1).encode())]})
+    logs = ManagerLogs({CHAIN: chain}, QUICK)
+    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
+    first = logs.progress(CHAIN, MANAGER)["fromBlock"]
+    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
+    assert int(logs.progress(CHAIN, MANAGER)["fromBlock"]) < int(first) < 10_000_000
+
+
+async def test_a_chain_that_is_away_or_not_configured_has_nothing() -> None:
+    logs = ManagerLogs({CHAIN: Chain(tip=5, is_away=True)}, QUICK)
+    assert await logs.find(REGISTERED, CHAIN, MANAGER) is None
+    assert await logs.find(REGISTERED, ChainID(bytes(32)), MANAGER) is None
+    assert await logs.find(REGISTERED, CHAIN, b"short") is None
+    assert logs.progress(ChainID(bytes(32)), MANAGER) == {"configured": False}
+    assert logs.serves(CHAIN)
+    refused = ManagerLogs({CHAIN: Chain(tip=5, longest=0)}, QUICK)
+    assert await refused.find(REGISTERED, CHAIN, MANAGER) is None
