@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from warpseal.aggregation.service import Rooms, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.indexer.follower import PChainFollower
+from warpseal.l1.eager import EagerRooms, EagerWork
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import CacheSample, FollowerSample, NetworkSample, Sources, SubnetSample, ValidatorSample
@@ -139,8 +140,16 @@ async def core_of(
             progress=follower.progress,
         )
         l1_messages = L1Messages(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
+        eager = EagerWork(
+            EagerRooms(l1_messages, store.l1, leadership, chains, follower.subscribe),
+            frozenset(settings.tracked_subnet_ids),
+            network_id,
+            config.l1,
+        )
         # Where nothing is kept, there is no use in following.
-        keeping: tuple[Part, ...] = () if config.store.url == OFF else (leadership, follower, aggregator.auditor)
+        keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager)
+        if config.store.url == OFF:
+            keeping = ()
         background: tuple[Part, ...] = (store, *keeping)
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, background)
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 
 from warpseal.app import Listening, serve
 from warpseal.config.keys import Config
 from warpseal.config.load import load
+from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.report import aggregator_config
@@ -77,6 +79,33 @@ class Daemon:
         """Get JSON."""
         async with self.session.get(self.api_url + path) as response:
             return Reply(response.status, response.headers, await response.json())
+
+    async def l1_message(self, subject: Transaction | str, **query: Any) -> Reply:
+        """Ask for the signed message of a P-Chain transaction, or of the hash as it stands there."""
+        tx_hash = subject if isinstance(subject, str) else subject.text
+        words = urlencode({name: str(value) for name, value in query.items()})
+        return await self.get(f"{V1}/{tx_hash}" + (f"?{words}" if words else ""))
+
+    async def explanation(self, subject: Transaction | str, **query: Any) -> dict[str, Any]:
+        """Return how the signed message of a transaction would come about."""
+        reply = await self.l1_message(subject, explain="true", **query)
+        assert reply.status == 200, reply.body
+        return reply.body
+
+    async def ready(self) -> Reply:
+        """Ask whether it is ready, and how what works beside the signing stands."""
+        return await self.get("/ready")
+
+    async def until_indexed(self, height: int) -> None:
+        """Wait until the P-Chain is followed up to a height, without a gap down to where following ends."""
+
+        async def is_indexed() -> bool:
+            follower = (await self.ready()).body.get("follower", {})
+            return (
+                follower.get("height") is not None and int(follower["height"]) >= height and follower["backfilled"] == 1
+            )
+
+        await until(is_indexed)
 
     async def metrics(self) -> dict[str, float]:
         """Return the metrics page: value by series as it stands there, labels included."""
