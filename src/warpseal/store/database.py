@@ -110,7 +110,7 @@ class OwnDatabase:
             schema_version=writer.schema_version,
             reason=writer.reason,
             down_since_unix_s=writer.down_since_unix_s,
-            waiting_writes=writer.waiting.writes,
+            waiting_writes=writer.uncommitted,
             waiting_bytes=writer.waiting.size_bytes,
             dropped_writes=writer.waiting.dropped,
             size_bytes=self._eviction.size_bytes,

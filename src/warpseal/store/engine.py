@@ -18,7 +18,7 @@ from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import Kind, StoreUrl
 
 # Nobody else writes to a file, since its lock keeps them away.
-BUSY_TIMEOUT_S: Final = 1.0
+BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
 _STATEMENT_TIMEOUT_MS: Final = 30_000
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024

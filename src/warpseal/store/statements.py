@@ -48,13 +48,14 @@ class Prepared:
     def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run it once for each row."""
         if rows:
-            connection.exec_driver_sql(self._text(connection.dialect.name), list(rows))
+            connection.exec_driver_sql(self.text(connection.dialect.name), list(rows))
 
     def fetch(self, connection: Connection, row: tuple[Any, ...]) -> Sequence[Any]:
         """Run it once and return all that it gives."""
-        return connection.exec_driver_sql(self._text(connection.dialect.name), row).fetchall()
+        return connection.exec_driver_sql(self.text(connection.dialect.name), row).fetchall()
 
-    def _text(self, database: str) -> str:
+    def text(self, database: str) -> str:
+        """Return it as "sqlite" or "postgresql" takes it."""
         text = self._texts.get(database)
         if text is None:
             text = self._texts[database] = self._compile(database)

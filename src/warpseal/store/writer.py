@@ -76,6 +76,7 @@ class Writer:
         self.schema_version: str | None = None
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
+        self._in_hand = 0
         self.down_since_unix_s: float | None = None
 
     @property
@@ -89,6 +90,11 @@ class Writer:
     def is_up(self) -> bool:
         """Whether the last thing asked of the database worked, or may still do so."""
         return self._failure is None
+
+    @property
+    def uncommitted(self) -> int:
+        """How many writes are not committed yet."""
+        return self.waiting.writes + self._in_hand
 
     @property
     def is_stuck(self) -> bool:
@@ -131,6 +137,15 @@ class Writer:
         self.call(lambda connection: connection.execute(_ALIVE))
 
     def _run(self) -> None:
+        self._work()
+        if not self.is_up and self.waiting.writes:
+            self._try_to_come_up()
+        if self.is_up and self.waiting.writes:
+            self._write(self.waiting.take(0.0))
+        self._failure = self._failure or "closed"
+        self._release()
+
+    def _work(self) -> None:
         tidy_at = time.monotonic() + self._settings.first_prune_s
         delay_s = 0.0
         while not self._is_over():
@@ -140,7 +155,10 @@ class Writer:
                 self._try_to_come_up()
                 continue
             delay_s = 0.0
-            self._write(self.waiting.take(tidy_at))
+            batch = self.waiting.take(tidy_at)
+            self._in_hand = batch.writes
+            self._write(batch)
+            self._in_hand = 0
             if time.monotonic() >= tidy_at and self.is_up:
                 tidy_at = time.monotonic() + (0.0 if self._tidy() else self._settings.prune_interval_s)
 
@@ -150,18 +168,15 @@ class Writer:
         return not self.waiting.writes or not self.is_up or time.monotonic() > self._give_up_at
 
     def _write(self, batch: Batch) -> None:
-        waited_for = batch.signatures[:]
+        waited_for, calls = batch.signatures[:], batch.calls
         failure = self._try_to_commit(batch) if batch.has_rows else None
+        if failure is not None:
+            self.waiting.put_back(batch)
+            self._go_down(failure)
         for keep in waited_for:
             keep.done()
-        if failure is None:
-            for call in batch.calls:
-                self._make(call)
-            return
-        for call in batch.calls:
-            _fail(call, StoreDown(self._tell(failure)))
-        self.waiting.put_back(batch)
-        self._go_down(failure)
+        for call in calls:
+            self._make(call)
 
     def _try_to_commit(self, batch: Batch) -> DBAPIError | None:
         """Return why the database failed. A connection that ended meanwhile, or a deadlock, heals with a second try."""
@@ -241,8 +256,7 @@ class Writer:
             self._come_up()
         except (SQLAlchemyError, StartupError) as error:
             self._failure = self._tell(error)
-            for call in self.waiting.release():
-                _fail(call, StoreDown(self._failure))
+            self._release()
 
     def _come_up(self) -> None:
         self.schema_version = self._prepare(self._engine)
@@ -255,8 +269,11 @@ class Writer:
         self._failure = self._tell(error)
         self.down_since_unix_s = time.time()
         log.error("the store is down; what is to be kept waits in memory", extra={"reason": self._failure})
+        self._release()
+
+    def _release(self) -> None:
         for call in self.waiting.release():
-            _fail(call, StoreDown(self._failure))
+            _fail(call, StoreDown(self._failure or "down"))
 
 
 def _is_fault_of_database(error: BaseException) -> TypeGuard[DBAPIError]:

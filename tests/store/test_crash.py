@@ -1,0 +1,91 @@
+"""A process that is killed at any moment loses nothing that it had acknowledged, and corrupts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+from multiprocessing.connection import Connection
+from random import Random
+
+import pytest
+
+from tests.store.world import PATIENCE_S, message, settings_of, share, signature, store_at
+from warpseal.store.store import open_store
+from warpseal.store.url import StoreUrl
+
+KILLS = 20
+SEED = 20
+
+
+def keep_until_killed(url: str, first: int, pipe: Connection) -> None:
+    """In a process of its own: keep one message after another, and tell of each what is committed."""
+    asyncio.run(_keep_on(url, first, pipe))
+
+
+async def _keep_on(url: str, first: int, pipe: Connection) -> None:
+    async with open_store(settings_of(url), None) as store:
+        pipe.send("open")
+        number = first
+        while True:
+            store.archive.keep_for_ever(message(number))
+            store.archive.keep_shares(message(number), [share(number), share(number + 1)])
+            await store.archive.keep_signature(message(number), signature(number))
+            pipe.send(number)
+            number += 1
+
+
+@pytest.fixture(scope="module")
+def processes() -> multiprocessing.context.ForkServerContext:
+    """Children of a process that has loaded everything, so that twenty of them cost no more than one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "warpseal.store.store", "alembic.script"])
+    return context
+
+
+def run_and_kill(
+    processes: multiprocessing.context.ForkServerContext, url: str, first: int, after_s: float
+) -> list[int]:
+    """Let a child keep messages for a while once it is open; which ones it had acknowledged when it died."""
+    ours, theirs = processes.Pipe(duplex=False)
+    child = processes.Process(target=keep_until_killed, args=(url, first, theirs))
+    child.start()
+    theirs.close()
+    acknowledged: list[int] = []
+    try:
+        assert ours.poll(PATIENCE_S)
+        assert ours.recv() == "open"
+        time.sleep(after_s)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        while True:
+            acknowledged.append(ours.recv())
+    except EOFError:
+        return acknowledged
+    finally:
+        child.kill()
+        child.join(PATIENCE_S)
+
+
+async def test_what_was_acknowledged_survives_being_killed_at_any_moment(
+    any_store_url: str, processes: multiprocessing.context.ForkServerContext
+) -> None:
+    rnd = Random(SEED)
+    path = StoreUrl.parse(any_store_url).path
+    acknowledged: list[int] = []
+    for _ in range(KILLS if path else KILLS // 4):
+        first = acknowledged[-1] + 1 if acknowledged else 0
+        acknowledged += run_and_kill(processes, any_store_url, first, rnd.uniform(0.0, 0.06))
+        if path is not None:
+            with sqlite3.connect(path) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+                assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+            connection.close()
+    assert acknowledged
+    async with store_at(any_store_url) as store:
+        for number in acknowledged:
+            assert (await store.archive.recall(message(number).id)).signatures == (signature(number),)
+        assert (await store.measure()).messages_for_ever >= len(acknowledged)

@@ -1,0 +1,108 @@
+"""What goes and what stays: bounds of age and bytes for what may go, none for what is kept for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sqlalchemy import Connection, update
+
+from tests.store.world import message, share, signature, store_at, until
+from warpseal.store.schema import ADDRESSES, MESSAGES
+from warpseal.store.store import Store
+from warpseal.store.values import AddressKind, AddressRow, Recollection
+from warpseal.warp.ids import NodeID
+
+DAY_S = 86_400.0
+
+
+async def age(store: Store, number: int, seconds: float) -> None:
+    """Let a message have been used last so long ago."""
+
+    def write(connection: Connection) -> None:
+        which = MESSAGES.c.message_id == message(number).id
+        connection.execute(update(MESSAGES).where(which).values(used_at=time.time() - seconds))
+
+    await store.write(write)
+
+
+async def keep(store: Store, *numbers: int) -> None:
+    """Keep messages with two shares and a signature each."""
+    for number in numbers:
+        store.archive.keep_shares(message(number), [share(1), share(2)])
+    await asyncio.gather(*(store.archive.keep_signature(message(number), signature(number)) for number in numbers))
+    await until(lambda: store.status().waiting_writes == 0)
+
+
+async def test_what_was_not_used_for_long_goes_with_all_that_hangs_on_it(any_store_url: str) -> None:
+    async with store_at(any_store_url, max_age_s=DAY_S) as store:
+        await keep(store, 1, 2)
+        await age(store, 1, 2 * DAY_S)
+        await until(lambda: store.status().evicted == 1)
+        assert await store.archive.recall(message(1).id) == Recollection()
+        assert len((await store.archive.recall(message(2).id)).shares) == 2
+        contents = await store.measure()
+        assert (contents.messages, contents.shares, contents.signatures) == (1, 2, 1)
+
+
+async def test_what_is_asked_for_counts_as_used(any_store_url: str) -> None:
+    async with store_at(any_store_url, max_age_s=DAY_S, first_prune_s=3600.0) as store:
+        await keep(store, 1)
+        await age(store, 1, 0.9 * DAY_S)
+        assert (await store.archive.recall(message(1).id)).signatures
+        await asyncio.sleep(0.1)
+    async with store_at(any_store_url, max_age_s=DAY_S / 2) as store:
+        await until(lambda: store.status().size_bytes > 0)
+        assert (await store.archive.recall(message(1).id)).signatures
+
+
+async def test_what_is_kept_for_ever_stays_however_old_and_large_with_its_candidates(any_store_url: str) -> None:
+    async with store_at(any_store_url, max_age_s=DAY_S, max_bytes=1) as store:
+        store.archive.keep_for_ever(message(1))
+        await keep(store, 1, 2)
+        await age(store, 1, 1000 * DAY_S)
+        await until(lambda: store.status().evicted == 1)
+        assert await store.archive.recall(message(2).id) == Recollection()
+        found = await store.archive.recall(message(1).id)
+        assert (set(found.shares), found.signatures) == ({share(1), share(2)}, (signature(1),))
+
+
+async def test_a_message_known_before_is_kept_for_ever_from_then_on(any_store_url: str) -> None:
+    async with store_at(any_store_url, first_prune_s=3600.0) as store:
+        await keep(store, 1)
+        store.archive.keep_for_ever(message(1))
+    async with store_at(any_store_url, max_bytes=1) as store:
+        await until(lambda: store.status().size_bytes > 0)
+        assert len((await store.archive.recall(message(1).id)).shares) == 2
+
+
+async def test_beyond_the_bound_of_bytes_the_least_recently_used_go_first(any_store_url: str) -> None:
+    async with store_at(any_store_url, first_prune_s=3600.0) as store:
+        await keep(store, *range(10))
+        for number in range(10):
+            await age(store, number, 1000.0 - number)
+        each_bytes = (await store.measure()).evictable_bytes // 10
+    async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:
+        await until(lambda: store.status().evicted == 6)
+        await asyncio.sleep(0.1)
+        kept = [number for number in range(10) if (await store.archive.recall(message(number).id)).signatures]
+        assert kept == [6, 7, 8, 9]
+
+
+async def test_addresses_go_by_age_and_number(any_store_url: str) -> None:
+    rows = [
+        AddressRow(NodeID(bytes([number]) * 20), AddressKind.WORKED, "203.0.113.1", 9651, 1.0 + number, 0)
+        for number in range(6)
+    ]
+
+    def grow_old(connection: Connection) -> None:
+        which = ADDRESSES.c.node_id == rows[0].node_id
+        connection.execute(update(ADDRESSES).where(which).values(kept_at=time.time() - 2 * DAY_S))
+
+    async with store_at(any_store_url, first_prune_s=3600.0) as store:
+        await store.addresses.keep(rows)
+        await store.write(grow_old)
+    async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
+        await until(lambda: store.status().evicted == 3)
+        assert len(await store.addresses.recall()) == 3
+        assert rows[0] not in await store.addresses.recall()

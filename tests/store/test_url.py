@@ -1,0 +1,73 @@
+"""Where a store is, told without its secrets; and statements that fit both databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warpseal.store import addresses, archive_statements, l1_rows
+from warpseal.store.statements import Prepared
+from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "path", "shown"),
+    [
+        ("off", Kind.OFF, None, "off"),
+        ("sqlite:////var/lib/a%20b.db", Kind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
+        ("postgresql://u:hush@db:5432/w", Kind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
+        ("postgres://db/w", Kind.POSTGRESQL, None, "postgresql://db/w"),
+        (
+            "postgresql://u@/w?host=/run/pg&sslpassword=hush",
+            Kind.POSTGRESQL,
+            None,
+            "postgresql://u@/w?host=/run/pg",
+        ),
+    ],
+)
+def test_a_url_names_a_store_and_is_shown_without_its_secrets(
+    text: str, kind: Kind, path: Path | None, shown: str
+) -> None:
+    url = StoreUrl.parse(text)
+    assert (url.kind, url.path, url.shown) == (kind, path, shown)
+    assert shown_url(text) == shown
+    assert "hush" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "store.db",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "mysql://u:hush@db/w",
+        "postgresql://u:hush@db",
+        "postgresql://u:hush@db:port/w",
+    ],
+)
+def test_what_names_no_store_is_refused_without_being_repeated(text: str) -> None:
+    with pytest.raises(MalformedStoreUrl) as refused:
+        StoreUrl.parse(text)
+    assert "hush" not in str(refused.value)
+    assert "hush" not in shown_url(text)
+
+
+def test_what_a_library_says_loses_the_passwords() -> None:
+    url = StoreUrl.parse("postgresql://u:hu%20sh@db/w?sslpassword=quiet")
+    assert url.redact("failed: hu sh, hu%20sh, quiet") == "failed: ***, ***, ***"
+
+
+STATEMENTS = [
+    (name, statement)
+    for module in (archive_statements, addresses, l1_rows)
+    for name, statement in vars(module).items()
+    if isinstance(statement, Prepared)
+]
+
+
+@pytest.mark.parametrize("statement", [statement for _, statement in STATEMENTS], ids=[name for name, _ in STATEMENTS])
+def test_every_statement_can_be_written_for_both_databases(statement: Prepared) -> None:
+    assert statement.text("sqlite").count("?") == statement.text("postgresql").count("%s") > 0
