@@ -1,4 +1,4 @@
-"""What stands behind an answer: the transaction, what is true of it, the height; found, known to be over, or unknown."""
+"""What stands behind an answer: the transaction, what is true of it, the height; found, over, or unknown."""
 
 from __future__ import annotations
 
@@ -234,12 +234,12 @@ class ChainEpochs:
     answer: int | None = None
     is_away: bool = False
     hangs: bool = False
+    slow_s: float = 0.0
     calls: int = 0
 
     async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
         self.calls += 1
-        if self.hangs:
-            await asyncio.sleep(60)
+        await asyncio.sleep(60 if self.hangs else self.slow_s)
         if self.is_away:
             raise NodeUnavailable("proposervm.getCurrentEpoch")
         return self.answer
@@ -262,9 +262,21 @@ async def test_an_epoch_that_cannot_be_had_is_asked_for_once_a_second() -> None:
         for _ in range(3):
             assert await chooser.choose(None, CHAIN) == PROPOSED
         assert epochs.calls == 1
-        clock.now = 1.1
-        await chooser.choose(None, CHAIN)
-        assert epochs.calls == 2
+    clock, epochs = Clock(), ChainEpochs(is_away=True)
+    chooser = HeightChooser(epochs, SETTINGS, now=clock)
+    await chooser.choose(None, CHAIN)
+    clock.now, epochs.is_away, epochs.answer = 1.1, False, 5
+    assert (await chooser.choose(None, CHAIN)).height == 5
+
+
+async def test_a_question_that_takes_long_is_not_given_up() -> None:
+    clock, epochs = Clock(), ChainEpochs(answer=7, slow_s=0.2)
+    chooser = HeightChooser(epochs, SETTINGS, now=clock)
+    assert await chooser.choose(None, CHAIN) == PROPOSED
+    await asyncio.sleep(0.4)
+    clock.now = 0.1
+    assert (await chooser.choose(None, CHAIN)).height == 7
+    assert epochs.calls == 1
 
 
 SUPERSEDED = Superseded({"registered": False}, None)

@@ -19,6 +19,8 @@ from warpseal.warp.ids import ChainID
 
 _MAX_CHAINS: Final = 4_096
 _FAILURE_KEPT_S: Final = 1.0
+# On top of the second for which `Epochs` keeps what it was told.
+_KEPT_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +45,38 @@ class HeightChooser:
     def __init__(self, epochs: Epochs, settings: L1Settings, *, now: Callable[[], float] | None = None) -> None:
         self._epochs = epochs
         self._look_up_s = settings.look_up_s
-        self._failed: RecentCache[ChainID, None] = RecentCache(_MAX_CHAINS, now)
+        self._known: RecentCache[ChainID, int | None] = RecentCache(_MAX_CHAINS, now)
+        self._asking: dict[ChainID, asyncio.Task[int | None]] = {}
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
         """Return the height for a request; 0 asks for the proposed one. A look-up that fails gives that too."""
         if requested is not None:
             return HeightChoice(requested, "request") if requested else PROPOSED
-        height = await self._epoch_height(manager_chain_id)
+        known = self._known.get(manager_chain_id)
+        height = known.value if known is not None else await self._looked_up(manager_chain_id)
         return PROPOSED if height is None else HeightChoice(height, "epoch")
 
-    async def _epoch_height(self, chain_id: ChainID) -> int | None:
-        if self._failed.get(chain_id) is not None:
-            return None
+    async def _looked_up(self, chain_id: ChainID) -> int | None:
+        """Return the epoch's height, or None where that takes too long.
+
+        The question goes on then: only at its end is it known which node hangs, so that the next asks another one.
+        """
+        asking = self._asking.get(chain_id)
+        if asking is None:
+            asking = self._asking[chain_id] = asyncio.create_task(self._ask(chain_id))
+        await asyncio.wait((asking,), timeout=self._look_up_s)
+        if asking.done() and not asking.cancelled():
+            return asking.result()
+        self._known.put(chain_id, None, keep_s=_FAILURE_KEPT_S)
+        return None
+
+    async def _ask(self, chain_id: ChainID) -> int | None:
         try:
-            async with asyncio.timeout(self._look_up_s):
-                return await self._epochs.height(chain_id)
-        except (NodeUnavailable, TimeoutError):
-            self._failed.put(chain_id, None, keep_s=_FAILURE_KEPT_S)
+            height = await self._epochs.height(chain_id)
+            self._known.put(chain_id, height, keep_s=_KEPT_S)
+            return height
+        except NodeUnavailable:
+            self._known.put(chain_id, None, keep_s=_FAILURE_KEPT_S)
             return None
+        finally:
+            del self._asking[chain_id]
