@@ -187,12 +187,16 @@ async def test_one_look_a_second_serves_all() -> None:
     assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
 
 
-async def test_what_was_superseded_stays_so_while_nodes_are_away() -> None:
+async def test_what_was_superseded_stays_so_for_nodes_that_know_less() -> None:
     clock, nodes = Clock(), Nodes(told=(at(9),))
     truths = looking(nodes, clock=clock)
     assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
     clock.now, nodes.is_away = 5.0, True
     assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    clock.now, nodes.is_away, nodes.told = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
+    assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    clock.now, nodes.told = 15.0, (at(10, min_nonce=1, weight=2_000),)
+    assert await truths.of(of(LIFE.first), 5) == Holds(10)
 
 
 async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:

@@ -57,14 +57,19 @@ class Truths:
         assert validation_id is not None
         proof = await self._proof(derived, validation_id)
         told = await self._told(derived, validation_id, at_least, each=each)
-        truth = _together(told, proof)
-        if isinstance(truth, Superseded):
-            self._over.put(message_id, truth)
-        else:
-            over = self._over.get(message_id)
-            truth = truth if over is None else over.value
+        truth = self._remembered(message_id, _together(told, proof))
         self._kept.put(message_id, truth, keep_s=self._kept_s)
         return truth
+
+    def _remembered(self, message_id: MessageID, truth: Truth) -> Truth:
+        """Return the truth; what was superseded stays so for nodes that know less than the one that said it."""
+        if isinstance(truth, Superseded):
+            self._over.put(message_id, truth)
+            return truth
+        over = self._over.get(message_id)
+        if over is None or (isinstance(truth, Holds) and (truth.height or 0) > (over.value.height or 0)):
+            return truth
+        return over.value
 
     async def _proof(self, derived: Derived, validation_id: ValidationID) -> Superseded | None:
         try:
