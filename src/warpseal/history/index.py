@@ -9,6 +9,7 @@ from typing import Protocol
 from warpseal.chains.ids import Address
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
+from warpseal.history.outputs import Asset
 from warpseal.history.questions import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.transactions import Transaction
@@ -97,8 +98,8 @@ class NodeView(Protocol):
 
 
 class Prices(Protocol):
-    """What an AVAX was worth."""
+    """What assets were worth. Anybody can call an asset AVAX: go by its id."""
 
-    async def price(self, currency: str, at_unix_s: int) -> str | None:
-        """Return the price of one AVAX in a currency (three lower-case letters) as a decimal; None: not known."""
+    async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
+        """Return the price of one whole unit in a currency (three lower-case letters), decimal; None: not known."""
         ...

@@ -53,7 +53,8 @@ class TransactionQuery:
     """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
 
     addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction that touches one of either
-    counts. kinds: names of types, empty: any. validation_id: of the P-Chain only.
+    counts. kinds: names of types as they are told to
+    callers, "UNKNOWN" for all that have none; empty: any. validation_id: of the P-Chain only.
     """
 
     chain: PrimaryChain
