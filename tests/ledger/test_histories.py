@@ -1,0 +1,223 @@
+"""The ledger and the plain model agree after every block of many made-up histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.ledger.histories import History
+from tests.ledger.model import Model
+from tests.ledger.recorded import moves
+from tests.ledger.world import PARAMS
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.ledger.beginning import from_genesis
+from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.effects import BlockEffects, Outcome, TxEffects
+from warpseal.ledger.outputs import MemoryOutputs
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_state import PChainState
+from warpseal.warp.ids import P_CHAIN
+
+ACCEPTED = (
+    *("BaseTx", "ImportTx", "ExportTx", "CreateSubnetTx", "CreateChainTx", "TransferSubnetOwnershipTx"),
+    *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "RemoveSubnetValidatorTx", "TransformSubnetTx"),
+    *("AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
+    *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
+)
+SEEDS = range(4)
+BLOCKS = 900
+
+
+class Witness:
+    """The ledger beside a history."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.outputs = MemoryOutputs()
+        self.state, effects = from_genesis(history.genesis, PARAMS)
+        self.outputs.make(effects.emitted)
+        self.outputs.follow(effects.txs)
+
+    def step(self) -> tuple[Block, BlockEffects]:
+        """Let both have the next block."""
+        block = parse_p_block(self.history.next_block().raw)
+        effects = apply(self.state, block, self.outputs)
+        self.outputs.follow(moves(effects))
+        return block, effects
+
+
+def of_ledger(state: PChainState) -> dict[str, Any]:
+    """Return what the ledger's state says."""
+    return {
+        "time": state.time_s,
+        "supply": dict(state.supplies),
+        "accrued": state.l1_accrued_fees,
+        "excess": state.l1_excess,
+        "active": state.l1.active,
+        "current": {
+            each.tx_id: (each.period.start_s, each.period.end_s, each.potential_reward) for each in state.current
+        },
+        "waiting": {each.tx_id: (each.period.start_s, each.period.weight) for each in state.waiting},
+        "earned": {key: reward for key, reward in state.delegation_rewards.items() if reward},
+        "owners": {key: subnet.owner for key, subnet in state.subnets.items()},
+        "l1": {
+            each.validation_id: (
+                each.subnet_id,
+                each.weight,
+                each.min_nonce,
+                each.start_s,
+                each.balance(state.l1_accrued_fees),
+            )
+            for each in state.l1
+        },
+    }
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    """Return what the model says."""
+    return {
+        "time": model.time,
+        "supply": model.supply,
+        "accrued": model.accrued,
+        "excess": model.excess,
+        "active": model.active(),
+        "current": {each.tx_id: (each.start, each.end, each.reward) for each in model.current},
+        "waiting": {each.tx_id: (each.start, each.weight) for each in model.waiting},
+        "earned": {each.tx_id: each.earned_from_delegators for each in model.current if each.earned_from_delegators},
+        "owners": model.owners,
+        "l1": {key: (each.subnet, each.weight, each.nonce, each.start, each.balance) for key, each in model.l1.items()},
+    }
+
+
+def coins(outputs: MemoryOutputs) -> dict[bytes, Any]:
+    """Return what can be spent on the P-Chain."""
+    return {
+        out.id: (out.asset_id, out.amount, out.locktime, out.stakeable_locktime, out.threshold, out.addresses)
+        for out in outputs.unspent.values()
+        if out.held_on == P_CHAIN
+    }
+
+
+def check_sums(model: Model, txs: list[TxEffects]) -> None:
+    """Assert that amounts are those of the model."""
+    told = [tx for tx in txs if tx.outcome is not Outcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
+    assert [tx.tx.id for tx in told] == [sums.tx_id for sums in model.sums]
+    for tx, sums in zip(told, model.sums, strict=True):
+        shown = (tx.amounts.value, tx.amounts.burned, tx.amounts.staked)
+        plain = (sums.value, sums.burned, sums.staked)
+        assert shown == tuple(tuple(sorted((k, v) for k, v in each.items() if v)) for each in plain)
+        assert tx.amounts.l1_balance == sums.l1_balance
+
+
+def check_events(model: Model, effects: BlockEffects) -> None:
+    """Assert that what happens beside the transactions is what happens in the model."""
+    assert sorted(each.validation_id for each in effects.l1_deactivated) == sorted(model.ran_out)
+    assert sorted(effects.ended) == sorted(model.ended)
+    settled = effects.settled
+    paid = [] if settled is None else [(out.tx_id, out.reward, out.amount) for out in settled.emitted if out.reward]
+    assert paid == model.paid
+    supplies = {each.subnet_id: each.supply for each in effects.supplies}
+    assert {key: model.supply[key] for key in supplies} == supplies
+    row = (effects.time_s, effects.l1_accrued_fees, effects.l1_active)
+    assert row == (model.time, model.accrued, model.active())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ledger_and_model_agree_after_every_block(seed: int) -> None:
+    witness = Witness(History(seed))
+    model = witness.history.model
+    for _ in range(BLOCKS):
+        _, effects = witness.step()
+        assert of_ledger(witness.state) == of_model(model)
+        assert coins(witness.outputs) == model.coins
+        check_sums(model, list(moves(effects)))
+        check_events(model, effects)
+
+
+@cache
+def told(seed: int) -> tuple[tuple[Block, BlockEffects], ...]:
+    """Return a whole history with its effects."""
+    witness = Witness(History(seed))
+    return tuple(witness.step() for _ in range(BLOCKS))
+
+
+def test_the_histories_hold_everything_that_the_rules_are_about() -> None:
+    seen: set[str] = set()
+    for seed in SEEDS:
+        for block, effects in told(seed):
+            seen.add(block.kind)
+            for tx in moves(effects):
+                seen.add(f"{tx.tx.kind} {tx.outcome.value}")
+                seen |= {f"{out.reward}" for out in tx.emitted}
+                seen |= {"deferred" for _ in [tx.closed] if tx.closed is not None and tx.closed.is_deferred}
+            seen |= {f"ran out {each.after_transactions}" for each in effects.l1_deactivated}
+            seen |= {"started" for _ in effects.started} | {"ended" for _ in effects.ended}
+    before_banff = ("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AdvanceTimeTx", "RewardValidatorTx")
+    decided = {f"{kind} {outcome}" for kind in before_banff for outcome in ("committed", "aborted", "proposed")}
+    accepted = {f"{kind} accepted" for kind in ACCEPTED}
+    blocks = {
+        f"{era}{kind}Block" for era in ("Apricot", "Banff") for kind in ("Proposal", "Commit", "Abort", "Standard")
+    }
+    others = {"ApricotAtomicBlock", "VALIDATOR", "DELEGATOR", "VALIDATOR_FEE", "deferred", "started", "ended"}
+    assert seen >= decided | accepted | blocks | others | {"ran out True", "ran out False"}
+    assert max(effects.l1_excess for seed in SEEDS for _, effects in told(seed)) > 0
+    assert any(share_was_rounded_early(effects) for seed in SEEDS for _, effects in told(seed))
+
+
+def share_was_rounded_early(effects: BlockEffects) -> bool:
+    """Return whether a reward was split whose product does not fit 64 bits."""
+    closed = None if effects.settled is None else effects.settled.closed
+    return closed is not None and closed.delegator_reward > 2**64 // 10**6 and closed.validator_share > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_checkpoint_at_any_block_leads_to_the_same_future(seed: int) -> None:
+    state, _ = from_genesis(History(seed).genesis, PARAMS)
+    for number, (block, effects) in enumerate(told(seed)):
+        if number % 37 == 0 or (state.proposal is not None and number % 5 == 0):
+            raw = dump(state)
+            state = load(raw, PARAMS)
+            assert dump(state) == raw
+        assert facts(apply(state, block, None)) == facts(effects)
+
+
+def facts(effects: BlockEffects) -> Any:
+    """Return effects without the outputs that were rebuilt, which need somebody to miss them."""
+    txs = [replace(tx, consumed=tuple(replace(each, rebuilt=None) for each in tx.consumed)) for tx in moves(effects)]
+    return replace(effects, txs=(), settled=None), txs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_staking_is_opened_once_and_closed_at_most_once(seed: int) -> None:
+    opened: dict[bytes, Any] = {}
+    over: list[bytes] = []
+    for _, effects in told(seed):
+        for tx in moves(effects):
+            if tx.opened is not None:
+                assert tx.opened.tx_id not in opened
+                opened[tx.opened.tx_id] = tx.opened
+            over += [tx.closed.tx_id] if tx.closed is not None else []
+            over += [tx.removed.tx_id] if tx.removed is not None else []
+        over += effects.ended
+        for started in effects.started:
+            assert opened[started.tx_id].potential_reward is None
+    assert len(over) == len(set(over))
+    first = {tx.id for tx in History(seed).genesis.validators}
+    assert set(over) - first <= set(opened)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_balances_of_l1_validators_add_up_to_what_was_put_in_paid_back_and_used(seed: int) -> None:
+    put_in = paid_back = 0
+    for _, effects in told(seed):
+        for tx in moves(effects):
+            changes = [change.balance_change for change in tx.l1]
+            assert sum(change for change in changes if change > 0) == tx.amounts.l1_balance
+            put_in += tx.amounts.l1_balance
+            refund = -sum(change for change in changes if change < 0)
+            paid_back += refund
+            assert refund == (tx.emitted[-1].amount if refund else 0)
+    assert 0 < paid_back < put_in

@@ -1,0 +1,435 @@
+"""Legal P-Chain transactions of a made-up history, as far as the model's state allows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from tests.ledger.model import DAY_S, Coin, Model, coin
+from tests.ledger.world import (
+    AVAX,
+    BEGIN_S,
+    C_CHAIN,
+    NAVAX,
+    NETWORK_ID,
+    TOKEN,
+    UPGRADES,
+    X_CHAIN,
+    bls_key,
+    l1_owner,
+    paid,
+    somebody,
+    warp,
+)
+from warpseal.chains.components import (
+    BaseFields,
+    Input,
+    LockIn,
+    LockOut,
+    Output,
+    TransferableInput,
+    TransferableOutput,
+    TransferInput,
+)
+from warpseal.chains.ids import AssetID, TxID
+from warpseal.chains.p_components import InitialValidator, NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_l1 import (
+    ConvertSubnetToL1Tx,
+    DisableL1ValidatorTx,
+    IncreaseL1ValidatorBalanceTx,
+    RegisterL1ValidatorTx,
+    SetL1ValidatorWeightTx,
+)
+from warpseal.chains.p_staking import (
+    AddDelegatorTx,
+    AddPermissionlessDelegatorTx,
+    AddPermissionlessValidatorTx,
+    AddSubnetValidatorTx,
+    AddValidatorTx,
+    RemoveSubnetValidatorTx,
+)
+from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
+from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
+from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID
+from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
+
+
+class Wallet:
+    """Makes transactions out of what the model says there is. Each call may spend what the block's others made."""
+
+    def __init__(self, random: Random, model: Model) -> None:
+        self.random = random
+        self.model = model
+        self.pocket: dict[tuple[TxID, int], Coin] = {}
+        self.subnets: list[SubnetID] = []
+        self.nodes = [NodeID(random.randbytes(20)) for _ in range(12)]
+        self._used: set[Any] = set()
+        self._now = BEGIN_S
+
+    def open(self, time: int) -> None:
+        """Begin a block that stands at `time`."""
+        self._now = time
+        self._used = set()
+        self.pocket = {place: self.model.coins[key] for key, place in self.model.places.items()}
+
+    def any(self, *makers: Any) -> PSignedTx:
+        """Return what the first of the makers, in random order, can make."""
+        order = list(makers)
+        self.random.shuffle(order)
+        for maker in (*order, self._import):
+            tx: PSignedTx | None = maker()
+            if tx is not None:
+                return tx
+        raise AssertionError("nothing can be made")
+
+    def joining(self) -> PSignedTx | None:
+        """Return a transaction that was proposed before Banff; None where nobody can join now."""
+        makers = (self._add_validator, self._add_delegator, self._add_delegator, self._add_subnet_validator)
+        return self.random.choice(makers)()
+
+    def crossing(self) -> PSignedTx:
+        """Return a transaction from or to another chain."""
+        return self.any(self._import, self._export)
+
+    def deciding(self) -> list[PSignedTx]:
+        """Return what stood in standard blocks before Banff."""
+        return [self.any(self._create_subnet, self._create_chain) for _ in range(self.random.randrange(1, 3))]
+
+    def decisions(self) -> list[PSignedTx]:
+        """Return one to three transactions of a Banff block."""
+        time = self._now
+        makers = [self._import, self._export, self._create_subnet, self._create_chain, self._add_subnet_validator]
+        makers += [self._add_validator, self._add_delegator, self._permissionless, self._permissionless_delegator]
+        makers += [self._permissionless_delegator, self._permissionless, self._remove, self._transform, self._elastic]
+        makers += [self._elastic_delegator, self._elastic_delegator]
+        if time >= UPGRADES.durango_s:
+            makers += [self._base, self._transfer]
+            makers.remove(self._add_validator)
+            makers.remove(self._add_delegator)
+        if time >= UPGRADES.etna_s:
+            makers.remove(self._transform)
+            makers += [self._convert, self._register, self._register, self._weigh, self._fund, self._disable] * 2
+        return [self.any(*makers) for _ in range(self.random.randrange(1, 4))]
+
+    def _base_fields(self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()) -> BaseFields | None:
+        """Return inputs for what is needed and a fee, and the change; None where the pocket is too empty."""
+        inputs: list[TransferableInput] = []
+        outputs = list(makes)
+        for asset, need in ({AVAX: 0} | needs).items():
+            fee = self.random.randrange(1, NAVAX) if asset == AVAX else 0
+            have = 0
+            found = [place for place, held in self.pocket.items() if held[0] == asset]
+            self.random.shuffle(found)
+            for tx_id, index in found[: self.random.randrange(1, 4)]:
+                _, amount, _, stakeable, *_ = self.pocket[tx_id, index]
+                spend = TransferInput(amount, (0,))
+                inputs.append(TransferableInput(tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend))
+                have += amount
+            if have < need + fee:
+                return None
+            outputs += self._change(asset, have - need - fee)
+        for spent in inputs:
+            del self.pocket[spent.tx_id, spent.output_index]
+        inputs.sort(key=lambda each: (each.tx_id, each.output_index))
+        return BaseFields(NETWORK_ID, P_CHAIN, tuple(outputs), tuple(inputs), b"")
+
+    def _change(self, asset: AssetID, amount: int) -> list[TransferableOutput]:
+        if amount < 2:
+            return [TransferableOutput(asset, paid(self.random, amount))] if amount else []
+        part = self.random.randrange(1, amount)
+        parts: list[Output] = [paid(self.random, part), paid(self.random, amount - part)]
+        if self.random.random() < 0.1:
+            parts[0] = LockOut(BEGIN_S + 200 * DAY_S, paid(self.random, part))
+        return [TransferableOutput(asset, output) for output in parts]
+
+    def _sign(self, unsigned: Any) -> PSignedTx:
+        tx = P_TX.build(unsigned)
+        for index, each in enumerate(unsigned.base.outputs):
+            self.pocket[tx.id, index] = coin(each.asset_id, each.output)
+        return tx
+
+    def _stake(self, asset: AssetID = AVAX) -> tuple[tuple[TransferableOutput, ...], int]:
+        amounts = (2000 * NAVAX, 25 * NAVAX, 1, 3_000_000 * NAVAX, 123_456_789_012)
+        amount = self.random.choice(amounts) if asset == AVAX else self.random.randrange(1, 10**13)
+        outputs: list[Output] = [paid(self.random, amount)]
+        if amount > 10 and self.random.random() < 0.3:
+            outputs = [paid(self.random, amount - 7), LockOut(BEGIN_S + 300 * DAY_S, paid(self.random, 7))]
+        return tuple(TransferableOutput(asset, output) for output in outputs), amount
+
+    def _window(self, longest_s: int = 3 * DAY_S) -> tuple[int, int]:
+        start = self._now + self.random.randrange(1, DAY_S // 4)
+        return start, start + self.random.randrange(3600, longest_s)
+
+    def _is_full(self) -> bool:
+        return len(self.model.current) + len(self.model.waiting) > 24
+
+    def _free_node(self, subnet: SubnetID) -> NodeID | None:
+        if self._is_full():
+            return None
+        taken = {
+            place.node
+            for place in (*self.model.current, *self.model.waiting)
+            if place.subnet == subnet and not place.is_delegator
+        }
+        free = [node for node in self.nodes if node not in taken and (subnet, node) not in self._used]
+        if not free:
+            return None
+        node = self.random.choice(free)
+        self._used.add((subnet, node))
+        return node
+
+    def _hosts(self, subnet: SubnetID) -> Any:
+        """Return a validator that somebody can delegate to, and the time within which; None where there is none."""
+        found = [
+            place
+            for place in (*self.model.current, *self.model.waiting)
+            if place.subnet == subnet and place.earns and not place.is_delegator and place.end > self._now + 3600
+        ]
+        if not found or self._is_full():
+            return None
+        host = self.random.choice(found)
+        start = max(self._now + 1, host.start)
+        if self._now >= UPGRADES.durango_s and host in self.model.waiting:
+            return None
+        if start + 60 >= host.end:
+            return None
+        end = self.random.choice((host.end, self.random.randrange(start + 30, host.end)))
+        return host.node, start, end
+
+    def _staking(self, make: Any, asset: AssetID = AVAX) -> PSignedTx | None:
+        stake, amount = self._stake(asset)
+        base = self._base_fields({asset: amount})
+        if base is None:
+            return None
+        return self._sign(make(base, stake, amount))
+
+    def _add_validator(self) -> PSignedTx | None:
+        node = self._free_node(PRIMARY_NETWORK)
+        if node is None:
+            return None
+        start, end = self._window()
+        shares = self.random.choice((20_000, 100_000, 0, 1_000_000))
+        owner = somebody(self.random)
+        return self._staking(
+            lambda base, stake, amount: AddValidatorTx(base, Validator(node, start, end, amount), stake, owner, shares)
+        )
+
+    def _add_delegator(self) -> PSignedTx | None:
+        host = self._hosts(PRIMARY_NETWORK)
+        if host is None:
+            return None
+        node, start, end = host
+        owner = somebody(self.random)
+        return self._staking(
+            lambda base, stake, amount: AddDelegatorTx(base, Validator(node, start, end, amount), stake, owner)
+        )
+
+    def _permissionless(self) -> PSignedTx | None:
+        return self._validator_of(PRIMARY_NETWORK, AVAX)
+
+    def _permissionless_delegator(self) -> PSignedTx | None:
+        return self._delegator_of(PRIMARY_NETWORK, AVAX)
+
+    def _elastic(self) -> PSignedTx | None:
+        subnet = self._one_of(self.model.elastic)
+        return None if subnet is None else self._validator_of(subnet, TOKEN)
+
+    def _elastic_delegator(self) -> PSignedTx | None:
+        subnet = self._one_of(self.model.elastic)
+        return None if subnet is None else self._delegator_of(subnet, TOKEN)
+
+    def _one_of(self, choices: Iterable[Any]) -> Any:
+        found = sorted(choices)
+        return self.random.choice(found) if found else None
+
+    def _validator_of(self, subnet: SubnetID, asset: AssetID) -> PSignedTx | None:
+        node = self._free_node(subnet)
+        if node is None:
+            return None
+        start, end = self._window()
+        owners = (somebody(self.random), somebody(self.random))
+        shares = self.random.choice((20_000, 333_333, 0))
+        signer = bls_key(self.random) if subnet == PRIMARY_NETWORK else NoSigner()
+        return self._staking(
+            lambda base, stake, amount: AddPermissionlessValidatorTx(
+                base, SubnetValidator(Validator(node, start, end, amount), subnet), signer, stake, *owners, shares
+            ),
+            asset,
+        )
+
+    def _delegator_of(self, subnet: SubnetID, asset: AssetID) -> PSignedTx | None:
+        host = self._hosts(subnet)
+        if host is None:
+            return None
+        node, start, end = host
+        owner = somebody(self.random)
+        return self._staking(
+            lambda base, stake, amount: AddPermissionlessDelegatorTx(
+                base, SubnetValidator(Validator(node, start, end, amount), subnet), stake, owner
+            ),
+            asset,
+        )
+
+    def _permissioned(self) -> list[SubnetID]:
+        gone = {*self.model.elastic, *self.model.managers}
+        return [each for each in self.subnets if each not in gone and ("changes", each) not in self._used]
+
+    def _add_subnet_validator(self) -> PSignedTx | None:
+        subnet = self._one_of(self._permissioned())
+        node = self._free_node(subnet) if subnet is not None else None
+        if subnet is None or node is None:
+            return None
+        start, end = self._window(DAY_S)
+        validator = SubnetValidator(Validator(node, start, end, self.random.randrange(1, 100)), subnet)
+        base = self._base_fields({})
+        if base is None:
+            return None
+        return self._sign(AddSubnetValidatorTx(base, validator, Input((0,))))
+
+    def _remove(self) -> PSignedTx | None:
+        now = self._now
+        found = sorted(
+            (place.subnet, place.node)
+            for place in (*self.model.current, *self.model.waiting)
+            if place.rank == 7 and place.end > now and ("gone", place.subnet, place.node) not in self._used
+        )
+        base = self._base_fields({}) if found else None
+        if base is None:
+            return None
+        subnet, node = self.random.choice(found)
+        self._used |= {("gone", subnet, node), (subnet, node)}
+        return self._sign(RemoveSubnetValidatorTx(base, NodeID(node), SubnetID(subnet), Input((0,))))
+
+    def _simple(self, make: Any, needs: dict[AssetID, int] | None = None) -> PSignedTx | None:
+        base = self._base_fields(needs or {})
+        return None if base is None else self._sign(make(base))
+
+    def _base(self) -> PSignedTx | None:
+        return self._simple(BaseTx)
+
+    def _create_subnet(self) -> PSignedTx | None:
+        if len(self._permissioned()) > 3:
+            return None
+        tx = self._simple(lambda base: CreateSubnetTx(base, somebody(self.random)))
+        if tx is not None:
+            self._used.add(("changes", SubnetID(tx.id)))
+            self.subnets.append(SubnetID(tx.id))
+        return tx
+
+    def _create_chain(self) -> PSignedTx | None:
+        subnet = self._one_of(self._permissioned())
+        if subnet is None:
+            return None
+        vm_id = self.random.randbytes(32)
+        return self._simple(lambda base: CreateChainTx(base, subnet, "chain", vm_id, (), b"{}", Input((0,))))
+
+    def _transfer(self) -> PSignedTx | None:
+        subnet = self._one_of(self._permissioned())
+        if subnet is None:
+            return None
+        return self._simple(lambda base: TransferSubnetOwnershipTx(base, subnet, Input((0,)), somebody(self.random)))
+
+    def _transform(self) -> PSignedTx | None:
+        subnet = self._one_of(self._permissioned())
+        if subnet is None or self._has_validators(subnet) or len(self.model.elastic) > 2:
+            return None
+        self._used.add(("changes", subnet))
+        first, more = self.random.randrange(10**6, 10**14), self.random.randrange(1, 10**12)
+        terms = (first, first + more, 10_000, 150_000, 1, 10**15, 1, 400 * DAY_S, 0, 1, 5, 0)
+        return self._simple(lambda base: TransformSubnetTx(base, subnet, TOKEN, *terms, Input((0,))), {TOKEN: more})
+
+    def _has_validators(self, subnet: SubnetID) -> bool:
+        return any(place.subnet == subnet for place in (*self.model.current, *self.model.waiting)) or any(
+            isinstance(key, tuple) and key[0] == subnet for key in self._used
+        )
+
+    def _export(self) -> PSignedTx | None:
+        amount = self.random.randrange(1, 10 * NAVAX)
+        chain = self.random.choice((X_CHAIN, C_CHAIN))
+        out = TransferableOutput(AVAX, paid(self.random, amount))
+        return self._simple(lambda base: ExportTx(base, chain, (out,)), {AVAX: amount})
+
+    def _import(self) -> PSignedTx | None:
+        amount = self.random.randrange(10, 10**15)
+        asset = self.random.choice((AVAX, TOKEN))
+        source = TransferableInput(TxID(self.random.randbytes(32)), 1, asset, TransferInput(amount, (0,)))
+        kept = amount - (3 if asset == AVAX else 0)
+        out = TransferableOutput(asset, paid(self.random, kept))
+        base = BaseFields(NETWORK_ID, P_CHAIN, (out,), (), b"")
+        return self._sign(ImportTx(base, self.random.choice((X_CHAIN, C_CHAIN)), (source,)))
+
+    # L1s
+
+    def _balance(self) -> int:
+        return self.random.choice((0, 600, 100_000, 5_000_000, 10**9))
+
+    def _convert(self) -> PSignedTx | None:
+        subnet = self._one_of(self._permissioned())
+        if subnet is None or len(self.model.managers) > 3:
+            return None
+        self._used.add(("changes", subnet))
+        random = self.random
+        validators = tuple(
+            InitialValidator(
+                random.randbytes(20), 100, self._balance(), bls_key(random), l1_owner(random), l1_owner(random)
+            )
+            for _ in range(random.randrange(1, 5))
+        )
+        put_in = sum(each.balance for each in validators)
+        address = random.randbytes(20)
+        return self._simple(
+            lambda base: ConvertSubnetToL1Tx(base, subnet, C_CHAIN, address, validators, Input((0,))), {AVAX: put_in}
+        )
+
+    def _register(self) -> PSignedTx | None:
+        subnet = self._one_of(self.model.managers)
+        if subnet is None or len(self.model.l1) > 12:
+            return None
+        random, balance = self.random, self._balance()
+        owners = self._l1_owners()
+        asked = RegisterL1Validator(
+            subnet, random.randbytes(20), random.randbytes(48), self._now + 60, *owners, random.randrange(1, 50)
+        )
+        message = warp(*self._manager(subnet), asked.encode())
+        return self._simple(
+            lambda base: RegisterL1ValidatorTx(base, balance, random.randbytes(96), message), {AVAX: balance}
+        )
+
+    def _l1_owners(self) -> tuple[PChainOwner, PChainOwner]:
+        return l1_owner(self.random), l1_owner(self.random)
+
+    def _manager(self, subnet: bytes) -> tuple[ChainID, bytes]:
+        chain_id, address = self.model.managers[subnet]
+        return ChainID(chain_id), address
+
+    def _validation(self) -> Any:
+        """Return one that no transaction of this block touched yet."""
+        return self._one_of(key for key in self.model.l1 if ("l1", key) not in self._used)
+
+    def _weigh(self) -> PSignedTx | None:
+        key = self._validation()
+        if key is None:
+            return None
+        validator = self.model.l1[key]
+        others = [each for other, each in self.model.l1.items() if each.subnet == validator.subnet and other != key]
+        weight = self.random.choice((0, 5, 77)) if len(others) > 1 else 9
+        self._used.add(("l1", key))
+        nonce = validator.nonce + self.random.choice((0, 0, 3))
+        change = L1ValidatorWeight(key, nonce, weight)
+        message = warp(*self._manager(validator.subnet), change.encode())
+        return self._simple(lambda base: SetL1ValidatorWeightTx(base, message))
+
+    def _fund(self) -> PSignedTx | None:
+        key, amount = self._validation(), self._balance() + 1
+        if key is None:
+            return None
+        return self._simple(lambda base: IncreaseL1ValidatorBalanceTx(base, key, amount), {AVAX: amount})
+
+    def _disable(self) -> PSignedTx | None:
+        key = self._validation()
+        if key is None:
+            return None
+        self._used.add(("l1", key))
+        return self._simple(lambda base: DisableL1ValidatorTx(base, key, Input((0,))))
