@@ -47,11 +47,11 @@ async def test_every_parameter_reaches_the_service() -> None:
         "pChainHeight": "17",
         "registrationTxHash": "0x" + bytes(32).hex(),
         "justification": "0x0a24",
-        "timeoutSeconds": "7",
+        "timeoutSeconds": "7.5",
     }
     async with client_of(world) as client, client.get(PATH, params=query) as response:
         assert response.status == 201
-    assert world.l1_messages.asked == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.0)]
+    assert world.l1_messages.asked == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
 
 
 async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:

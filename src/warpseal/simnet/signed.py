@@ -72,5 +72,6 @@ def _canonical(world: World, subnet_id: SubnetID, height: int) -> CanonicalValid
 
 
 def _ever_seated(world: World, subnet_id: SubnetID) -> CanonicalValidatorSet:
-    seats = world.seats.get(subnet_id, ())
-    return canonical_set((seat.node_id, seat.public_key, seat.weight) for seat in seats)
+    # A node may have had several, one after another.
+    seats = {seat.node_id: seat for seat in world.seats.get(subnet_id, ())}
+    return canonical_set((seat.node_id, seat.public_key, seat.weight) for seat in seats.values())

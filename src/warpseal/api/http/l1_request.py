@@ -7,8 +7,10 @@ spellings and ranges, and the extensions `registrationTxHash`, `justification` a
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeVar
 
 from warpseal.api.http.aggregation_request import percentages
@@ -31,6 +33,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "timeoutSeconds": ("timeoutSeconds", "timeout-seconds"),
 }
 _FIELDS: Final = {name.casefold(): field for field, names in _NAMES.items() for name in names}
+_FRACTION: Final = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -60,7 +63,7 @@ def parse_l1_question(tx_hash: str, query: Iterable[tuple[str, str]], settings: 
         height=(_number("pChainHeight", given, plain_height) or 0) if "pChainHeight" in given else None,
         registration_tx_id=None if registration is None else _hash("registrationTxHash", registration),
         justification=_justification(given.get("justification", ""), settings.max_message_bytes),
-        timeout_s=_number("timeoutSeconds", given, plain_seconds),
+        timeout_s=_number("timeoutSeconds", given, _seconds),
     )
     return L1Question(request, _flag("explain", given.get("explain", "false")))
 
@@ -97,6 +100,11 @@ def _number(field: str, given: Mapping[str, str], shape: Callable[[str, str], T]
         return shape(field, given[field])
     except UndecodableBody as error:
         raise InvalidRequest(field, error.reason) from None
+
+
+def _seconds(field: str, text: str) -> float | None:
+    """Return seconds; a query has no numbers, so that a fraction comes as text."""
+    return plain_seconds(field, Decimal(text) if _FRACTION.fullmatch(text) else text)
 
 
 def _justification(text: str, limit_bytes: int) -> bytes:

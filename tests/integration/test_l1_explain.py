@@ -1,0 +1,79 @@
+"""`?explain=true` over a whole daemon: it names the check that fails, asks no validator, and is never an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.integration.l1_scene import LIFE, attested_by, scene, validation_of
+from warpseal.simnet.plan import L1Plan, parse_rule
+from warpseal.warp.ids import cb58_encode, id_text
+from warpseal.warp.l1_messages import bootstrap_validation_id
+
+BLIND = {"bootstrap_indices": 0}
+
+
+async def test_each_case_names_what_fails_and_asks_nobody_to_sign(tmp_path: Path) -> None:
+    async with scene(tmp_path, LIFE, {"follow-p-chain": False}, l1=BLIND) as running:
+        p_chain = running.network.p_chain
+        waiting = p_chain.base(later=True)
+        registration = p_chain.register(running.l1)
+        first = p_chain.set_weight(validation_of(registration), 700)
+        second = p_chain.set_weight(validation_of(registration), 800)
+        disabling = p_chain.disable(validation_of(registration))
+        removal = p_chain.remove(bootstrap_validation_id(running.l1, 1))
+        (x_payment, *_) = running.network.x_transactions
+        cases = {
+            "5" * 4: None,
+            waiting.text: "transaction_accepted",
+            cb58_encode(b"\x05" * 32): "transaction_accepted",
+            disabling.text: "has_message",
+            cb58_encode(x_payment): "has_message",
+            first.text: "latest_weight",
+            second.text: None,
+            registration.text: None,
+            p_chain.conversion_of(running.l1).text: None,
+            removal.text: None,
+        }
+        del cases["5" * 4]
+        for tx_hash, failing in cases.items():
+            told = await running.daemon.explanation(tx_hash)
+            assert told["failing"] == failing, told
+        told = await running.daemon.explanation(removal, justification="00")
+        assert told["failing"] == "justification"
+        assert running.asked() == 0
+
+
+async def test_it_tells_what_would_be_signed_by_whom_and_with_which_proof(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 1))
+        told = await running.daemon.explanation(removal)
+        attested = attested_by(removal)
+        assert told["message"]["hex"] == "0x" + attested.unsigned.raw.hex()
+        assert told["message"]["fields"] == {"validationId": id_text(validation_of(removal)), "registered": False}
+        assert told["justification"]["hex"] == "0x" + attested.justification.hex()
+        assert told["signingSubnetId"] == id_text(running.l1)
+        assert told["pChainHeight"] == {"height": "20", "source": "epoch"}
+        assert told["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert told["stored"]["signatures"] == 0
+        await running.delivered(removal)
+        assert (await running.daemon.explanation(removal))["stored"]["signatures"] == 1
+
+
+async def test_a_quorum_that_is_impossible_is_named(tmp_path: Path) -> None:
+    plan = replace(LIFE, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/0-1:inactive"),))
+    async with scene(tmp_path, plan) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        assert (await running.daemon.explanation(conversion))["failing"] == "quorum_possible"
+        await running.refused(400, "quorum_impossible", conversion)
+
+
+async def test_without_any_node_it_says_what_is_not_known(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        await running.daemon.until_ready()
+        registration = running.network.p_chain.register(running.l1)
+        await running.network.nodes[0].down()
+        told = await running.daemon.explanation(registration, timeoutSeconds=1)
+        assert told["failing"] is None
+        assert [one["ok"] for one in told["checks"]] == [None]
+        assert running.asked() == 0

@@ -1,0 +1,133 @@
+"""Why validators do not sign for an L1: each code of the P-Chain arrives decoded, and waiting helps or does not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.integration.daemon import V1, Reply
+from tests.integration.l1_scene import LIFE, Scene, scene, until_status, validation_of
+from warpseal.aggregation.refusals import P_CHAIN_REFUSALS
+from warpseal.simnet.ledger import Transaction
+from warpseal.warp.ids import P_CHAIN, NodeID, SubnetID, ValidationID, id_text
+from warpseal.warp.justification import L1ValidatorRegistrationJustification as Proof
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    PChainOwner,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+    bootstrap_validation_id,
+)
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.payload import AddressedCall, Hash
+
+NOBODY = ValidationID(b"\x09" * 32)
+MAY_CHANGE = {6, 11, 12, 14, 16, 17}
+TIMEOUT_S = 1.0
+
+
+def p_chain_payload(payload: bytes) -> bytes:
+    return AddressedCall(b"", payload).encode()
+
+
+def refused_questions(running: Scene, registration: Transaction) -> Mapping[int, tuple[bytes, bytes]]:
+    """Return for each refusal code a payload and a justification that a truthful P-Chain refuses with it."""
+    l1, seat = running.l1, bootstrap_validation_id(running.l1, 0)
+    gone = L1ValidatorRegistration(NOBODY, False).encode()
+    weighed = validation_of(registration)
+    never = RegisterL1Validator(
+        l1, NodeID(b"\x01" * 20), b"\x02" * 48, int(time.time()) + 3600, PChainOwner(0, ()), PChainOwner(0, ()), 1
+    )
+    removed = L1ValidatorRegistration(never.validation_id, False).encode()
+    return {
+        1: (Hash(b"\x07" * 32).encode(), b""),
+        2: (AddressedCall(b"\x01" * 20, gone).encode(), b""),
+        3: (p_chain_payload(b"\x00\x00\x00\x00\x00\x02"), b""),
+        4: (p_chain_payload(never.encode()), b""),
+        5: (p_chain_payload(SubnetToL1Conversion(b"\x01" * 32).encode()), b"\x01" * 31),
+        6: (p_chain_payload(SubnetToL1Conversion(b"\x01" * 32).encode()), b"\x01" * 32),
+        7: (p_chain_payload(SubnetToL1Conversion(b"\x01" * 32).encode()), l1),
+        8: (p_chain_payload(gone), b""),
+        9: (p_chain_payload(gone), b"\x0a\x21\x0a\x1f" + b"\x01" * 31),
+        10: (p_chain_payload(gone), Proof.bootstrap(SubnetID(l1), 1).raw),
+        11: (p_chain_payload(L1ValidatorRegistration(NOBODY, True).encode()), b""),
+        12: (p_chain_payload(L1ValidatorRegistration(seat, False).encode()), Proof.bootstrap(l1, 0).raw),
+        13: (p_chain_payload(gone), b"\x12\x04junk"),
+        14: (p_chain_payload(removed), Proof.registered(never).raw),
+        15: (p_chain_payload(L1ValidatorWeight(weighed, 2**64 - 1, 0).encode()), b""),
+        16: (p_chain_payload(L1ValidatorWeight(weighed, 7, 1_000).encode()), b""),
+        17: (p_chain_payload(L1ValidatorWeight(weighed, 0, 999).encode()), b""),
+    }
+
+
+async def test_each_code_of_the_p_chain_arrives_with_its_reason_and_advice(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        registration = running.network.p_chain.register(running.l1)
+        running.network.p_chain.set_weight(validation_of(registration), 1_000)
+        questions = refused_questions(running, registration)
+        assert set(questions) == set(P_CHAIN_REFUSALS)
+
+        async def ask(code: int) -> Reply:
+            payload, justification = questions[code]
+            message = UnsignedMessage.build(running.network.network_id, P_CHAIN, payload)
+            body: dict[str, Any] = {
+                "message": message.raw.hex(),
+                "justification": justification.hex(),
+                "signingSubnetId": id_text(running.l1),
+                "timeoutSeconds": TIMEOUT_S,
+            }
+            return await running.daemon.post(V1, body)
+
+        replies = await asyncio.gather(*(ask(code) for code in questions))
+        for code, reply in zip(questions, replies, strict=True):
+            told = P_CHAIN_REFUSALS[code]
+            waits = code in MAY_CHANGE
+            assert (reply.status, reply.detail["verdict"]) == ((503, "wait") if waits else (400, "never")), (
+                code,
+                reply,
+            )
+            assert ("Retry-After" in reply.headers) == waits
+            seen = {(one["reason"], one.get("errorCode")) for one in reply.detail["validators"]}
+            assert (told.reason, code) in seen, (code, seen)
+            assert told.advice in reply.detail["hints"], code
+
+
+async def test_a_lost_quorum_is_told_with_its_weights_until_enough_are_back(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        seats = running.nodes_of_l1()[:4]
+        running.network.set_behaviour(seats[:2], "silent")
+        refused = await running.refused(503, "quorum_not_reached", conversion, timeoutSeconds=1)
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert "threshold of stake" in refused.body["message"]
+        assert (refused.detail["signedWeight"], refused.detail["totalWeight"]) == ("2000", "4000")
+        assert refused.detail["requiredWeight"] == "2680"
+        assert refused.detail["verdict"] == "wait"
+        running.network.set_behaviour(seats[1:2], "")
+        before = running.asked()
+        await running.delivered(conversion)
+        # Those that signed before are not asked again.
+        assert running.asked() - before <= 2
+
+
+async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for(tmp_path: Path) -> None:
+    async with scene(tmp_path, LIFE) as running:
+        p_chain, seats = running.network.p_chain, running.nodes_of_l1()[:4]
+        initial = bootstrap_validation_id(running.l1, 3)
+        transactions = {11: p_chain.register(running.l1), 16: p_chain.set_weight(initial, 1_500)}
+        transactions[12] = p_chain.remove(bootstrap_validation_id(running.l1, 2))
+        running.network.set_behaviour(seats, "lag=4")
+        refusals = await asyncio.gather(
+            *(running.refused(503, "quorum_not_reached", one, timeoutSeconds=1) for one in transactions.values())
+        )
+        for code, refused in zip(transactions, refusals, strict=True):
+            told = {(one["errorCode"], one["reason"]) for one in refused.detail["validators"] if "errorCode" in one}
+            assert told == {(code, P_CHAIN_REFUSALS[code].reason)}
+            assert refused.headers["Retry-After"]
+        running.network.set_behaviour(seats, "")
+        for transaction in transactions.values():
+            running.judged(await until_status(running, 201, transaction), transaction)
