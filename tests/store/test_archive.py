@@ -94,7 +94,8 @@ async def test_of_a_message_that_may_go_the_latest_four_signatures_are_kept_of_o
         for number in range(7):
             await store.archive.keep_signature(message(1), signature(number))
             await store.archive.keep_signature(message(2), signature(number))
-        newest_first = tuple(signature(number) for number in reversed(range(7)))
+    newest_first = tuple(signature(number) for number in reversed(range(7)))
+    async with store_at(any_store_url) as store:
         assert (await store.archive.recall(message(1).id)).signatures == newest_first[:4]
         assert (await store.archive.recall(message(2).id)).signatures == newest_first
 

@@ -15,7 +15,7 @@ from tests.store.postgres import PostgresServer
 from tests.store.world import message, share, signature, store_at, until
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
-from warpseal.store.values import AddressKind, AddressRow, Recollection
+from warpseal.store.values import AddressKind, AddressRow, Recollection, StoredShare
 from warpseal.warp.ids import P_CHAIN, NodeID
 
 Outage = Callable[[], AbstractContextManager[None]]
@@ -110,7 +110,7 @@ async def test_a_read_that_fails_makes_the_writer_look(postgres_server: Postgres
 async def test_a_server_that_restarts_between_two_uses_is_no_outage(
     postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with store_at(postgres_url, prune_interval_s=3600.0, first_prune_s=3600.0) as store:
+    async with store_at(postgres_url, first_prune_s=3600.0, gather_s=3600.0) as store:
         await store.archive.keep_signature(message(1), signature(1))
         with postgres_server.stopped():
             pass
@@ -143,3 +143,24 @@ async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, o
     context.__exit__(None, None, None)
     async with store_at(any_store_url) as store:
         assert await store.archive.recall(message(1).id) == Recollection()
+
+
+async def test_an_entry_that_no_database_takes_is_given_up_and_others_are_kept(
+    any_store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nameless = StoredShare(b"", None, False)  # type: ignore[arg-type]
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1)])
+        store.archive.keep_shares(message(1), [nameless])
+        store.archive.keep_shares(message(2), [share(2)])
+        store.archive.keep_for_ever(message(3))
+        await store.archive.keep_signature(message(2), signature(2))
+        await until(lambda: store.status().waiting_writes == 0)
+        assert store.is_up
+        assert store.status().dropped_writes == 1
+    assert [record.message for record in caplog.records] == ["entries cannot be written and are given up"]
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+        found = await store.archive.recall(message(2).id)
+        assert (found.shares, found.signatures) == ((share(2),), (signature(2),))
+        assert (await store.measure()).messages_for_ever == 1

@@ -6,7 +6,7 @@ import threading
 import time
 
 from tests.store.world import message, share, signature
-from warpseal.store.waiting import KeepShares, KeepSignature, RejectShare, Waiting
+from warpseal.store.waiting import Edit, KeepShares, KeepSignature, RejectShare, Waiting
 
 SOON = 0.05
 FOR_EVER = 3600.0
@@ -31,7 +31,7 @@ def later() -> float:
 
 def test_edits_come_in_the_order_in_which_they_were_told() -> None:
     one = waiting()
-    edits = [shares(1), RejectShare(message(1).id, share(1).public_key, share(1).signature), shares(1)]
+    edits: list[Edit] = [shares(1), RejectShare(message(1).id, share(1).public_key, share(1).signature), shares(1)]
     for edit in edits:
         one.edit(edit)
     assert one.take(later()).edits == edits
@@ -113,3 +113,15 @@ def test_a_piece_of_a_batch_is_one_entry_and_all_pieces_are_the_batch() -> None:
     for piece in pieces:
         batch.extend(piece)
     assert (batch.writes, batch.size_bytes) == (3, size_bytes)
+
+
+def test_what_hangs_on_a_signed_message_is_counted_later_and_is_no_write() -> None:
+    one = waiting(gather_s=FOR_EVER)
+    one.sign(keep_signature(1))
+    batch = one.take(later())
+    assert batch.is_signed_only
+    one.settle_later(batch.signed_ids)
+    assert (one.writes, one.is_empty) == (0, False)
+    one.stop()
+    assert one.take(later()).unsettled == {message(1).id}
+    assert one.is_empty

@@ -11,6 +11,7 @@ from typing import Final
 
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
+from warpseal.store.known import Known
 from warpseal.store.ports import Reads, Writes
 from warpseal.store.settings import StoreSettings
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
@@ -25,16 +26,17 @@ _USE_INTERVAL_S: Final = 60.0
 
 
 class Archive:
-    """Keeps and recalls; safe from the event loop."""
+    """Keeps and recalls; safe from the event loop. known: what is kept, where nobody else writes to the database."""
 
-    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
+    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings, known: Known | None = None) -> None:
         self._reads = reads
         self._writes = writes
         self._settings = settings
+        self._known = known
 
     async def recall(self, message_id: MessageID) -> Recollection:
         """Return what is kept of a message; nothing while the store is down, or slower than a second."""
-        if not self._writes.is_up:
+        if not self._writes.is_up or (self._known is not None and message_id not in self._known):
             return Recollection()
         try:
             found = await self._reads.read(
@@ -54,6 +56,7 @@ class Archive:
         """
         kept = tuple(shares)
         if kept:
+            self._note(message)
             self._writes.waiting.edit(KeepShares(message, kept))
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
@@ -66,6 +69,7 @@ class Archive:
 
     def keep_for_ever(self, message: UnsignedMessage) -> None:
         """Never evict what is kept of a message, now and later."""
+        self._note(message)
         self._writes.waiting.keep_for_ever(message)
 
     async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
@@ -73,6 +77,7 @@ class Archive:
 
         Whatever happens to the wait, it is written as soon as that is possible.
         """
+        self._note(message)
         if not self._writes.is_up or self._writes.is_stuck:
             self._writes.waiting.sign(KeepSignature(message, signed, _nobody_waits))
             return
@@ -89,6 +94,10 @@ class Archive:
                 lambda connection: archive_rows.unverified(connection, limit), self._settings.call_wait_s
             )
         return ()
+
+    def _note(self, message: UnsignedMessage) -> None:
+        if self._known is not None:
+            self._known.add(message.id)
 
 
 def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:

@@ -15,7 +15,6 @@ from warpseal.store.archive_statements import (
     ADD_MESSAGE,
     ADD_SIGNATURE,
     ADD_VERIFIED,
-    KEY_OF,
     MARK,
     MESSAGE_BYTES,
     RECALL_MESSAGE,
@@ -29,13 +28,12 @@ from warpseal.store.archive_statements import (
 from warpseal.store.schema import MESSAGES, SHARES, UNAUDITED
 from warpseal.store.statements import Prepared
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
-from warpseal.store.waiting import Batch, Edit, KeepShares, KeepSignature, MarkVerified, RejectShare
+from warpseal.store.waiting import Batch, Edit, KeepShares, MarkVerified, RejectShare
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
 KEY_BYTES: Final = 48
 _IDS_AT_ONCE: Final = 500
-_FEW: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,64 +83,51 @@ def unverified(connection: Connection, limit: int) -> tuple[tuple[UnsignedMessag
 
 def write(connection: Connection, batch: Batch, now_unix_s: float) -> int:
     """Write all of a batch but its calls; return how many rows that were. now_unix_s: when it is used."""
-    keys = _keep_messages(connection, batch, now_unix_s)
-    changed = _write_signatures(connection, batch.signatures, keys, now_unix_s)
-    rows = len(batch.signatures)
+    rows = write_signed(connection, batch, now_unix_s)
+    changed = {*batch.for_ever, *batch.unsettled, *batch.signed_ids, *map(_id_of, batch.edits)}
+    keys = _keys_of(connection, sorted(changed | batch.used))
     for kind, edits in groupby(batch.edits, type):
         rows += _WRITERS[kind](connection, list(edits), keys)
-    changed |= {key for edit in batch.edits if (key := keys.get(_id_of(edit))) is not None}
-    changed |= {keys[message_id] for message_id in batch.for_ever}
-    RECOUNT.run(connection, [(now_unix_s, key) for key in sorted(changed)])
-    USE.run(connection, [(now_unix_s, key) for key in sorted(set(keys.values()) - changed)])
-    return rows + len(keys)
+    _settle(connection, [keys[message_id] for message_id in changed if message_id in keys])
+    USE.run(connection, [(now_unix_s, keys[message_id]) for message_id in sorted(batch.used & keys.keys())])
+    return rows
 
 
-def _keep_messages(connection: Connection, batch: Batch, now_unix_s: float) -> dict[MessageID, int]:
-    """Insert the messages that are new; return the keys of all that are mentioned and exist.
+def write_signed(connection: Connection, batch: Batch, now_unix_s: float) -> int:
+    """Write messages and signatures with no more statements than it takes; the rest of `write` may follow later.
 
-    Their rows are then held against another daemon's eviction until the transaction ends.
+    The messages' rows are held against another daemon's eviction until the transaction ends.
     """
     messages = {keep.message.id: keep.message for keep in batch.signatures}
     messages |= {edit.message.id: edit.message for edit in batch.edits if isinstance(edit, KeepShares)}
-    wanted = sorted({*messages, *batch.for_ever, *batch.used, *map(_id_of, batch.edits)})
-    keys: dict[MessageID, int] = {}
-    for _ in range(2):  # Of a message that is evicted between the two steps, the second round makes a new row.
-        missing = [message for message_id, message in sorted(messages.items()) if message_id not in keys]
-        ADD_MESSAGE.run(connection, [_row_of(message, 0, now_unix_s) for message in missing])
-        ADD_FOR_EVER.run(connection, [_row_of(message, 1, now_unix_s) for message in batch.for_ever.values()])
-        keys = _keys_of(connection, wanted)
-        if messages.keys() <= keys.keys():
-            break
-    return keys
+    ADD_MESSAGE.run(connection, sorted(_row_of(message, 0, now_unix_s) for message in messages.values()))
+    ADD_FOR_EVER.run(connection, sorted(_row_of(message, 1, now_unix_s) for message in batch.for_ever.values()))
+    rows = [
+        (b"".join(keep.signed.public_keys), keep.signed.signature, now_unix_s, keep.message.id)
+        for keep in batch.signatures
+    ]
+    ADD_SIGNATURE.run(connection, rows)
+    return len(messages) + len(batch.for_ever) + len(rows)
 
 
 def _row_of(message: UnsignedMessage, for_ever: int, now_unix_s: float) -> tuple[Any, ...]:
     return message.id, message.raw, for_ever, MESSAGE_BYTES + len(message.raw), now_unix_s, now_unix_s
 
 
+def _settle(connection: Connection, keys: Iterable[int]) -> None:
+    """Count anew what hangs on messages, and leave of those that may be evicted the newest few signatures."""
+    rows = [(key,) for key in sorted(keys)]
+    TRIM_SIGNATURES.run(connection, rows)
+    RECOUNT.run(connection, rows)
+
+
 def _keys_of(connection: Connection, message_ids: Sequence[MessageID]) -> dict[MessageID, int]:
-    if len(message_ids) <= _FEW:
-        found = ((one, KEY_OF.fetch(connection, (one,))) for one in message_ids)
-        return {message_id: rows[0].key for message_id, rows in found if rows}
     keys: dict[MessageID, int] = {}
     for start in range(0, len(message_ids), _IDS_AT_ONCE):
         some = message_ids[start : start + _IDS_AT_ONCE]
-        statement = select(MESSAGES.c.message_id, MESSAGES.c.key).where(MESSAGES.c.message_id.in_(some))
-        rows = connection.execute(statement.with_for_update(read=True, key_share=True))
+        rows = connection.execute(select(MESSAGES.c.message_id, MESSAGES.c.key).where(MESSAGES.c.message_id.in_(some)))
         keys.update((MessageID(row.message_id), row.key) for row in rows)
     return keys
-
-
-def _write_signatures(
-    connection: Connection, kept: Sequence[KeepSignature], keys: Mapping[MessageID, int], now_unix_s: float
-) -> set[int]:
-    rows = [
-        (keys[keep.message.id], b"".join(keep.signed.public_keys), keep.signed.signature, now_unix_s) for keep in kept
-    ]
-    ADD_SIGNATURE.run(connection, rows)
-    signed = {row[0] for row in rows}
-    TRIM_SIGNATURES.run(connection, [(key,) for key in sorted(signed)])
-    return signed
 
 
 def _write_shares(connection: Connection, edits: Sequence[KeepShares], keys: Mapping[MessageID, int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, func, literal_column, select, update
+from sqlalchemy import Double, LargeBinary, bindparam, func, literal_column, select, update
 
 from warpseal.store.schema import EVICTABLE, MESSAGES, SHARES, SIGNATURES
 from warpseal.store.statements import Insert, Prepared
@@ -29,6 +29,12 @@ _signature_bytes = select(
 ).where(SIGNATURES.c.message_key == MESSAGES.c.key)
 
 
+def _used_again(statement: Insert, **values: Any) -> Insert:
+    return statement.on_conflict_do_update(
+        index_elements=["message_id"], set_={"used_at": statement.excluded.used_at, **values}
+    )
+
+
 def _replacing_candidates(statement: Insert) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=["message_key", "public_key"],
@@ -44,13 +50,11 @@ def _newest_again(statement: Insert) -> Insert:
 
 
 ADD_MESSAGE: Final = Prepared(
-    lambda into: into(MESSAGES).on_conflict_do_nothing(index_elements=["message_id"]),
+    lambda into: _used_again(into(MESSAGES)),
     "message_id", "raw", "for_ever", "size_bytes", "created_at", "used_at",
 )  # fmt: skip
 ADD_FOR_EVER: Final = Prepared(
-    lambda into: into(MESSAGES).on_conflict_do_update(
-        index_elements=["message_id"], set_={"for_ever": _literal(1)}, where=MESSAGES.c.for_ever == _literal(0)
-    ),
+    lambda into: _used_again(into(MESSAGES), for_ever=_literal(1)),
     "message_id", "raw", "for_ever", "size_bytes", "created_at", "used_at",
 )  # fmt: skip
 ADD_CANDIDATE: Final = Prepared(
@@ -79,8 +83,19 @@ MARK: Final = Prepared(
     "message", "of", "bytes",
 )  # fmt: skip
 ADD_SIGNATURE: Final = Prepared(
-    lambda into: _newest_again(into(SIGNATURES)), "message_key", "public_keys", "signature", "created_at"
-)
+    lambda into: _newest_again(
+        into(SIGNATURES).from_select(
+            ["message_key", "public_keys", "signature", "created_at"],
+            select(
+                MESSAGES.c.key,
+                bindparam("keys", type_=LargeBinary),
+                bindparam("sum", type_=LargeBinary),
+                bindparam("now", type_=Double),
+            ).where(MESSAGES.c.message_id == bindparam("id")),
+        )
+    ),
+    "keys", "sum", "now", "id",
+)  # fmt: skip
 USE: Final = Prepared(
     lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(MESSAGES.c.key == bindparam("message")),
     "now", "message",
@@ -93,21 +108,11 @@ RECOUNT: Final = Prepared(
             + _literal(MESSAGE_BYTES)
             + _share_count.scalar_subquery() * _literal(_SHARE_BYTES)
             + _signature_bytes.scalar_subquery(),
-            used_at=bindparam("now"),
             candidates=_share_count.where(SHARES.c.verified == _literal(0)).scalar_subquery(),
         )
         .where(MESSAGES.c.key == bindparam("message"))
     ),
-    "now",
     "message",
-)
-KEY_OF: Final = Prepared(
-    lambda _: (
-        select(MESSAGES.c.key)
-        .where(MESSAGES.c.message_id == bindparam("id"))
-        .with_for_update(read=True, key_share=True)
-    ),
-    "id",
 )
 RECALL_MESSAGE: Final = Prepared(
     lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(

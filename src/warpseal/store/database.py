@@ -14,6 +14,7 @@ from warpseal.store.engine import create_private, reading_engine, server_paramet
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.holding import Hold, held
+from warpseal.store.known import Known
 from warpseal.store.leadership import Leadership, ServerLeadership
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
 from warpseal.store.ports import NoReads, NoWrites, Reads, Writes
@@ -37,6 +38,11 @@ class Database(Protocol):
     @property
     def writes(self) -> Writes:
         """The side that writes."""
+        ...
+
+    @property
+    def known(self) -> Known | None:
+        """What messages it may hold; None where that is not known."""
         ...
 
     async def open(self) -> None:
@@ -72,6 +78,7 @@ class OwnDatabase:
         self._reader = Reader(reading_engine(url, settings.readers), settings, self._writer.suspect, tell)
         self._stack = AsyncExitStack()
         self._hold = Hold()
+        self.known = Known() if url.kind is Kind.SQLITE else None
 
     @property
     def reads(self) -> Reader:
@@ -130,6 +137,8 @@ class OwnDatabase:
             if self._url.path is not None:
                 create_private(self._url.path)
             self._writer.open()
+            if self.known is not None:
+                self._writer.load(self.known.load)
         except OSError as error:
             raise StoreUnusable(self._url.shown, error.strerror or str(error)) from error
         except DBAPIError as error:
@@ -151,6 +160,7 @@ class ReadOnlyDatabase:
         self._engine = reading_engine(url, settings.readers)
         self.reads = Reader(self._engine, settings, lambda: None, partial(told, url))
         self.writes = NoWrites("it is opened for reading only", is_up=True)
+        self.known = None
 
     async def open(self) -> None:
         """Look whether it is there, and of our schema version. Raises StartupError."""
@@ -188,6 +198,7 @@ class NoDatabase:
     def __init__(self, reason: str) -> None:
         self.reads = NoReads(reason)
         self.writes = NoWrites(reason, is_up=False)
+        self.known = None
         self._reason = reason
 
     async def open(self) -> None:

@@ -64,7 +64,8 @@ class Prepared:
     def _compile(self, database: str) -> str:
         statement = self._build(_inserter(database))
         assert isinstance(statement, ClauseElement)
-        columns = self._names if isinstance(statement, sqlite.Insert | PostgresqlInsert) else None
+        is_plain_insert = isinstance(statement, sqlite.Insert | PostgresqlInsert) and statement.select is None
+        columns = self._names if is_plain_insert else None
         compiled: Any = statement.compile(dialect=_POSITIONAL[database], column_keys=columns)
         assert tuple(compiled.positiontup) == self._names, compiled.positiontup
         return str(compiled)

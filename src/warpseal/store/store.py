@@ -38,7 +38,7 @@ class Store:
 
     def __init__(self, database: Database, settings: StoreSettings) -> None:
         self._database = database
-        self.archive = Archive(database.reads, database.writes, settings)
+        self.archive = Archive(database.reads, database.writes, settings, database.known)
         self.addresses = Addresses(database.reads, database.writes, settings)
         self.api_keys = ApiKeys(database.reads, database.writes, settings)
         self.l1 = L1Index(database.reads, database.writes, settings)

@@ -6,7 +6,7 @@ Shares come from the event loop in lists and may wait half a second; signatures 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
@@ -74,12 +74,16 @@ class Call:
 
 @dataclass(slots=True)
 class Batch:
-    """What is written in one transaction, its calls apart. gathered_bytes: of `edits` and `used`."""
+    """What is written in one transaction, its calls apart. gathered_bytes: of `edits` and `used`.
+
+    unsettled: messages that got a signature since what hangs on them was counted.
+    """
 
     for_ever: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
     signatures: list[KeepSignature] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     used: set[MessageID] = field(default_factory=set)
+    unsettled: set[MessageID] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     urgent_bytes: int = 0
     gathered_bytes: int = 0
@@ -97,7 +101,17 @@ class Batch:
     @property
     def has_rows(self) -> bool:
         """Whether anything but calls is in it."""
-        return bool(self.for_ever or self.signatures or self.edits or self.used)
+        return bool(self.for_ever or self.signatures or self.edits or self.used or self.unsettled)
+
+    @property
+    def signed_ids(self) -> set[MessageID]:
+        """The messages that get a signature."""
+        return {keep.message.id for keep in self.signatures}
+
+    @property
+    def is_signed_only(self) -> bool:
+        """Whether it holds signatures and nothing that was gathered."""
+        return bool(self.signatures) and not (self.edits or self.used or self.unsettled)
 
     def extend(self, newer: Batch) -> None:
         """Take what came after all of this."""
@@ -105,6 +119,7 @@ class Batch:
         self.signatures += newer.signatures
         self.edits += newer.edits
         self.used |= newer.used
+        self.unsettled |= newer.unsettled
         self.calls += newer.calls
         self.urgent_bytes += newer.urgent_bytes
         self.gathered_bytes += newer.gathered_bytes
@@ -119,7 +134,8 @@ class Batch:
 
     def clear(self) -> None:
         """Forget everything but the calls."""
-        self.for_ever, self.signatures, self.edits, self.used = {}, [], [], set()
+        self.for_ever, self.signatures, self.edits = {}, [], []
+        self.used, self.unsettled = set(), set()
         self.urgent_bytes = self.gathered_bytes = 0
 
 
@@ -142,6 +158,11 @@ class Waiting:
         return self._batch.writes
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing more to do, however small."""
+        return not (self._batch.has_rows or self._batch.calls)
+
+    @property
     def size_bytes(self) -> int:
         """How much memory they take, about."""
         return self._batch.size_bytes
@@ -162,6 +183,12 @@ class Waiting:
                 self._batch.gathered_bytes += _ENTRY_BYTES
                 self._batch.used.add(message_id)
                 self._gather()
+
+    def settle_later(self, message_ids: Iterable[MessageID]) -> None:
+        """Have what hangs on messages counted anew when the time comes."""
+        with self._changed:
+            self._batch.unsettled.update(message_ids)
+            self._gather()
 
     def keep_for_ever(self, message: UnsignedMessage) -> None:
         """Take a message whose shares and signatures are never evicted, nor dropped here."""
@@ -237,6 +264,7 @@ class Waiting:
         else:
             self._batch.edits, taken.edits = taken.edits, []
             self._batch.used, taken.used = taken.used, set()
+            self._batch.unsettled, taken.unsettled = taken.unsettled, set()
             self._batch.gathered_bytes, taken.gathered_bytes = taken.gathered_bytes, 0
         return taken
 

@@ -77,6 +77,7 @@ class Writer:
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
         self._in_hand = 0
+        self._connection: Connection | None = None
         self.down_since_unix_s: float | None = None
 
     @property
@@ -104,6 +105,11 @@ class Writer:
     def open(self) -> None:
         """Make the database ready, on the caller's thread. Raises StartupError, and DBAPIError of one that fails."""
         self._come_up()
+
+    def load(self, query: Callable[[Connection], None]) -> None:
+        """Read something before the thread starts, on the caller's thread. Raises DBAPIError."""
+        with self._engine.connect() as connection:
+            query(connection)
 
     def open_later(self, error: DBAPIError) -> None:
         """Take it that the database fails for now."""
@@ -140,9 +146,10 @@ class Writer:
         self._work()
         if not self.is_up and self.waiting.writes:
             self._try_to_come_up()
-        if self.is_up and self.waiting.writes:
+        while self.is_up and not self.waiting.is_empty and time.monotonic() < self._give_up_at:
             self._write(self.waiting.take(0.0))
         self._failure = self._failure or "closed"
+        self._disconnect()
         self._release()
 
     def _work(self) -> None:
@@ -165,7 +172,7 @@ class Writer:
     def _is_over(self) -> bool:
         if not self._stopping.is_set():
             return False
-        return not self.waiting.writes or not self.is_up or time.monotonic() > self._give_up_at
+        return self.waiting.is_empty or not self.is_up or time.monotonic() > self._give_up_at
 
     def _write(self, batch: Batch) -> None:
         waited_for, calls = batch.signatures[:], batch.calls
@@ -195,35 +202,55 @@ class Writer:
     def _commit(self, batch: Batch) -> None:
         began = time.perf_counter()
         with self._transaction() as connection:
-            rows = archive_rows.write(connection, batch, time.time())
+            write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
+            rows = write(connection, batch, time.time())
+        if batch.is_signed_only:
+            self.waiting.settle_later(batch.signed_ids)
         self._observer.observe_commit(rows, time.perf_counter() - began)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         self._working_since = time.monotonic()
         try:
-            with self._engine.begin() as connection:
-                yield connection
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            with self._connection.begin():
+                yield self._connection
+        except DBAPIError:
+            self._disconnect()
+            raise
         finally:
             self._working_since = float("inf")
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(DBAPIError):
+                connection.invalidate()
+                connection.close()
 
     def _commit_piecemeal(self, batch: Batch) -> DBAPIError | None:
         """Write entry by entry, leaving out those that no database takes; of the rest, `batch` keeps what failed."""
         pieces = batch.pieces()
         batch.clear()
-        failure = None
+        failure: DBAPIError | None = None
+        refused: list[Exception] = []
         for piece in pieces:
             try:
                 if failure is None:
                     self._commit(piece)
-            except Exception as error:
+                    continue
+            except Exception as error:  # noqa: BLE001 - told below
                 if not _is_fault_of_database(error):
-                    self.waiting.dropped += 1
-                    log.exception("an entry cannot be written and is given up")
+                    refused.append(error)
                     continue
                 failure = error
-            if failure is not None:
-                batch.extend(piece)
+            batch.extend(piece)
+        if refused:
+            self.waiting.dropped += len(refused)
+            log.error(
+                "entries cannot be written and are given up", extra={"entries": len(refused)}, exc_info=refused[0]
+            )
         return failure
 
     def _make(self, call: Call) -> None:
