@@ -1,0 +1,192 @@
+"""An index of the primary chains that is a few tuples in memory: what a store must answer, in the plainest words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from warpseal.chains.ids import Address
+from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.index import ChainFreshness, Connectivity
+from warpseal.history.outputs import Asset, Utxo
+from warpseal.history.questions import (
+    BlockQuery,
+    Order,
+    Page,
+    PageRequest,
+    RewardQuery,
+    Times,
+    TransactionQuery,
+    ValidationQuery,
+)
+from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Validation
+from warpseal.history.transactions import CTransaction, PTransaction, Transaction
+from warpseal.warp.ids import ChainID, NodeID
+
+T = TypeVar("T")
+MAX_UTXOS = 1_000
+SEEN = Connectivity(99.5, 98.25, 1.5, 0.0, 2.0, "1.14.0")
+_STATES: Mapping[str, type[Any]] = {
+    "pending": Pending,
+    "active": Active,
+    "completed": Completed,
+    "removed": Removed,
+}
+
+
+@dataclass
+class MemoryIndex:
+    """Everything in the order in which it happened."""
+
+    chains: list[ChainFreshness] = field(default_factory=list)
+    txs: list[Transaction] = field(default_factory=list)
+    all_blocks: list[Block] = field(default_factory=list)
+    blockchains: list[Blockchain] = field(default_factory=list)
+    all_rewards: list[Reward] = field(default_factory=list)
+    all_validations: list[Validation] = field(default_factory=list)
+    error: Exception | None = None
+
+    def freshness(self) -> Sequence[ChainFreshness]:
+        return self.chains
+
+    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+        def matches(tx: Transaction) -> bool:
+            return (
+                tx.chain is query.chain
+                and _within(tx.time, query.times)
+                and (not query.kinds or tx.kind in query.kinds)
+                and (not (query.addresses or query.evm_addresses) or _touches(tx, query))
+                and (query.validation_id is None or query.validation_id in _validations_of(tx))
+            )
+
+        return self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
+
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+        def matches(block: Block) -> bool:
+            return block.chain is query.chain and _within(block.time, query.times)
+
+        return self._page(self.all_blocks, matches, Order.DESC, page)
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        return next((chain for chain in self.blockchains if chain.chain_id == chain_id), None)
+
+    async def chains_of(
+        self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
+    ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
+        return (
+            {one: frozenset(tx.chain for tx in self.txs if one in _addresses_of(tx)) for one in addresses},
+            {one: frozenset(tx.chain for tx in self.txs if one in _accounts_of(tx)) for one in evm_addresses},
+        )
+
+    async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+        def matches(reward: Reward) -> bool:
+            return (not query.addresses or not set(query.addresses).isdisjoint(reward.addresses)) and (
+                not query.node_ids or reward.node_id in query.node_ids
+            )
+
+        return self._page(self.all_rewards, matches, query.order, page)
+
+    async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+        def matches(one: Validation) -> bool:
+            return one.node_id == query.node_id and (
+                query.status is None or isinstance(one.state, _STATES[query.status])
+            )
+
+        return self._page(self.all_validations, matches, query.order, page)
+
+    def _page(
+        self,
+        items: Sequence[T],
+        matches: Callable[[T], bool],
+        order: Order,
+        page: PageRequest,
+        weight: Callable[[T], int] = lambda _: 0,
+    ) -> Page[T]:
+        """Positions are places in the list."""
+        if self.error is not None:
+            raise self.error
+        places = [place for place, item in enumerate(items) if matches(item)]
+        if order is Order.DESC:
+            places.reverse()
+        if page.after is not None:
+            (after,) = page.after
+            assert isinstance(after, int)
+            places = [place for place in places if (place < after if order is Order.DESC else place > after)]
+        taken = _taken([(place, weight(items[place])) for place in places], page.size)
+        more = len(taken) < len(places)
+        return Page(tuple(items[place] for place in taken), (taken[-1],) if more else None)
+
+
+def _taken(places: Iterable[tuple[int, int]], size: int) -> list[int]:
+    taken: list[int] = []
+    total = 0
+    for place, weight in places:
+        if len(taken) == size or (taken and total + weight > MAX_UTXOS):
+            break
+        taken.append(place)
+        total += weight
+    return taken
+
+
+def _within(time: int, times: Times) -> bool:
+    return (times.since is None or times.since <= time) and (times.until is None or time <= times.until)
+
+
+def _utxos_of(tx: Transaction) -> Sequence[Utxo]:
+    return (*tx.consumed, *tx.emitted)
+
+
+def _addresses_of(tx: Transaction) -> set[bytes]:
+    return {address for utxo in _utxos_of(tx) for address in utxo.addresses}
+
+
+def _accounts_of(tx: Transaction) -> set[bytes]:
+    if not isinstance(tx, CTransaction):
+        return set()
+    return {one.address for one in tx.evm_inputs} | {one.address for one in tx.evm_outputs}
+
+
+def _touches(tx: Transaction, query: TransactionQuery) -> bool:
+    return not (_addresses_of(tx).isdisjoint(query.addresses) and _accounts_of(tx).isdisjoint(query.evm_addresses))
+
+
+def _validations_of(tx: Transaction) -> set[bytes]:
+    return {one.validation_id for one in tx.l1_changes} if isinstance(tx, PTransaction) else set()
+
+
+@dataclass
+class MemoryNode:
+    """What a node tells."""
+
+    blockchains: list[Blockchain] = field(default_factory=list)
+    active: list[Validation] = field(default_factory=list)
+    seen: Connectivity = SEEN
+    error: Exception | None = None
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        if self.error is not None:
+            raise self.error
+        return next((chain for chain in self.blockchains if chain.chain_id == chain_id), None)
+
+    async def validations(self, node_id: NodeID) -> Sequence[Validation]:
+        if self.error is not None:
+            raise self.error
+        return [one for one in self.active if one.node_id == node_id]
+
+    async def connectivity(self, node_id: NodeID) -> Connectivity:
+        if self.error is not None:
+            raise self.error
+        return self.seen
+
+
+@dataclass
+class FixedPrices:
+    """Prices as told, by currency; of one asset."""
+
+    asset: Asset
+    by_currency: Mapping[str, str]
+
+    async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
+        return self.by_currency.get(currency) if asset == self.asset else None

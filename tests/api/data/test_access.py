@@ -1,0 +1,216 @@
+"""Who may use the API, and how much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get
+from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.http.data.access import REMEMBERED_S, Access, site_of
+from warpseal.api.http.data.buckets import DAY_S, MINUTE_S, Buckets, Limits
+from warpseal.api.http.data.headers import noted_headers
+from warpseal.api.http.data.services import DataOpening
+from warpseal.errors import RateLimited, StoreDown
+from warpseal.store.api_keys import ApiKey, digest_of, new_key_text
+
+KEY = new_key_text()
+
+
+def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: int = 300) -> MemorySecrets:
+    digest = digest_of(text)
+    assert digest is not None
+    return MemorySecrets({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
+
+
+async def asked(world: World, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
+    async with client_of(world) as client, client.get(path, headers=headers) as answer:
+        return answer.status, answer.headers, await answer.json()
+
+
+async def test_nobody_needs_a_key_unless_told_so_and_a_strange_one_does_no_harm() -> None:
+    for headers in ({}, {"x-glacier-api-key": "ac_whatever"}, {"x-service-api-key": new_key_text()}):
+        assert (await asked(World(), **headers))[0] == 200
+
+
+@pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
+async def test_a_key_lets_in_where_one_is_required_under_both_names(name: str) -> None:
+    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    status, headers, _ = await asked(world, **{name: KEY})
+    assert (status, headers["cache-control"]) == (200, "private, no-cache")
+
+
+async def test_without_a_key_it_is_unauthorized_and_with_a_wrong_or_revoked_one_forbidden() -> None:
+    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    status, _, said = await asked(world)
+    assert (status, said["error"], said["code"]) == (401, "Unauthorized", "api_key_required")
+    for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
+        status, _, said = await asked(world, **{"x-service-api-key": wrong})
+        assert (status, said["error"], said["code"]) == (403, "Forbidden", "api_key_refused")
+    revoked = World(secrets=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
+    assert (await asked(revoked, **{"x-service-api-key": KEY}))[0] == 403
+
+
+async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then() -> None:
+    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    async with client_of(world) as client:
+        for text in ("x", "wsk_111", KEY, KEY, KEY):
+            async with client.get(P_TXS, headers={"x-service-api-key": text}):
+                pass
+        assert world.secrets.looked_up == 1
+        world.secrets.keys.clear()
+        world.clock.now += REMEMBERED_S + 1
+        async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as answer:
+            assert answer.status == 403
+
+
+async def test_a_store_that_is_down_keeps_out_only_who_needs_a_key() -> None:
+    world = World(secrets=MemorySecrets(error=StoreDown("the disk is full")))
+    assert (await asked(world, **{"x-service-api-key": KEY}))[0] == 200
+    status, _, said = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
+    assert (status, said["code"]) == (503, "store_down")
+
+
+async def test_a_key_has_its_own_limit_and_answers_tell_what_is_left_of_it() -> None:
+    world = World(secrets=secrets_with())
+    async with client_of(world) as client:
+
+        async def ask(path: str) -> tuple[int, str, str | None]:
+            async with client.get(path, headers={"x-glacier-api-key": KEY}) as answer:
+                return answer.status, answer.headers["ratelimit-remaining"], answer.headers.get("retry-after")
+
+        assert await ask(P_TXS) == (200, "200", None)
+        assert await ask(P_BLOCKS) == (200, "180", None)
+        assert await ask(NETWORK + "/rewards") == (400, "80", None)
+        async with client.get(P_TXS, headers={"x-glacier-api-key": KEY}) as answer:
+            said = await answer.json()
+            assert (answer.status, said["error"], said["code"]) == (429, "Too Many Requests", "rate_limited")
+            assert said["detail"] == {"limitUnits": 300, "windowSeconds": 60}
+            assert {name: answer.headers[name] for name in answer.headers if name.startswith("ratelimit")} == {
+                "ratelimit-policy": "300;w=60",
+                "ratelimit-limit": "300",
+                "ratelimit-remaining": "80",
+                "ratelimit-reset": "4",
+            }
+            assert answer.headers["retry-after"] == "4"
+        world.clock.now += 4
+        assert await ask(P_TXS) == (200, "0", None)
+
+
+async def test_clients_on_this_machine_are_not_limited_unless_told_so() -> None:
+    world = World().with_data(rate_limit_per_minute=100)
+    async with client_of(world) as client:
+        for _ in range(3):
+            async with client.get(P_TXS) as answer:
+                assert (answer.status, "ratelimit-limit" in answer.headers) == (200, False)
+    async with client_of(world.with_data(rate_limit_loopback=True)) as client:
+        statuses = []
+        for _ in range(3):
+            async with client.get(P_TXS) as answer:
+                statuses.append((answer.status, answer.headers["ratelimit-remaining"]))
+    assert statuses == [(200, "0"), (429, "0"), (429, "0")]
+
+
+async def test_the_document_costs_nothing() -> None:
+    world = World().with_data(rate_limit_per_minute=1, rate_limit_loopback=True)
+    assert await get(world, "/openapi.json")
+
+
+def request_from(address: str) -> Request:
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": [], "client": (address, 1)})
+
+
+async def test_strangers_share_nothing_but_their_site() -> None:
+    access = Access(DataOpening(), DataApiSettings(rate_limit_per_minute=100), Clock())
+    await access.admit(request_from("203.0.113.1"), 100)
+    await access.admit(request_from("203.0.113.2"), 100)
+    await access.admit(request_from("2001:db8:1:2::1"), 100)
+    limited = request_from("2001:db8:1:2:ffff::9")
+    with pytest.raises(RateLimited):
+        await access.admit(limited, 1)
+    assert noted_headers(limited.scope)["ratelimit-reset"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("address", "site", "is_loopback"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.9.9.9", "127.9.9.9", True),
+        ("::1", "::/64", True),
+        ("::ffff:127.0.0.1", "127.0.0.1", True),
+        ("::ffff:203.0.113.7", "203.0.113.7", False),
+        ("2001:db8::1", "2001:db8::/64", False),
+        ("", "", False),
+        ("testclient", "testclient", False),
+    ],
+)
+def test_who_an_address_belongs_to(address: str, site: str, is_loopback: bool) -> None:
+    assert site_of(address) == (site, is_loopback)
+
+
+def test_no_limit_means_no_verdict() -> None:
+    assert Buckets().take("a", Limits(0, 0), 100, 0.0) is None
+
+
+def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
+    buckets, limits = Buckets(), Limits(100, 250)
+    assert [_passes(buckets, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
+    verdict = buckets.take("a", limits, 100, 240.0)
+    assert verdict is not None
+    assert (verdict.limit, verdict.window_s) == (250, DAY_S)
+    assert verdict.reset_s > MINUTE_S
+
+
+def test_what_costs_more_than_a_window_passes_when_the_bucket_is_full() -> None:
+    buckets, limits = Buckets(), Limits(10, 0)
+    assert _passes(buckets, limits, 100, 0.0)
+    assert not _passes(buckets, limits, 1, 1.0)
+    assert _passes(buckets, limits, 100, 60.0)
+
+
+def test_only_so_many_callers_are_remembered() -> None:
+    buckets = Buckets(max_callers=2)
+    limits = Limits(1, 0)
+    for caller in ("a", "b", "c"):
+        assert buckets.take(caller, limits, 1, 0.0)
+    again = buckets.take("a", limits, 1, 0.0)
+    assert again is not None
+    assert again.passes
+
+
+def _passes(buckets: Buckets, limits: Limits, units: int, now: float) -> bool:
+    verdict = buckets.take("a", limits, units, now)
+    assert verdict is not None
+    return verdict.passes
+
+
+@given(st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60), st.integers(1, 500))
+@settings(max_examples=100)
+def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
+    buckets, now, used = Buckets(), 0.0, 0
+    for units, pause_s in steps:
+        now += pause_s
+        verdict = buckets.take("a", Limits(limit, 0), units, now)
+        assert verdict is not None
+        assert 0 <= verdict.remaining <= limit
+        if verdict.passes:
+            used += min(units, limit)
+        elif verdict.reset_s:
+            later = buckets.take("a", Limits(limit, 0), units, now + verdict.reset_s + 0.001)
+            assert later is not None
+            assert later.passes
+            used += min(units, limit)
+            now += verdict.reset_s + 0.001
+        assert used <= limit + limit * now / MINUTE_S + 1
+
+
+async def test_a_key_that_is_known_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "warpseal.api"):
+        await asked(World(secrets=secrets_with()), **{"x-service-api-key": KEY})
+    (line,) = [record for record in caplog.records if record.message == "request"]
+    assert line.__dict__["api_key"] == "explorer"
+    assert KEY not in str(line.__dict__)

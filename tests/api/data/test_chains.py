@@ -1,0 +1,227 @@
+"""Endpoints 4 to 6: blocks, any blockchain, and where addresses were active."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.data import samples as s
+from tests.api.data.memory_index import MemoryNode
+from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
+from warpseal.api.data_settings import Compat
+from warpseal.api.http.data.telling.genesis import evm_genesis
+from warpseal.chains.addresses import bech32_text
+from warpseal.chains.ids import Address
+from warpseal.errors import NodeUnavailable
+from warpseal.history.blocks import Blockchain
+from warpseal.history.chains import PrimaryChain
+from warpseal.warp.ids import SubnetID, id_text, node_id_text
+
+EVM = f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}"
+OTHER = f"{NETWORK}/blockchains/{id_text(s.OTHER_CHAIN.chain_id)}"
+LIST = NETWORK + "/addresses:listChainIds"
+ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
+
+
+async def test_a_block_tells_everything_that_is_known_of_it() -> None:
+    page = await get(indexed(all_blocks=[s.p_block(1), s.FULL_BLOCK]), P_BLOCKS)
+    plain = {
+        "blockNumber": "1",
+        "blockHash": id_text(s.block_id(1)),
+        "parentHash": id_text(s.block_id(0)),
+        "blockTimestamp": 1001,
+        "blockType": "BanffStandardBlock",
+        "txCount": 1,
+        "transactions": [id_text(s.tx_id(1))],
+        "blockSizeBytes": 300,
+    }
+    assert page["blocks"][1] == plain
+    assert page["blocks"][0] == {
+        **plain,
+        "blockNumber": "90",
+        "blockHash": id_text(s.block_id(90)),
+        "parentHash": id_text(s.block_id(89)),
+        "blockTimestamp": 1090,
+        "transactions": [id_text(s.tx_id(90))],
+        "l1ValidatorsAccruedFees": 5,
+        "activeL1Validators": 6,
+        "currentSupply": "7",
+        "proposerDetails": {
+            "proposerId": id_text(b"\x01" * 32),
+            "proposerParentId": id_text(b"\x02" * 32),
+            "proposerNodeId": node_id_text(s.NODE),
+            "proposerPChainHeight": 88,
+            "proposerTimestamp": 1089,
+        },
+    }
+    assert page["chainInfo"] == {"chainName": "p-chain", "network": "fuji"}
+    assert "nextPageToken" not in page
+
+
+async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_transactions() -> None:
+    block = s.p_block(71, PrimaryChain.C, tx_ids=(s.tx_id(1), s.tx_id(2)), kind="EvmBlock")
+    world = indexed(all_blocks=[s.p_block(1), block, s.p_block(72, PrimaryChain.C, tx_ids=())])
+    page = await get(world, NETWORK + "/blockchains/c-chain/blocks")
+    assert [(one["blockNumber"], one["txCount"]) for one in page["blocks"]] == [("72", 0), ("71", 2)]
+    assert page["blocks"][1]["blockHash"] == "0x" + s.block_id(71).hex()
+
+
+@pytest.mark.parametrize(
+    ("params", "heights"),
+    [
+        ({}, "4321"),
+        ({"startTimestamp": 1002, "endTimestamp": 1003}, "32"),
+        ({"endTimestamp": 1002}, "21"),
+        ({"startTimestamp": 1004}, "4"),
+        ({"startTimestamp": 1002, "endTimestamp": 1002}, "2"),
+        ({"startTimestamp": 5000}, ""),
+        ({"pageSize": 1}, "4"),
+    ],
+)
+async def test_blocks_are_chosen_by_time_newest_first(params: dict[str, Any], heights: str) -> None:
+    page = await get(indexed(all_blocks=[s.p_block(n) for n in range(1, 5)]), P_BLOCKS, **params)
+    assert "".join(block["blockNumber"] for block in page["blocks"]) == heights
+
+
+@pytest.mark.parametrize("name", ["addresses", "sortOrder", "txTypes", "l1ValidationId"])
+async def test_blocks_take_no_other_parameter(name: str) -> None:
+    assert (await get(indexed(), P_BLOCKS, 400, **{name: "asc"}))["code"] == "unknown_field"
+
+
+async def test_an_evm_chain_is_told_with_its_genesis() -> None:
+    told = await get(indexed(blockchains=[s.EVM_CHAIN]), EVM)
+    genesis = told.pop("genesisData")
+    assert told == {
+        "createBlockTimestamp": 1012,
+        "createBlockNumber": "12",
+        "blockchainId": id_text(s.EVM_CHAIN.chain_id),
+        "vmId": id_text(b"\xe2" * 32),
+        "subnetId": id_text(s.SUBNET),
+        "blockchainName": "dexalot",
+        "evmChainId": 99999,
+    }
+    assert genesis == {
+        "airdropAmount": None,
+        "baseFeePerGas": None,
+        "alloc": {"0x" + "11" * 20: {"balance": "0x295be96e64066972000000", "storage": {"0x00": "0x01"}}},
+        "extraData": "0x00",
+        "gasLimit": "0x7a1200",
+        "nonce": "0x0",
+        "parentHash": "0x" + "00" * 32,
+        "timestamp": "0x0",
+        "config": {
+            "chainId": 99999,
+            "homesteadBlock": 0,
+            "subnetEVMTimestamp": 0,
+            "eip150Hash": "0x2086799aeebeae135c246c65021c82b4e15a2c451340993aacfd2751886514f0",
+            "allowFeeRecipients": False,
+            "feeConfig": {"gasLimit": 8000000, "minBaseFee": 25000000000, "targetBlockRate": 2},
+            "warpConfig": {"blockTimestamp": 5, "quorumNumerator": 67, "requirePrimaryNetworkSigners": True},
+            "txAllowListConfig": {"blockTimestamp": 0, "adminAddresses": ["0x" + "11" * 20]},
+        },
+    }
+
+
+async def test_the_genesis_of_another_vm_is_told_as_bytes_beside() -> None:
+    told = await get(indexed(blockchains=[s.OTHER_CHAIN]), OTHER)
+    assert told["genesisDataHex"] == "0x0001"
+    assert not {"genesisData", "evmChainId"} & told.keys()
+
+
+async def test_without_an_index_the_node_tells_what_it_can() -> None:
+    known = Blockchain(chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None)
+    world = World(index=None, node=MemoryNode(blockchains=[known]))
+    told = await get(world, EVM)
+    assert told.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
+    told = await get(world.with_data(compat=Compat.SDK), EVM)
+    assert (told["createBlockTimestamp"], told["createBlockNumber"], told["evmChainId"]) == (0, "0", 0)
+    world.node.error = NodeUnavailable("the blockchain")
+    assert (await get(world, EVM, 502))["error"] == "Bad Gateway"
+
+
+async def test_an_unknown_blockchain_is_not_found_and_a_malformed_one_is_refused() -> None:
+    assert (await get(indexed(), EVM, 404))["code"] == "unknown_chain"
+    assert (await get(indexed(), NETWORK + "/blockchains/xyz", 400))["detail"]["field"] == "blockchainId"
+
+
+async def test_the_p_chain_goes_by_its_alias_here_too() -> None:
+    p_chain = Blockchain(
+        chain_id=s.CHAINS.x, subnet_id=SubnetID(bytes(32)), vm_id=b"\x01" * 32, name="X-Chain", genesis=None
+    )
+    told = await get(indexed(blockchains=[p_chain]), NETWORK + "/blockchains/x-chain")
+    assert told["blockchainId"] == id_text(s.CHAINS.x)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"{",
+        b"{}",
+        b'{"config":{}}',
+        b'{"config":{"chainId":1}}',
+        b'{"config":{"chainId":-1},"alloc":{}}',
+        b'{"config":{"chainId":true},"alloc":{}}',
+        b'{"config":{"chainId":1},"alloc":[]}',
+        b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+        b'{"config":{"chainId":99999999999999999999999},"alloc":{}}',
+    ],
+)
+def test_bytes_that_are_no_genesis_of_an_evm_chain_are_taken_for_none(raw: bytes) -> None:
+    assert evm_genesis(raw) is None
+
+
+def test_what_makes_no_sense_in_a_genesis_is_left_out() -> None:
+    strange = {
+        "config": {"chainId": "0x2a", "homesteadBlock": "x", "feeConfig": 5, "warpConfig": {"quorumNumerator": 2**70}},
+        "alloc": {"zz": {}, "0x01": 7, "02": {"balance": "12", "code": "zz", "storage": []}},
+        "nonce": "-5",
+        "gasUsed": [1],
+        "coinbase": 5,
+        "timestamp": "9" * 500,
+        "baseFeePerGas": "12",
+    }
+    told = evm_genesis(json.dumps(strange).encode())
+    assert json.loads(msgspec.json.encode(told)) == {
+        "config": {"chainId": 42, "warpConfig": {}},
+        "alloc": {"0x02": {"balance": "0xc"}},
+        "baseFeePerGas": "0xc",
+    }
+
+
+async def test_addresses_are_told_with_the_chains_they_touched_as_they_were_spelled() -> None:
+    world = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
+    account = "0x" + s.ACCOUNT.hex()
+    told = await get(world, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
+    p, x, c = id_text(bytes(32)), id_text(s.CHAINS.x), id_text(s.CHAINS.c)
+    assert told == {
+        "addresses": [
+            {"address": f"P-{ALICE}", "blockchainIds": [p, x, c]},
+            {"address": BOB, "blockchainIds": [c]},
+            {"address": account, "blockchainIds": [c]},
+            {"address": bech32_text("fuji", Address(b"9" * 20)), "blockchainIds": []},
+        ]
+    }
+
+
+async def test_a_colon_in_a_path_may_be_escaped() -> None:
+    told = await get(indexed(), NETWORK + "/addresses%3AlistChainIds", addresses=ALICE)
+    assert told["addresses"][0]["address"] == ALICE
+
+
+@pytest.mark.parametrize("params", [{}, {"addresses": ""}, {"addresses": "nobody"}])
+async def test_addresses_are_required(params: dict[str, str]) -> None:
+    assert (await get(indexed(), LIST, 400, **params))["detail"]["field"] == "addresses"
+
+
+@pytest.mark.parametrize("path", [P_BLOCKS, LIST])
+async def test_without_an_index_there_is_no_history(path: str) -> None:
+    assert (await get(World(index=None), path, 404, **({"addresses": ALICE} if path == LIST else {})))["code"] == (
+        "index_not_enabled"
+    )

@@ -1,0 +1,196 @@
+"""What every answer carries: freshness, entity tags, compression, what browsers need, errors in one form."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.api.data import samples as s
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
+from tests.api.world import exchange, serving
+from warpseal.api.http.data.answers import accepts_gzip
+from warpseal.api.http.data.freshness import header_of, lag_s
+from warpseal.chains.addresses import bech32_text
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.index import ChainFreshness
+from warpseal.warp.ids import id_text, node_id_text
+
+ALICE = bech32_text("fuji", s.ALICE)
+BLOCKS = [s.p_block(n) for n in range(1, 31)]
+CONSOLE = {"Origin": "https://console.example"}
+TOLD = "p-chain;height=90;node=90;lag=0, x-chain;height=60;node=65;lag=40, c-chain;height=71;node=71;lag=0"
+EVERYWHERE = [
+    P_TXS,
+    P_BLOCKS,
+    f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}",
+    f"{NETWORK}/addresses:listChainIds?addresses={ALICE}",
+    f"{NETWORK}/rewards?addresses={ALICE}",
+    f"{NETWORK}/validators/{node_id_text(s.NODE)}",
+]
+
+
+@pytest.mark.parametrize("path", EVERYWHERE)
+async def test_every_answer_tells_how_fresh_it_is(path: str) -> None:
+    async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as answer:
+        assert answer.status == 200
+        assert answer.headers["x-warpseal-index"] == TOLD
+
+
+async def test_an_error_tells_it_too_and_without_an_index_nobody_does() -> None:
+    async with client_of(World()) as client, client.get(P_TXS + "?pageSize=0") as answer:
+        assert (answer.status, answer.headers["x-warpseal-index"]) == (400, TOLD)
+    async with client_of(World(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
+        assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
+
+
+def test_a_lag_is_the_age_of_the_newest_block_unless_the_node_has_no_newer_one_and_is_believed() -> None:
+    chain = ChainFreshness(PrimaryChain.P, 10, 10, 1000)
+    assert lag_s(chain, 1500.9) == 0
+    assert lag_s(replace(chain, node_height=11), 1500.9) == 500
+    assert lag_s(replace(chain, is_node_behind=True), 1500.9) == 500
+    assert lag_s(replace(chain, node_height=11), 900.0) == 0
+    old = replace(chain, first_height=4, is_node_behind=True)
+    assert header_of([old], 1500.0) == "p-chain;height=10;node=10;lag=500;first=4;stale"
+
+
+async def test_a_stale_answer_is_refused_where_that_is_wanted() -> None:
+    world = indexed().with_data(max_index_lag_s=30.0)
+    x_txs = NETWORK + "/blockchains/x-chain/transactions"
+    async with client_of(world) as client:
+        async with client.get(x_txs) as answer:
+            said = await answer.json()
+            assert (answer.status, said["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
+            assert said["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
+            assert answer.headers["x-warpseal-index"] == TOLD
+        async with client.get(P_TXS) as answer:
+            assert answer.status == 200
+    await get(world, EVERYWHERE[3], 503)
+    assert await get(world.with_data(max_index_lag_s=40.0), x_txs)
+
+
+async def headers_of(world: World, path: str, **headers: str) -> tuple[int, Any, bytes]:
+    async with client_of(world, auto_decompress=False) as client, client.get(path, headers=headers) as answer:
+        return answer.status, answer.headers, await answer.read()
+
+
+async def test_an_answer_that_the_client_has_is_not_sent_again() -> None:
+    world = indexed(all_blocks=BLOCKS)
+    _, first, body = await headers_of(world, P_BLOCKS)
+    assert first["cache-control"] == "public, no-cache"
+    for known in (first["etag"], f'"x", {first["etag"]}', first["etag"].removeprefix("W/"), "*"):
+        status, headers, empty = await headers_of(world, P_BLOCKS, **{"If-None-Match": known})
+        assert (status, empty, headers["etag"]) == (304, b"", first["etag"])
+        assert headers["x-warpseal-index"] == TOLD
+    assert world.index is not None
+    world.index.all_blocks.append(s.p_block(31))
+    status, headers, other = await headers_of(world, P_BLOCKS, **{"If-None-Match": first["etag"]})
+    assert status == 200
+    assert headers["etag"] != first["etag"]
+    assert other != body
+
+
+async def test_what_cannot_change_any_more_may_be_kept() -> None:
+    world = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
+    token = (await get(world, P_BLOCKS, pageSize=2))["nextPageToken"]
+    final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
+    kept = [(await headers_of(world, path))[1]["cache-control"] for path in final]
+    assert kept == ["public, max-age=3600", "public, max-age=3600", "public, max-age=86400"]
+    for path in (P_TXS, P_BLOCKS, f"{P_BLOCKS}?endTimestamp={s.NOW}", EVERYWHERE[3]):
+        assert (await headers_of(world, path))[1]["cache-control"] == "public, no-cache"
+
+
+async def test_long_answers_are_compressed_for_who_takes_that() -> None:
+    world = indexed(all_blocks=BLOCKS)
+    _, plain_headers, plain = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain_headers
+    _, headers, body = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "br, gzip;q=0.5"})
+    assert (headers["content-encoding"], headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert gzip.decompress(body) == plain
+    assert len(body) < len(plain) / 2
+    assert headers["etag"] == plain_headers["etag"]
+    _, headers, _ = await headers_of(world, EVERYWHERE[3], **{"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in headers
+
+
+@pytest.mark.parametrize(
+    ("given", "accepts"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZIP", True),
+        ("*", True),
+        ("gzip;q=0", False),
+        ("*, gzip;q=0.0", False),
+        ("br, deflate", False),
+        ("gzip;q=x", True),
+        ("gzip;level=9", True),
+    ],
+)
+def test_accept_encoding_is_read(given: str, accepts: bool) -> None:
+    assert accepts_gzip(given) is accepts
+
+
+async def test_head_answers_with_the_head_of_get() -> None:
+    world = indexed(all_blocks=BLOCKS)
+    async with serving(world.app(), world.settings) as server:
+        request = f"HEAD {P_BLOCKS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        answer = await exchange(server.port, request.encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+    _, headers, whole = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "identity"})
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert f"content-length: {len(whole)}".encode() in head.lower()
+    assert headers["etag"].encode() in head
+    assert body == b""
+
+
+async def test_a_browser_is_granted_what_its_page_asks_for() -> None:
+    world = World()
+    asked = {
+        **CONSOLE,
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": "cache-control,expires,pragma,x-glacier-api-key",
+    }
+    async with client_of(world) as client:
+        for path in (P_TXS, "/v1/nowhere"):
+            async with client.options(path, headers=asked) as answer:
+                assert answer.status == 204
+                assert answer.headers["access-control-allow-origin"] == "*"
+                assert "GET" in answer.headers["access-control-allow-methods"]
+                granted = answer.headers["access-control-allow-headers"]
+                assert granted == "cache-control,expires,pragma,x-glacier-api-key"
+        async with client.options(P_TXS, headers={**asked, "Access-Control-Request-Headers": "a(b"}) as answer:
+            assert "x-service-api-key" in answer.headers["access-control-allow-headers"]
+
+
+async def test_a_page_may_read_answers_and_errors_with_their_headers() -> None:
+    async with client_of(indexed()) as client:
+        for path, status in ((P_TXS, 200), ("/v1/nowhere", 404)):
+            async with client.get(path, headers=CONSOLE) as answer:
+                assert answer.status == status
+                assert answer.headers["access-control-allow-origin"] == "*"
+                exposed = answer.headers["access-control-expose-headers"]
+                assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(exposed.split(", "))
+
+
+async def test_pages_of_other_sites_read_nothing_where_sites_are_named() -> None:
+    world = World().with_data(http_allowed_origins=("https://Console.example/",))
+    async with client_of(world) as client:
+        async with client.get(P_TXS, headers=CONSOLE) as answer:
+            assert answer.headers["access-control-allow-origin"] == CONSOLE["Origin"]
+            assert "Origin" in answer.headers.getall("vary")
+        for headers in ({"Origin": "https://evil.example"}, {}):
+            async with client.get(P_TXS, headers=headers) as answer:
+                assert answer.status == 200
+                assert "access-control-allow-origin" not in answer.headers
+    async with client_of(World().with_data(http_allowed_origins=())) as client:
+        preflight = {**CONSOLE, "Access-Control-Request-Method": "GET"}
+        async with client.options(P_TXS, headers=preflight) as answer:
+            assert answer.status != 204
+
+
+async def test_a_daemon_that_does_not_know_its_network_yet_says_so_after_a_while() -> None:
+    said = await get(World(is_open=False), P_TXS, 502)
+    assert said["code"] == "node_unavailable"

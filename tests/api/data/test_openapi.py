@@ -1,0 +1,161 @@
+"""The OpenAPI document: what is told is what is served, and what is served is told."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.routing import Route
+
+from tests.api.data.world import World, client_of
+from tests.api.world import World as DaemonWorld
+from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.http import fields, l1_request, routes
+from warpseal.api.http.data import schema
+from warpseal.api.http.data.mount import DOCS_PATH, OPENAPI_PATH, DataApi
+from warpseal.api.http.data.openapi import document
+from warpseal.api.http.data.operations import OPERATIONS
+from warpseal.api.http.data.schema import aggregation, base, enums, pages
+from warpseal.api.http.data.schema.aggregation import AggregateSignaturesRequest
+from warpseal.api.http.data.services import DataOpening
+from warpseal.api.settings import ApiSettings
+
+DOCUMENT = document()
+SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
+ExportTx,
+AdvanceTimeTx, RewardValidatorTx, RemoveSubnetValidatorTx, TransformSubnetTx, AddPermissionlessValidatorTx,
+AddPermissionlessDelegatorTx, BaseTx, TransferSubnetOwnershipTx, ConvertSubnetToL1Tx, RegisterL1ValidatorTx,
+SetL1ValidatorWeightTx, DisableL1ValidatorTx, IncreaseL1ValidatorBalanceTx, UNKNOWN, CreateAssetTx, OperationTx"""
+
+
+def shown(path: str) -> str:
+    """A path without the names of what stands in it."""
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+def served_routes() -> list[Route]:
+    app: Any = DaemonWorld().app()
+    mounted = [route for route in app.routes if isinstance(route, Route)]
+    own = DataApi(DataOpening(), ApiSettings(), DataApiSettings()).routes()
+    return list({route.path: route for route in (*mounted, *own)}.values())
+
+
+def test_every_route_is_told_and_every_told_path_is_a_route() -> None:
+    served = {shown(route.path) for route in served_routes()} - {OPENAPI_PATH, DOCS_PATH}
+    assert {shown(path) for path in DOCUMENT["paths"]} == served
+
+
+def test_every_told_method_is_served() -> None:
+    methods = {shown(route.path): route.methods for route in served_routes()}
+    for path, operations in DOCUMENT["paths"].items():
+        for method in operations:
+            allowed = methods[shown(path)]
+            assert not allowed or method.upper() in allowed
+
+
+def test_parameters_are_those_that_are_parsed() -> None:
+    for operation in OPERATIONS:
+        told = DOCUMENT["paths"][operation.path]["get"]["parameters"]
+        assert [one["name"] for one in told if one["in"] == "query"] == [one.name for one in operation.parameters]
+        assert [one["name"] for one in told if one["in"] == "path"] == re.findall(r"\{(\w+)\}", operation.path)
+        for one in operation.parameters:
+            for value in (*one.schema.get("enum", ()), *one.schema.get("items", {}).get("enum", ())):
+                assert one.read(one.name, value) in (value, (value,))
+            for value in (one.schema.get("minimum"), one.schema.get("maximum"), one.schema.get("default")):
+                assert value is None or one.read(one.name, str(value)) == value
+
+
+def test_the_bodies_of_aggregation_are_those_that_are_parsed() -> None:
+    told = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
+    assert told == {field.name for field in fields._NAMES}
+    path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
+    assert {one["name"] for one in path["parameters"] if one["in"] == "query"} == set(l1_request._NAMES)
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
+    text = json.dumps(DOCUMENT)
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', text))
+    assert names == set(DOCUMENT["components"]["schemas"])
+
+
+def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
+    told = [one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    assert len(set(told)) == len(told)
+    assert {
+        "aggregateSignatures",
+        "getAggregatedSignatures",
+        "listLatestPrimaryNetworkTransactions",
+        "listLatestPrimaryNetworkBlocks",
+        "getBlockchainById",
+        "getChainIdsForAddresses",
+        "listHistoricalPrimaryNetworkRewards",
+        "getSingleValidatorDetails",
+    } <= set(told)
+
+
+def test_compute_units_are_those_of_the_hosted_service() -> None:
+    assert [operation.units for operation in OPERATIONS] == [100, 20, 20, 100, 100, 20]
+
+
+def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
+    assert [kind.value for kind in enums.PrimaryNetworkTxType] == re.split(r",\s+", SDK_TX_TYPES)
+    assert set(enums.PrimaryNetworkTxType) - enums.P_CHAIN_TX_TYPES == {"CreateAssetTx", "OperationTx"}
+    assert enums.tx_type("OperationTx") == "UNKNOWN"
+    assert enums.tx_type("ImportTx", enums.C_CHAIN_TX_TYPES) == "ImportTx"
+
+
+def shapes() -> list[type[base.Shape]]:
+    found: list[type[base.Shape]] = []
+    pending = [base.Shape]
+    while pending:
+        for kind in pending.pop().__subclasses__():
+            found.append(kind)
+            pending.append(kind)
+    return found
+
+
+NULLABLE = {"airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "geolocation"}
+
+
+@pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
+def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[base.Shape]) -> None:
+    assert inspect.getdoc(kind)
+    for one in msgspec.structs.fields(kind):
+        kinds = msgspec.inspect.type_info(one.type)
+        options = kinds.types if isinstance(kinds, msgspec.inspect.UnionType) else (kinds,)
+        may_be_null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
+        assert may_be_null == (one.encode_name in NULLABLE), one.encode_name
+        if kind is not aggregation.KebabSignedMessage:
+            assert re.fullmatch(r"[a-z][A-Za-z0-9]*", one.encode_name)
+    assert schema.__doc__
+    assert pages.Error in shapes()
+
+
+async def test_the_document_is_served_and_revalidated() -> None:
+    async with client_of(World(is_open=False)) as client:
+        async with client.get(OPENAPI_PATH) as answer:
+            assert answer.content_type == "application/json"
+            told = await answer.json()
+            tag = answer.headers["etag"]
+        async with client.get(OPENAPI_PATH, headers={"If-None-Match": tag}) as answer:
+            assert answer.status == 304
+    assert told == json.loads(msgspec.json.encode(DOCUMENT))
+    assert told["openapi"] == "3.1.0"
+
+
+async def test_the_page_tells_every_operation_and_needs_nothing_from_elsewhere() -> None:
+    async with client_of(World()) as client, client.get(DOCS_PATH) as answer:
+        assert answer.content_type == "text/html"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        page = await answer.text()
+    for methods in DOCUMENT["paths"].values():
+        for one in methods.values():
+            assert f"<section id='{one['operationId']}'>" in page
+    assert set(re.findall(r"(?:href|src)='([^'#][^']*)'", page)) == {"/openapi.json"}
+    links = set(re.findall(r"href='#([^']*)'", page))
+    assert links <= set(re.findall(r"id='([^']*)'", page))
+    assert not re.search(r"https?://|<script|<img|@import|url\(", page)

@@ -1,0 +1,207 @@
+"""Pages: a token alone is enough, survives a restart, cannot be forged, and ends after a day."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.api.data import samples as s
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get, indexed
+from warpseal.api.http.data.operations import TRANSACTIONS
+from warpseal.api.http.data.tokens import ROUNDING_S, VALID_S, Asked, OwnTokenKeys, PageTokens, agreed
+from warpseal.chains.addresses import bech32_text
+from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
+from warpseal.warp.ids import id_text
+
+ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
+MANY = [s.p_tx(n, "BaseTx" if n % 3 else "ExportTx", owner=s.ALICE if n % 2 else s.BOB) for n in range(1, 31)]
+
+
+def hashes(page: Any) -> list[str]:
+    return [tx["txHash"] for tx in page["transactions"]]
+
+
+async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool) -> list[str]:
+    """All items, page by page; the token comes alone, or with all parameters repeated."""
+    told: list[str] = []
+    asked = dict(params)
+    for _ in range(100):
+        async with client.get(path, params=asked) as answer:
+            assert answer.status == 200, await answer.text()
+            page = await answer.json()
+        told += hashes(page)
+        if "nextPageToken" not in page:
+            return told
+        assert page["nextPageToken"]
+        asked = {**(params if repeat else {}), "pageToken": page["nextPageToken"]}
+    raise AssertionError("pages without end")
+
+
+QUERIES: list[dict[str, Any]] = [
+    {},
+    {"sortOrder": "asc"},
+    {"addresses": f"{ALICE},{BOB}"},
+    {"addresses": ALICE, "txTypes": "ExportTx", "startTimestamp": 1004, "endTimestamp": 1027},
+]
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+@pytest.mark.parametrize("params", QUERIES)
+async def test_any_page_size_gives_the_same_items(params: dict[str, Any], repeat: bool) -> None:
+    async with client_of(indexed(txs=MANY)) as client:
+        whole = await walk(client, P_TXS, {**params, "pageSize": 100}, repeat=repeat)
+        for size in (1, 3, 7, 10):
+            assert await walk(client, P_TXS, {**params, "pageSize": size}, repeat=repeat) == whole
+    assert len(whole) > 2
+
+
+async def test_pages_are_stable_while_new_transactions_come() -> None:
+    world = indexed(txs=list(MANY))
+    page = await get(world, P_TXS, pageSize=4)
+    assert world.index is not None
+    world.index.txs.append(s.p_tx(31))
+    again = await get(world, P_TXS, pageSize=4, pageToken=page["nextPageToken"])
+    assert hashes(again) == [id_text(s.tx_id(n)) for n in (26, 25, 24, 23)]
+
+
+async def test_the_page_size_may_change_and_is_else_as_before() -> None:
+    world = indexed(txs=MANY)
+    token = (await get(world, P_TXS, pageSize=4))["nextPageToken"]
+    assert len(hashes(await get(world, P_TXS, pageToken=token))) == 4
+    assert len(hashes(await get(world, P_TXS, pageToken=token, pageSize=9))) == 9
+
+
+async def test_what_means_the_same_may_be_repeated_in_other_words() -> None:
+    world = indexed(txs=MANY)
+    token = (await get(world, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx"))[
+        "nextPageToken"
+    ]
+    again = await get(
+        world, P_TXS, pageToken=token, addresses=f"X-{BOB},{ALICE}", txTypes="BaseTx,ExportTx", sortOrder="desc"
+    )
+    assert len(hashes(again)) == 4
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sortOrder": "asc"},
+        {"addresses": BOB},
+        {"addresses": f"{ALICE},{BOB}"},
+        {"txTypes": "BaseTx"},
+        {"startTimestamp": 1003},
+        {"endTimestamp": 1},
+        {"l1ValidationId": id_text(s.VALIDATION)},
+    ],
+)
+async def test_any_other_difference_is_refused(changed: dict[str, Any]) -> None:
+    world = indexed(txs=MANY)
+    params: dict[str, Any] = {"addresses": ALICE, "startTimestamp": 1002, "pageSize": 2}
+    token = (await get(world, P_TXS, **params))["nextPageToken"]
+    said = await get(world, P_TXS, 400, **{**params, **changed, "pageToken": token})
+    assert (said["code"], said["detail"]["field"]) == ("page_token_mismatch", next(iter(changed)))
+
+
+async def test_a_token_belongs_to_its_path_under_any_of_its_names() -> None:
+    world = indexed(txs=MANY, all_blocks=[s.p_block(1), s.p_block(2)])
+    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
+    for path in (P_BLOCKS, NETWORK + "/blockchains/x-chain/transactions"):
+        assert (await get(world, path, 400, pageToken=token))["code"] == "invalid_page_token"
+    by_id = f"/v1/networks/testnet/blockchains/{id_text(bytes(32))}/transactions"
+    assert len(hashes(await get(world, by_id, pageToken=token))) == 2
+
+
+async def test_both_daemons_and_a_restart_accept_a_token_and_a_stranger_does_not() -> None:
+    world = indexed(txs=MANY)
+    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
+    assert hashes(await get(replace(world), P_TXS, pageToken=token))
+    newer = replace(world, secrets=MemorySecrets(sealing=(b"\x22" * 32, b"\x11" * 32)))
+    assert hashes(await get(newer, P_TXS, pageToken=token))
+    stranger = replace(world, secrets=MemorySecrets(sealing=(b"\x22" * 32,)))
+    assert (await get(stranger, P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
+
+
+async def test_a_token_ends_after_a_day() -> None:
+    world = indexed(txs=MANY)
+    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
+    world.clock.now += VALID_S
+    assert hashes(await get(world, P_TXS, pageToken=token))
+    world.clock.now += ROUNDING_S + 1
+    assert (await get(world, P_TXS, 400, pageToken=token))["code"] == "expired_page_token"
+
+
+async def test_equal_requests_are_given_equal_tokens_for_a_while() -> None:
+    world = indexed(txs=MANY)
+    world.clock.now = s.NOW - s.NOW % ROUNDING_S + 1
+    token = (await get(world, P_TXS))["nextPageToken"]
+    world.clock.now += ROUNDING_S - 2
+    assert (await get(world, P_TXS))["nextPageToken"] == token
+    world.clock.now += 2
+    assert (await get(world, P_TXS))["nextPageToken"] != token
+
+
+@pytest.mark.parametrize("token", ["x", "é", "A" * 40, "a b", "%00", "=" * 8, "A" * 20_000, "null", "-_" * 30])
+async def test_garbage_is_refused(token: str) -> None:
+    assert (await get(World(), P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
+
+
+VALUES = st.dictionaries(
+    st.sampled_from([parameter.name for parameter in TRANSACTIONS.parameters]),
+    st.one_of(
+        st.integers(0, 2**53),
+        st.text(max_size=20),
+        st.binary(max_size=32),
+        st.lists(st.binary(min_size=21, max_size=21), max_size=64).map(tuple),
+        st.lists(st.text(max_size=9), max_size=9).map(tuple),
+    ),
+    max_size=5,
+)
+ASKED = st.builds(Asked, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
+POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40)), max_size=4).map(tuple)
+
+
+@given(ASKED, POSITIONS, st.integers(0, 2**33))
+@settings(max_examples=50)
+async def test_what_is_sealed_is_opened_again(asked: Asked, position: tuple[int | bytes, ...], now: int) -> None:
+    tokens = PageTokens(OwnTokenKeys(), Clock(now))
+    token = await tokens.seal(asked, position)
+    said = await tokens.open(token, asked.operation, asked.subject)
+    assert (said.size, said.position) == (asked.size, position)
+    assert agreed(said, asked.values, TRANSACTIONS.parameters) == asked.values
+    assert agreed(said, {}, TRANSACTIONS.parameters) == asked.values
+    assert now + VALID_S <= said.expires_at < now + VALID_S + ROUNDING_S
+    with pytest.raises(ExpiredPageToken):
+        await PageTokens(tokens._keys, Clock(said.expires_at + 1)).open(token, asked.operation, asked.subject)
+
+
+@given(ASKED, st.data())
+@settings(max_examples=50)
+async def test_no_byte_of_a_token_can_be_changed(asked: Asked, data: st.DataObject) -> None:
+    tokens = PageTokens(OwnTokenKeys(), Clock())
+    token = await tokens.seal(asked, (1,))
+    raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    forged = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    with pytest.raises(InvalidPageToken):
+        await tokens.open(forged, asked.operation, asked.subject)
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=100)
+async def test_any_text_is_either_a_token_or_refused(text: str) -> None:
+    with pytest.raises(InvalidPageToken):
+        await PageTokens(OwnTokenKeys(), Clock()).open(text, TRANSACTIONS.name, b"")
+
+
+async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
+    tokens = PageTokens(OwnTokenKeys(), Clock())
+    said = await tokens.open(await tokens.seal(Asked("o", b"", {}, 10), (1,)), "o", b"")
+    assert agreed(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
+    with pytest.raises(PageTokenMismatch):
+        agreed(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)

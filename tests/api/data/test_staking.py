@@ -1,0 +1,231 @@
+"""Endpoints 7 and 8: rewards, and validations in their four states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.data import samples as s
+from tests.api.data.memory_index import FixedPrices, MemoryNode
+from tests.api.data.world import NETWORK, World, get, indexed
+from warpseal.api.data_settings import Compat
+from warpseal.api.http.data.schema.pages import HistoricalRewards, Validators
+from warpseal.chains.addresses import bech32_text
+from warpseal.errors import NodeUnavailable
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.outputs import Amount, Asset, RewardKind
+from warpseal.warp.ids import id_text, node_id_text
+
+REWARDS = NETWORK + "/rewards"
+NODE = f"{NETWORK}/validators/{node_id_text(s.NODE)}"
+ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
+SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_NODE, kind=RewardKind.VALIDATOR)]
+KEY = {"publicKey": "0x" + s.KEY.public_key.hex(), "proofOfPossession": "0x" + s.KEY.proof_of_possession.hex()}
+
+
+async def test_a_reward_tells_all_that_the_clients_require() -> None:
+    page = await get(indexed(all_rewards=SOME[:1]), REWARDS, addresses=ALICE)
+    assert page == {
+        "historicalRewards": [
+            {
+                "addresses": [ALICE],
+                "txHash": id_text(s.tx_id(1)),
+                "amountStaked": "2000",
+                "nodeId": node_id_text(s.NODE),
+                "startTimestamp": 100,
+                "endTimestamp": 1001,
+                "rewardType": "DELEGATOR",
+                "utxoId": id_text(b"\x0d" * 32),
+                "outputIndex": 2,
+                "reward": {
+                    "assetId": id_text(s.AVAX.asset_id),
+                    "name": "Avalanche",
+                    "symbol": "AVAX",
+                    "denomination": 9,
+                    "type": "secp256k1",
+                    "amount": "33",
+                },
+                "rewardTxHash": id_text(s.tx_id(2)),
+            }
+        ]
+    }
+    assert msgspec.convert(page, HistoricalRewards).historical_rewards[0].reward.amount == "33"
+
+
+@pytest.mark.parametrize(
+    ("params", "numbers"),
+    [
+        ({"addresses": ALICE}, (3, 1)),
+        ({"addresses": f"P-{ALICE},{BOB}"}, (3, 2, 1)),
+        ({"nodeIds": node_id_text(s.OTHER_NODE)}, (3, 2)),
+        ({"nodeIds": f"{node_id_text(s.OTHER_NODE)},{node_id_text(s.NODE)}", "sortOrder": "asc"}, (1, 2, 3)),
+        ({"addresses": ALICE, "nodeIds": node_id_text(s.OTHER_NODE)}, (3,)),
+        ({"addresses": ALICE, "pageSize": 1}, (3,)),
+    ],
+)
+async def test_rewards_are_chosen_by_address_and_node(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+    page = await get(indexed(all_rewards=SOME), REWARDS, **params)
+    assert [one["txHash"] for one in page["historicalRewards"]] == [id_text(s.tx_id(number)) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({}, "addresses"),
+        ({"addresses": "0x" + s.ACCOUNT.hex()}, "addresses"),
+        ({"nodeIds": "NodeID-x"}, "nodeIds"),
+        ({"nodeIds": node_id_text(s.NODE) + ",x"}, "nodeIds"),
+        ({"addresses": ALICE, "currency": "btc"}, "currency"),
+        ({"addresses": ALICE, "startTimestamp": 1}, "startTimestamp"),
+    ],
+)
+async def test_a_parameter_that_is_wrong_is_named(params: dict[str, Any], field: str) -> None:
+    assert (await get(indexed(all_rewards=SOME), REWARDS, 400, **params))["detail"]["field"] == field
+
+
+async def prices_of(world: World, **params: Any) -> list[Any]:
+    page = await get(world, REWARDS, addresses=ALICE, **params)
+    return [one["reward"].get("historicalPrice") for one in page["historicalRewards"]]
+
+
+async def test_a_price_is_told_where_it_is_known_and_a_day_has_passed() -> None:
+    lookalike = Asset(s.CAT.asset_id, "Avalanche", "AVAX", 9)
+    rewards = [
+        s.reward(1),
+        s.reward(2, reward=Amount(lookalike, 33)),
+        s.reward(3, paid_at=s.NOW - 24 * 3600 + 1),
+        s.reward(4, paid_at=s.NOW - 24 * 3600),
+    ]
+    world = replace(indexed(all_rewards=rewards), prices=FixedPrices(s.AVAX, {"usd": "42.42", "jpy": "6000"}))
+    usd = {"currencyCode": "usd", "value": "42.42"}
+    assert await prices_of(world) == [usd, None, None, usd]
+    assert (await prices_of(world, currency="jpy"))[0] == {"currencyCode": "jpy", "value": "6000"}
+    assert await prices_of(world, currency="eur") == [None] * 4
+    assert (await prices_of(world.with_data(compat=Compat.SDK)))[0] == {"currencyCode": "usd", "value": 42.42}
+    assert await prices_of(replace(world, prices=None)) == [None] * 4
+
+
+COMMON = {
+    "nodeId": node_id_text(s.NODE),
+    "subnetId": id_text(bytes(32)),
+    "amountStaked": "2000",
+    "delegationFee": "2",
+    "blsCredentials": KEY,
+}
+
+
+async def test_the_four_states_tell_what_the_clients_require_of_each() -> None:
+    page = await get(indexed(all_validations=s.VALIDATIONS), NODE)
+    pending, active, removed, unrewarded, completed = page["validators"]
+    assert pending == {
+        **COMMON,
+        "txHash": id_text(s.tx_id(5)),
+        "startTimestamp": 1005,
+        "endTimestamp": 2005,
+        "validationStatus": "pending",
+    }
+    potential = {"validationRewardAmount": "21", "delegationRewardAmount": "22", "rewardAddresses": [BOB]}
+    assert active == {
+        **COMMON,
+        "txHash": id_text(s.tx_id(4)),
+        "startTimestamp": 1004,
+        "endTimestamp": 2004,
+        "validationStatus": "active",
+        "delegatorCount": 2,
+        "amountDelegated": "50",
+        "delegationCapacity": "7950",
+        "stakePercentage": 25.0,
+        "uptimePerformance": 99.5,
+        "avalancheGoVersion": "1.14.0",
+        "potentialRewards": potential,
+        "rewards": potential,
+        "validatorHealth": {
+            "reachabilityPercent": 98.25,
+            "benchedPChainRequestsPercent": 1.5,
+            "benchedXChainRequestsPercent": 0.0,
+            "benchedCChainRequestsPercent": 2.0,
+        },
+        "geolocation": None,
+    }
+    assert removed == {
+        "txHash": id_text(s.tx_id(3)),
+        "nodeId": node_id_text(s.NODE),
+        "subnetId": id_text(s.SUBNET),
+        "amountStaked": "2000",
+        "startTimestamp": 1003,
+        "endTimestamp": 2003,
+        "validationStatus": "removed",
+        "removeTxHash": id_text(s.tx_id(5)),
+        "removeTimestamp": 1500,
+    }
+    assert unrewarded["rewards"] == {"validationRewardAmount": "0", "delegationRewardAmount": "0"}
+    assert completed["rewards"] == {
+        "validationRewardAmount": "11",
+        "delegationRewardAmount": "12",
+        "rewardAddresses": [ALICE],
+        "rewardTxHash": id_text(s.tx_id(2)),
+    }
+    assert (completed["delegatorCount"], completed["amountDelegated"]) == (3, "9")
+    assert len(msgspec.convert(page, Validators).validators) == 5
+
+
+@pytest.mark.parametrize(
+    ("params", "numbers"),
+    [
+        ({"sortOrder": "asc"}, (1, 2, 3, 4, 5)),
+        ({"validationStatus": "completed"}, (2, 1)),
+        ({"validationStatus": "active"}, (4,)),
+        ({"validationStatus": "pending"}, (5,)),
+        ({"validationStatus": "removed"}, (3,)),
+        ({"pageSize": 2}, (5, 4)),
+    ],
+)
+async def test_validations_are_chosen_by_state(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+    page = await get(indexed(all_validations=s.VALIDATIONS), NODE, **params)
+    assert [one["txHash"] for one in page["validators"]] == [id_text(s.tx_id(number)) for number in numbers]
+
+
+async def test_a_node_that_never_validated_has_no_validations() -> None:
+    page = await get(indexed(), f"{NETWORK}/validators/{node_id_text(s.OTHER_NODE)}")
+    assert page == {"validators": []}
+
+
+async def test_a_node_id_that_is_none_is_refused() -> None:
+    assert (await get(indexed(), NETWORK + "/validators/abc", 400))["detail"]["field"] == "nodeId"
+    said = await get(indexed(), NODE, 400, validationStatus="gone")
+    assert said["detail"]["field"] == "validationStatus"
+
+
+async def test_how_a_validator_is_reached_is_never_invented() -> None:
+    world = indexed(all_validations=s.VALIDATIONS)
+    world.node.error = NodeUnavailable("uptime")
+    assert (await get(world, NODE, 502))["code"] == "node_unavailable"
+    assert len((await get(world, NODE, validationStatus="completed"))["validators"]) == 2
+
+
+async def test_without_an_index_the_node_tells_who_validates_now_in_pages() -> None:
+    several = [
+        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=1000 + number // 2) for number in range(1, 6)
+    ]
+    world = World(index=None, node=MemoryNode(active=several))
+    for order, numbers in (("asc", [1, 2, 3, 4, 5]), ("desc", [5, 4, 3, 2, 1])):
+        told: list[str] = []
+        params: dict[str, Any] = {"pageSize": 2, "sortOrder": order}
+        while params:
+            page = await get(world, NODE, **params)
+            told += [one["txHash"] for one in page["validators"]]
+            params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
+        assert told == [id_text(s.tx_id(number)) for number in numbers]
+    assert await get(world, NODE, validationStatus="pending") == {"validators": []}
+    assert (await get(world, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
+    assert (await get(world, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
+
+
+async def test_an_index_without_the_p_chain_leaves_validators_to_the_node() -> None:
+    world = replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
+    assert world.index is not None
+    world.index.chains = [one for one in s.FRESH if one.chain is not PrimaryChain.P]
+    assert [one["validationStatus"] for one in (await get(world, NODE))["validators"]] == ["active"]

@@ -1,0 +1,122 @@
+"""The Data API over an index in memory, served on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import aiohttp
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from tests.api.data import samples
+from tests.api.data.memory_index import MemoryIndex, MemoryNode
+from tests.api.world import SETTINGS, serving
+from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.http.data.edge import Edge
+from warpseal.api.http.data.mount import Clocks, DataApi
+from warpseal.api.http.data.services import DataOpening, DataServices
+from warpseal.api.http.error_edge import ErrorEdge
+from warpseal.api.http.request_log import RequestLog
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import NotFound
+from warpseal.history.index import Prices
+from warpseal.metrics import Metrics
+from warpseal.store.api_keys import ApiKey
+
+DATA = DataApiSettings()
+NETWORK = "/v1/networks/fuji"
+P_TXS = NETWORK + "/blockchains/p-chain/transactions"
+P_BLOCKS = NETWORK + "/blockchains/p-chain/blocks"
+
+
+@dataclass
+class MemorySecrets:
+    """Keys in memory."""
+
+    keys: dict[bytes, ApiKey] = field(default_factory=dict)
+    sealing: tuple[bytes, ...] = (b"\x11" * 32,)
+    error: Exception | None = None
+    looked_up: int = 0
+
+    async def token_keys(self) -> tuple[bytes, ...]:
+        return self.sealing
+
+    async def key_of(self, digest: bytes) -> ApiKey | None:
+        self.looked_up += 1
+        if self.error is not None:
+            raise self.error
+        return self.keys.get(digest)
+
+
+@dataclass
+class Clock:
+    """Stands still until told."""
+
+    now: float = samples.NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class World:
+    """An API with everything behind it. network_id: None means that nobody has told it yet."""
+
+    settings: ApiSettings = SETTINGS
+    data: DataApiSettings = DATA
+    network_id: int = samples.NETWORK_ID
+    index: MemoryIndex | None = field(default_factory=lambda: MemoryIndex(chains=list(samples.FRESH)))
+    node: MemoryNode = field(default_factory=MemoryNode)
+    secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    prices: Prices | None = None
+    clock: Clock = field(default_factory=Clock)
+    is_open: bool = True
+
+    def app(self) -> ASGIApp:
+        opening = DataOpening(patience_s=0.05)
+        if self.is_open:
+            opening.open(
+                DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
+            )
+        api = DataApi(opening, self.settings, self.data, Clocks(self.clock, self.clock))
+        routes = api.routes()
+        return Starlette(
+            routes=routes,
+            middleware=[
+                Middleware(RequestLog, observer=Metrics(), paths={route.endpoint: route.path for route in routes}),
+                Middleware(Edge, settings=self.data),
+                Middleware(ErrorEdge),
+            ],
+            exception_handlers={404: _no_such_route},
+        )
+
+    def with_data(self, **changes: Any) -> World:
+        return replace(self, data=replace(self.data, **changes))
+
+
+async def _no_such_route(request: Request, error: Exception) -> NoReturn:
+    raise NotFound("no such path")
+
+
+@asynccontextmanager
+async def client_of(world: World, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve a world and talk to it."""
+    async with serving(world.app(), world.settings) as server, aiohttp.ClientSession(server.url, **options) as client:
+        yield client
+
+
+async def get(world: World, path: str, status: int = 200, **params: Any) -> Any:
+    """Ask once and return the decoded body; the status must be as told."""
+    async with client_of(world) as client, client.get(path, params=params) as answer:
+        assert answer.status == status, await answer.text()
+        return await answer.json()
+
+
+def indexed(**parts: Any) -> World:
+    """A world whose index holds these."""
+    return World(index=MemoryIndex(chains=list(samples.FRESH), **parts))
