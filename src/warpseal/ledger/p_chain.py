@@ -10,6 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_helicon import (
+    AddAutoRenewedValidatorTx,
+    RewardAutoRenewedValidatorTx,
+    SetAutoRenewedValidatorConfigTx,
+)
 from warpseal.chains.p_l1 import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
@@ -30,7 +35,7 @@ from warpseal.chains.p_staking import (
 from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
 from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
 from warpseal.chains.p_txs import PSignedTx
-from warpseal.ledger import l1s, rewarding, staking, subnets
+from warpseal.ledger import auto_renewal, l1s, rewarding, staking, subnets
 from warpseal.ledger.chain_time import advance_time, deactivate_low
 from warpseal.ledger.drafts import BlockDraft, Draft, proposed
 from warpseal.ledger.effects import BlockEffects, Outcome, SupplyChange, TxEffects
@@ -159,6 +164,8 @@ def _decide(block: BlockDraft, draft: Draft, is_committed: bool) -> None:
                 advance_time(block, time_s)
         case RewardValidatorTx() as tx:
             rewarding.reward_validator(block, draft, tx, is_committed=is_committed)
+        case RewardAutoRenewedValidatorTx() as tx:
+            auto_renewal.reward_auto_renewed(block, draft, tx, is_committed=is_committed)
         case _ if is_committed:
             _run(block, draft)
         case AddSubnetValidatorTx() as tx:
@@ -202,6 +209,8 @@ _RULES: Final[Mapping[type, _Rule]] = {
     SetL1ValidatorWeightTx: l1s.set_weight,
     IncreaseL1ValidatorBalanceTx: l1s.increase_balance,
     DisableL1ValidatorTx: l1s.disable_validator,
+    AddAutoRenewedValidatorTx: auto_renewal.add_auto_renewed,
+    SetAutoRenewedValidatorConfigTx: auto_renewal.configure_auto_renewed,
 }
-_TIMELESS: Final = frozenset({AdvanceTimeTx, RewardValidatorTx})
+_TIMELESS: Final = frozenset({AdvanceTimeTx, RewardValidatorTx, RewardAutoRenewedValidatorTx})
 _PROPOSABLE: Final = _TIMELESS | {AddValidatorTx, AddDelegatorTx, AddSubnetValidatorTx}

@@ -7,6 +7,7 @@ staking transaction, behind its own outputs and its stake.
 from __future__ import annotations
 
 from warpseal.chains.components import OutputOwners
+from warpseal.chains.ids import TxID
 from warpseal.chains.p_staking import RewardValidatorTx
 from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodClosed
@@ -37,7 +38,7 @@ class _Payments:
 
 def reward_validator(block: BlockDraft, draft: Draft, tx: RewardValidatorTx, *, is_committed: bool) -> None:
     """End the staking whose turn it is. Raises LedgerFault where it is another's turn, or too early."""
-    staker = due(block, draft, tx)
+    staker = due(block, draft, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
         draft.closed = PeriodClosed(
             tx.staking_tx_id, draft.tx.id, block.state.time_s, is_rewarded=is_committed, is_known=False
@@ -53,16 +54,18 @@ def reward_validator(block: BlockDraft, draft: Draft, tx: RewardValidatorTx, *, 
     block.state.current.remove(staker)
 
 
-def due(block: BlockDraft, draft: Draft, tx: RewardValidatorTx) -> Staker | None:
+def due(block: BlockDraft, draft: Draft, staking: TxID, *, auto_renewed: bool) -> Staker | None:
     """Return the staker that is to leave now; None where it came before what was indexed. Raises LedgerFault."""
     state = block.state
-    if not state.is_complete and tx.staking_tx_id not in state.current.by_tx:
+    if not state.is_complete and staking not in state.current.by_tx:
         return None
     staker = state.current.first()
-    if staker is None or staker.tx_id != tx.staking_tx_id or staker.is_permissioned:
-        raise block.fault(f"staking {tx.staking_tx_id.hex()} is not the next to end", draft.tx)
+    if staker is None or staker.tx_id != staking or staker.is_permissioned:
+        raise block.fault(f"staking {staking.hex()} is not the next to end", draft.tx)
+    if staker.period.auto_renewed != auto_renewed:
+        raise block.fault(f"staking {staking.hex()} ends by another type of transaction", draft.tx)
     if staker.next_s != state.time_s:
-        raise block.fault(f"staking {tx.staking_tx_id.hex()} ends at {staker.next_s}, not at {state.time_s}", draft.tx)
+        raise block.fault(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", draft.tx)
     return staker
 
 

@@ -21,7 +21,7 @@ from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodRemoved, PeriodStarted, StakingPeriod
 from warpseal.ledger.rewards import at_start, potential_reward
 from warpseal.ledger.stakers import STARTED, Priority, Staker, StakerSet
-from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _join(block: BlockDraft, draft: Draft, terms: _Terms) -> None:
     is_permissioned = terms.priority == Priority.PERMISSIONED_VALIDATOR_WAITS
     is_delegation = terms.shares is None and not is_permissioned
     if not is_delegation:
-        _check_place(block, draft, terms)
+        check_place(block, draft, terms.subnet_id, terms.validator.node_id)
     stake = block.stake(draft, terms.stake)
     if not stake and not is_permissioned:
         raise block.fault("nothing is staked", draft.tx)
@@ -168,8 +168,9 @@ def enter(block: BlockDraft, draft: Draft, stakers: StakerSet, staker: Staker) -
     draft.opened = staker.period
 
 
-def _check_place(block: BlockDraft, draft: Draft, terms: _Terms) -> None:
-    place = (terms.subnet_id, terms.validator.node_id)
+def check_place(block: BlockDraft, draft: Draft, subnet_id: SubnetID, node_id: NodeID) -> None:
+    """Raise LedgerFault where a node validates a subnet already, or will."""
+    place = (subnet_id, node_id)
     if place in block.state.current.validators or place in block.state.waiting.validators:
         raise block.fault(f"{place[1].hex()} validates already", draft.tx)
 
