@@ -1,0 +1,202 @@
+"""What contradicts the state is a fault that says where and why, and nothing goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.ledger.model import DAY_S
+from tests.ledger.small import COIN, ELSE, SOMEBODY, Chain, output, spending
+from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
+from warpseal.chains.components import Input, TransferableInput, TransferInput
+from warpseal.chains.ids import TxID
+from warpseal.chains.p_components import InitialValidator, NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_l1 import (
+    ConvertSubnetToL1Tx,
+    DisableL1ValidatorTx,
+    IncreaseL1ValidatorBalanceTx,
+    RegisterL1ValidatorTx,
+    SetL1ValidatorWeightTx,
+)
+from warpseal.chains.p_staking import (
+    AddPermissionlessDelegatorTx,
+    AddPermissionlessValidatorTx,
+    AdvanceTimeTx,
+    RemoveSubnetValidatorTx,
+    RewardValidatorTx,
+)
+from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx
+from warpseal.chains.p_transfers import BaseTx, ImportTx
+from warpseal.chains.p_txs import P_TX
+from warpseal.ledger.checkpoint import UnusableCheckpoint, dump
+from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.p_chain import apply
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
+from warpseal.warp.l1_messages import L1ValidatorWeight
+
+NODE = NodeID(b"\x33" * 20)
+NOBODY = b"\x44" * 32
+AUTH = Input((0,))
+
+
+def validator(node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0) -> AddPermissionlessValidatorTx:
+    """Return the staking of a coin."""
+    placed = SubnetValidator(Validator(node, 0, BEGIN_S + DAY_S, 5), subnet)
+    return AddPermissionlessValidatorTx(spending(coin), placed, NoSigner(), (output(5),), SOMEBODY, SOMEBODY, 20_000)
+
+
+def weight_message(validation: bytes, nonce: int, weight: int) -> bytes:
+    """Return what a manager would send."""
+    return warp(C_CHAIN, b"", L1ValidatorWeight(ValidationID(validation), nonce, weight).encode())
+
+
+FIRST = Chain().genesis.validators
+KNOWN_NODE: NodeID = FIRST[0].unsigned.validator.node_id  # type: ignore[union-attr]
+IMPORTED = TransferableInput(TxID(NOBODY), 0, AVAX, TransferInput(7, (0,)))
+EMPTY = spending(0).__class__(88, spending(0).blockchain_id, (), (), b"")
+
+CASES: dict[str, tuple[Any, str]] = {
+    "input not there": (BaseTx(spending(0, tx_id=TxID(NOBODY))), "is not there"),
+    "input of another asset": (BaseTx(spending(6)), "is not what was made"),
+    "more out than in": (BaseTx(spending(0, output(COIN + 1))), "more comes out than went in"),
+    "another asset out": (BaseTx(spending(0, output(1, TOKEN))), "more comes out than went in"),
+    "imported twice": (ImportTx(EMPTY, X_CHAIN, (IMPORTED, IMPORTED)), "is spent already"),
+    "time within a standard block": (AdvanceTimeTx(BEGIN_S + 1), "only a proposal"),
+    "reward within a standard block": (RewardValidatorTx(FIRST[0].id), "only a proposal"),
+    "chain of no subnet": (CreateChainTx(spending(0), SubnetID(NOBODY), "", NOBODY, (), b"", AUTH), "no subnet"),
+    "owner of no subnet": (TransferSubnetOwnershipTx(spending(0), SubnetID(NOBODY), AUTH, ELSE), "no subnet"),
+    "a validator twice": (validator(KNOWN_NODE), "validates already"),
+    "a subnet that rewards nobody": (validator(NODE, SubnetID(NOBODY)), "rewards nobody"),
+    "nothing staked": (
+        AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), SOMEBODY),
+        "nothing is staked",
+    ),
+    "removing who is not there": (RemoveSubnetValidatorTx(spending(0), NODE, SubnetID(NOBODY), AUTH), "no validator"),
+    "removing who staked": (
+        RemoveSubnetValidatorTx(spending(0), KNOWN_NODE, PRIMARY_NETWORK, AUTH),
+        "not the owner's to remove",
+    ),
+    "an L1 of no subnet": (
+        ConvertSubnetToL1Tx(spending(0), SubnetID(NOBODY), C_CHAIN, b"", (), AUTH),
+        "no subnet",
+    ),
+    "funding nobody": (IncreaseL1ValidatorBalanceTx(spending(0), ValidationID(NOBODY), 5), "no validation"),
+    "disabling nobody": (DisableL1ValidatorTx(spending(0), ValidationID(NOBODY), AUTH), "no validation"),
+    "weighing nobody": (SetL1ValidatorWeightTx(spending(0), weight_message(NOBODY, 0, 1)), "no validation"),
+    "a message that is none": (RegisterL1ValidatorTx(spending(0), 5, bytes(96), b"\x00\x01"), "the manager's message"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_transaction_against_the_rules_is_a_fault_that_names_it(case: str) -> None:
+    unsigned, reason = CASES[case]
+    chain = Chain()
+    with pytest.raises(LedgerFault, match=reason) as caught:
+        chain.accept(unsigned)
+    assert (caught.value.height, caught.value.tx_id) in {(1, P_TX.build(unsigned).id), (1, None)}
+
+
+def test_an_output_cannot_be_spent_twice_in_a_block_nor_in_the_next() -> None:
+    first, second = BaseTx(spending(0, output(1))), BaseTx(spending(0, output(2)))
+    with pytest.raises(LedgerFault, match="is spent already"):
+        Chain().accept(first, second)
+    chain = Chain()
+    chain.accept(first)
+    with pytest.raises(LedgerFault, match="is not there"):
+        chain.accept(second)
+
+
+def test_what_a_block_makes_its_later_transactions_can_spend() -> None:
+    first = P_TX.build(BaseTx(spending(0, output(COIN))))
+    chain = Chain()
+    _, spent = chain.accept(first, BaseTx(spending(0, output(COIN - 5), tx_id=first.id)))
+    assert spent.amounts.burned == ((AVAX, 5),)
+    assert [out.amount for out in chain.outputs.of(SOMEBODY.addresses[0], spent.emitted[0].held_on)][-1] > 0
+
+
+def test_a_stake_cannot_be_spent_before_it_comes_back() -> None:
+    staking = P_TX.build(validator(NODE))
+    chain = Chain()
+    chain.accept(staking)
+    with pytest.raises(LedgerFault, match="is not there"):
+        chain.accept(BaseTx(spending(0, tx_id=staking.id)))
+
+
+def option(kind: str) -> Callable[[Chain], object]:
+    """Return what puts an option block on a chain."""
+    return lambda chain: chain.block(kind)
+
+
+@pytest.mark.parametrize("kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"])
+def test_a_decision_over_nothing_is_a_fault(kind: str) -> None:
+    with pytest.raises(LedgerFault, match="nothing was proposed"):
+        Chain().block(kind)
+
+
+def test_a_block_before_the_decision_is_a_fault() -> None:
+    chain = Chain()
+    chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
+    with pytest.raises(LedgerFault, match="neither committed nor aborted"):
+        chain.accept()
+
+
+def test_a_decision_at_another_time_is_a_fault() -> None:
+    chain = Chain()
+    chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
+    with pytest.raises(LedgerFault, match="that of the proposal"):
+        chain.block("BanffCommitBlock", at_s=3 * DAY_S)
+
+
+def test_time_that_goes_back_is_a_fault() -> None:
+    chain = Chain()
+    chain.accept(at_s=10)
+    with pytest.raises(LedgerFault, match="time goes back"):
+        chain.accept(at_s=9)
+
+
+def test_what_cannot_be_proposed_is_a_fault() -> None:
+    with pytest.raises(LedgerFault, match="cannot be proposed"):
+        Chain().block("BanffProposalBlock", CreateSubnetTx(spending(0), SOMEBODY))
+
+
+@pytest.mark.parametrize(
+    ("staking", "at_s", "reason"),
+    [
+        (FIRST[1].id, 2 * DAY_S, "not the next to end"),
+        (TxID(NOBODY), 2 * DAY_S, "not the next to end"),
+        (FIRST[0].id, DAY_S, "not at"),
+    ],
+)
+def test_a_reward_out_of_turn_is_a_fault(staking: TxID, at_s: int, reason: str) -> None:
+    with pytest.raises(LedgerFault, match=reason):
+        Chain().reward(staking, commit=True, at_s=at_s)
+
+
+def test_a_nonce_that_was_used_is_a_fault() -> None:
+    chain = Chain()
+    subnet = P_TX.build(CreateSubnetTx(spending(0), SOMEBODY))
+    chain.accept(subnet)
+    random = Random(1)
+    first = InitialValidator(NODE, 5, NAVAX, bls_key(random), l1_owner(random), l1_owner(random))
+    convert = ConvertSubnetToL1Tx(spending(1), SubnetID(subnet.id), C_CHAIN, b"", (first,), AUTH)
+    chain.accept(convert)
+    (validation,) = convert.validation_ids
+    chain.accept(SetL1ValidatorWeightTx(spending(2), weight_message(validation, 7, 9)))
+    with pytest.raises(LedgerFault, match="nonce 7 is below 8"):
+        chain.accept(SetL1ValidatorWeightTx(spending(3), weight_message(validation, 7, 9)))
+    again = ConvertSubnetToL1Tx(spending(4), SubnetID(subnet.id), C_CHAIN, b"", (first,), AUTH)
+    with pytest.raises(LedgerFault, match="left in between"):
+        chain.accept(again)
+
+
+def test_a_spoiled_state_is_neither_used_nor_kept() -> None:
+    chain = Chain()
+    with pytest.raises(LedgerFault):
+        chain.accept(BaseTx(spending(0, output(COIN + 1))))
+    with pytest.raises(LedgerFault, match="left in between"):
+        apply(chain.state, chain.genesis.block, chain.outputs)
+    with pytest.raises(UnusableCheckpoint):
+        dump(chain.state)
