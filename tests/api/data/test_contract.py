@@ -1,0 +1,76 @@
+"""Whatever is asked, answers are what the OpenAPI document says, which schemathesis checks and knows nothing of us."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import load_all_checks
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from tests.api.data import samples as s
+from tests.api.data.world import World, indexed
+from warpseal.api.data_settings import Compat
+from warpseal.api.http.data.openapi import document
+from warpseal.api.http.data.operations import CHAIN_IDS, OPERATIONS, REWARDS
+from warpseal.chains.addresses import bech32_text
+from warpseal.warp.ids import id_text, node_id_text
+
+load_all_checks()
+
+EVERYTHING = indexed(
+    txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT],
+    all_blocks=[s.p_block(1), s.FULL_BLOCK],
+    blockchains=[s.EVM_CHAIN, s.OTHER_CHAIN],
+    all_rewards=[s.reward(1), s.reward(2)],
+    all_validations=s.VALIDATIONS,
+).with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
+WORLDS: Final = {
+    "indexed": EVERYTHING,
+    "sdk": EVERYTHING.with_data(compat=Compat.SDK),
+    "node only": World(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
+}
+# No text is likely to be an id or an address by chance; these make most requests go all the way.
+CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(one.chain_id) for one in (s.EVM_CHAIN, s.OTHER_CHAIN))]
+NEED_ADDRESSES = (CHAIN_IDS, REWARDS)
+MOSTLY = st.sampled_from([True] * 9 + [False])
+IN_PATH: dict[str, list[str]] = {
+    "network": ["fuji", "testnet"],
+    "blockchainId": CHAINS,
+    "nodeId": [node_id_text(s.NODE), node_id_text(s.OTHER_NODE)],
+}
+IN_QUERY: dict[str, list[str]] = {
+    "addresses": [bech32_text("fuji", s.ALICE), "P-" + bech32_text("fuji", s.BOB), "0x" + s.ACCOUNT.hex()],
+    "nodeIds": [node_id_text(s.NODE)],
+    "l1ValidationId": [id_text(s.VALIDATION)],
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_answers_are_what_the_document_says(operation: Any, world: str) -> None:
+    app = WORLDS[world].app()
+    told = schemathesis.openapi.from_dict(document())
+    told.app = app
+    strategy = told[operation.path]["GET"].as_strategy()
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(strategy, st.data())
+    def ask(case: Any, data: st.DataObject) -> None:
+        _make_likely(case.path_parameters, IN_PATH, data)
+        if data.draw(st.booleans()):
+            case.query = {"addresses": "", **(case.query or {})} if operation in NEED_ADDRESSES else case.query or {}
+            case.query.pop("pageToken", None)
+            _make_likely(case.query, IN_QUERY, data)
+        case.call_and_validate(app=app, excluded_checks=[positive_data_acceptance])
+
+    ask()
+
+
+def _make_likely(given_values: dict[str, Any], likely: dict[str, list[str]], data: st.DataObject) -> None:
+    for name in given_values.keys() & likely.keys():
+        if data.draw(MOSTLY):
+            given_values[name] = data.draw(st.sampled_from(likely[name]))
