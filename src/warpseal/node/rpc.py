@@ -60,7 +60,8 @@ class Call(Generic[T]):
     """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
 
     paths: below the base URL; the second is tried where the node answers 404 to the first, and so on.
-    optional: a node that lacks the method, or forbids it, is not the worse for it.
+    optional: a node that lacks the method, or forbids it, is not the worse for it. batch: the params of each call of a
+    JSON-RPC batch, instead of `params`; `decode` is then given the JSON list of the results, in that order.
     """
 
     method: str
@@ -70,6 +71,7 @@ class Call(Generic[T]):
     origin: Origin = Origin.CALLER
     large: bool = False
     optional: bool = False
+    batch: tuple[Sequence[Any], ...] = ()
 
 
 class CallFailure(Exception):
@@ -127,7 +129,12 @@ class _Envelope(msgspec.Struct):
     error: _RpcError | None = None
 
 
+class _Numbered(_Envelope):
+    id: int = 0
+
+
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ENVELOPES = msgspec.json.Decoder(list[_Numbered])
 
 
 @asynccontextmanager
@@ -234,7 +241,7 @@ class UpstreamNode:
         return answer
 
     async def _exchange(self, call: Call[T], path: str) -> T:
-        body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
+        body = _body_of(call)
         limit = self._settings.max_set_bytes if call.large else self._settings.max_answer_bytes
         try:
             reply = await self._post(path, body, limit)
@@ -268,7 +275,7 @@ class UpstreamNode:
             # Whatever a gateway writes beside it, no node has answered.
             raise _failure_of_status(reply)
         try:
-            envelope = _ENVELOPE.decode(reply.body)
+            envelope = _joined(reply.body, len(call.batch)) if call.batch else _ENVELOPE.decode(reply.body)
             if envelope.error is None and reply.status == 200:
                 return call.decode(bytes(envelope.result))
             error = envelope.error
@@ -280,6 +287,26 @@ class UpstreamNode:
         if error is not None:
             raise refusal_of(error.code, error.message, self.endpoint.scrub(error.message))
         raise _failure_of_status(reply) if reply.status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
+
+
+def _body_of(call: Call[Any]) -> bytes:
+    several = enumerate(call.batch or (call.params,))
+    requests = [{"jsonrpc": "2.0", "id": 1 + n, "method": call.method, "params": params} for n, params in several]
+    return msgspec.json.encode(requests if call.batch else requests[0])
+
+
+def _joined(body: bytes, count: int) -> _Envelope:
+    """Return the results of a batch as one list, or the first error in it. Raises ValueError."""
+    if body.lstrip()[:1] == b"{":
+        # The batch as a whole was refused.
+        return _ENVELOPE.decode(body)
+    answers = sorted(_ENVELOPES.decode(body), key=lambda answer: answer.id)
+    for answer in answers:
+        if answer.error is not None:
+            return answer
+    if [answer.id for answer in answers] != list(range(1, count + 1)) or not all(each.result for each in answers):
+        raise ValueError("the batch was not answered call by call")
+    return _Envelope(msgspec.Raw(b"[" + b",".join(bytes(answer.result) for answer in answers) + b"]"))
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int, must_fit: bool) -> bytes:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import aiohttp
 
 from warpseal.node.blocks import BlocksClient
+from warpseal.node.c_blocks import CBlocksClient
+from warpseal.node.containers import ContainersClient
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm import EvmClient
 from warpseal.node.evm_chain import EvmChain
@@ -19,6 +21,7 @@ from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode, silent
 from warpseal.node.settings import NodeSettings
+from warpseal.node.state import StateClient
 from warpseal.node.x_chain import XChainClient
 from warpseal.warp.ids import ChainID
 
@@ -32,6 +35,9 @@ class Upstream:
     proposervm: ProposerVMClient
     blocks: BlocksClient
     x_chain: XChainClient
+    c_blocks: CBlocksClient
+    containers: ContainersClient
+    state: StateClient
     evm: Mapping[ChainID, EvmClient]
 
 
@@ -77,5 +83,8 @@ def connect_upstream(
         proposervm=ProposerVMClient(pool(nodes)),
         blocks=BlocksClient(pool(platform_nodes), info, at_once=settings.follow_at_once, per_s=settings.follow_per_s),
         x_chain=XChainClient(pool(nodes)),
+        c_blocks=CBlocksClient(pool(nodes)),
+        containers=ContainersClient(pool(nodes)),
+        state=StateClient(pool(platform_nodes)),
         evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
     )

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from warpseal.errors import NodeUnavailable
 from warpseal.node.failover import NodePool
 from warpseal.node.limits import Origin
-from warpseal.node.p_chain import decode_tx
+from warpseal.node.p_chain import checked_hex, decode_height, decode_tx
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.warp.ids import id_text
@@ -42,3 +45,31 @@ class XChainClient:
             return await self._pool.call(call)
         except RpcRefusal:
             return None
+
+    async def height(self) -> int | None:
+        """Return the height of the last accepted block; None where no node has blocks of the X-Chain.
+
+        Raises NodeUnavailable when no node answered.
+        """
+        call = Call("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, Origin.FOLLOWER, optional=True)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            return None
+
+    async def block_at(self, height: int) -> bytes:
+        """Return the bytes of the accepted block at `height`. Raises NodeUnavailable where no node gives any."""
+        params = {"height": str(height), "encoding": "hex"}
+        call = Call("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_block, Origin.FOLLOWER, large=True)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
+
+
+class _Block(msgspec.Struct):
+    block: str
+
+
+def _decode_block(result: bytes) -> bytes:
+    return checked_hex(msgspec.json.decode(result, type=_Block).block)

@@ -1,0 +1,198 @@
+"""What a node says stands on the chains now: parameters, supply, balances; several answers of the same node.
+
+Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.node.failover import NodePool, OneNode
+from warpseal.node.limits import Origin
+from warpseal.node.numbers import u64
+from warpseal.node.p_chain import decode_height
+from warpseal.node.platform import P_CHAIN_PATHS
+from warpseal.node.refusals import NothingFound, RpcRefusal
+from warpseal.node.rpc import Call, CallFailure
+from warpseal.node.x_chain import X_CHAIN_PATHS
+from warpseal.warp.ids import ValidationID, id_text, parse_id
+
+T = TypeVar("T")
+
+AVAX: Final = "AVAX"
+"""How the X-Chain calls the staking asset instead of by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeeConfig:
+    """How active L1 validators pay: in nAVAX a second, and validators."""
+
+    target: int
+    min_price: int
+    excess_conversion: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PBalance:
+    """What platform.getBalance tells of one address, each by asset id."""
+
+    unlocked: Mapping[bytes, int]
+    locked_stakeable: Mapping[bytes, int]
+    locked: Mapping[bytes, int]
+
+
+class NodeState:
+    """One node's answers. Every method raises NodeUnavailable where it gives none."""
+
+    def __init__(self, node: OneNode) -> None:
+        self._node = node
+
+    async def p_height(self) -> int:
+        """Return the height of the P-Chain's last accepted block."""
+        return await self._ask("platform.getHeight", {}, decode_height)
+
+    async def x_height(self) -> int:
+        """Return the height of the X-Chain's last accepted block."""
+        return await self._ask("avm.getHeight", {}, decode_height, X_CHAIN_PATHS)
+
+    async def staking_asset(self) -> bytes:
+        """Return the id of AVAX on this network."""
+        return await self._ask("platform.getStakingAssetID", {}, _decode_asset)
+
+    async def fee_config(self) -> FeeConfig | None:
+        """Return how active L1 validators pay; None from a node that is too old to know."""
+        try:
+            return await self._asked("platform.getValidatorFeeConfig", {}, _decode_fee_config)
+        except RpcRefusal:
+            return None
+
+    async def supply(self) -> int | None:
+        """Return the Primary Network's supply, nAVAX; None from a node that does not tell."""
+        try:
+            return await self._asked("platform.getCurrentSupply", {}, _decode_supply)
+        except RpcRefusal:
+            return None
+
+    async def l1_balance(self, validation_id: ValidationID) -> int | None:
+        """Return what is left of an L1 validator's balance, nAVAX; None where there is no such validation."""
+        try:
+            return await self._asked("platform.getL1Validator", {"validationID": id_text(validation_id)}, _decode_l1)
+        except NothingFound:
+            return None
+        except RpcRefusal:
+            raise NodeUnavailable("platform.getL1Validator") from None
+
+    async def p_balance(self, address: str) -> PBalance:
+        """Return what an address of the P-Chain, in its text form, has a part of."""
+        return await self._ask("platform.getBalance", {"addresses": [address]}, _decode_p_balance)
+
+    async def x_balances(self, address: str) -> Mapping[str, int]:
+        """Return what an address of the X-Chain alone can spend now, by asset id or alias in text form."""
+        params = {"address": address, "includePartial": False}
+        return await self._ask("avm.getAllBalances", params, _decode_x_balances, X_CHAIN_PATHS)
+
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        decode: Callable[[bytes], T],
+        paths: tuple[str, ...] = P_CHAIN_PATHS,
+    ) -> T:
+        try:
+            return await self._asked(method, params, decode, paths)
+        except RpcRefusal:
+            raise NodeUnavailable(method) from None
+
+    async def _asked(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        decode: Callable[[bytes], T],
+        paths: tuple[str, ...] = P_CHAIN_PATHS,
+    ) -> T:
+        try:
+            return await self._node.ask(Call(method, params, paths, decode, Origin.FOLLOWER, large=True))
+        except CallFailure:
+            raise NodeUnavailable(method) from None
+
+
+class StateClient:
+    """The nodes, each to be asked alone."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def nodes(self) -> tuple[NodeState, ...]:
+        """Return the nodes in the order in which they are to be tried."""
+        return tuple(NodeState(node) for node in await self._pool.in_turn(Origin.FOLLOWER))
+
+
+class _Asset(msgspec.Struct):
+    asset_id: str = msgspec.field(name="assetID")
+
+
+class _FeeConfig(msgspec.Struct, rename="camel"):
+    capacity: int | str
+    target: int | str
+    min_price: int | str
+    excess_conversion_constant: int | str
+
+
+class _Supply(msgspec.Struct):
+    supply: int | str
+
+
+class _L1(msgspec.Struct):
+    balance: int | str
+
+
+class _PBalance(msgspec.Struct, rename="camel"):
+    unlockeds: dict[str, int | str]
+    locked_stakeables: dict[str, int | str]
+    locked_not_stakeables: dict[str, int | str]
+
+
+class _XBalance(msgspec.Struct):
+    asset: str
+    balance: int | str
+
+
+class _XBalances(msgspec.Struct):
+    balances: list[_XBalance] | None = None
+
+
+def _decode_asset(result: bytes) -> bytes:
+    return parse_id(msgspec.json.decode(result, type=_Asset).asset_id)
+
+
+def _decode_fee_config(result: bytes) -> FeeConfig:
+    told = msgspec.json.decode(result, type=_FeeConfig)
+    return FeeConfig(u64(told.target), u64(told.min_price), u64(told.excess_conversion_constant), u64(told.capacity))
+
+
+def _decode_supply(result: bytes) -> int:
+    return u64(msgspec.json.decode(result, type=_Supply).supply)
+
+
+def _decode_l1(result: bytes) -> int:
+    return u64(msgspec.json.decode(result, type=_L1).balance)
+
+
+def _decode_p_balance(result: bytes) -> PBalance:
+    told = msgspec.json.decode(result, type=_PBalance)
+    return PBalance(_amounts(told.unlockeds), _amounts(told.locked_stakeables), _amounts(told.locked_not_stakeables))
+
+
+def _decode_x_balances(result: bytes) -> dict[str, int]:
+    listed = msgspec.json.decode(result, type=_XBalances).balances or ()
+    return {one.asset: u64(one.balance) for one in listed}
+
+
+def _amounts(told: Mapping[str, int | str]) -> dict[bytes, int]:
+    return {parse_id(asset_id): u64(amount) for asset_id, amount in told.items()}
