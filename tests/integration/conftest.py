@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import uvloop
 
+from tests.store.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
+
 _LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
     "asyncio": asyncio.new_event_loop,
