@@ -15,7 +15,15 @@ from warpseal.indexer.follower import PChainFollower
 from warpseal.l1.eager import EagerRooms, EagerWork
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import CacheSample, FollowerSample, NetworkSample, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics.samples import (
+    CacheSample,
+    FollowerSample,
+    NetworkSample,
+    Sources,
+    StoreSample,
+    SubnetSample,
+    ValidatorSample,
+)
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import Claim
@@ -103,13 +111,13 @@ async def core_of(
     async with AsyncExitStack() as stack:
         verifying = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         hashing = stack.enter_context(ThreadPoolExecutor(1, "hash"))
-        store = await stack.enter_async_context(open_store(config.store, claim.folder))
+        store = await stack.enter_async_context(open_store(config.store, claim.folder, observer=metrics))
         leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
         sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
         chains = Chains(platform)
         epochs = Epochs(upstream.proposervm)
-        network = PeerNetwork(config.peers, claim, network_id)
+        network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
         followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
         rooms = Rooms(
             peers=network,
@@ -166,6 +174,7 @@ def sources_of(core: Core, config: Config) -> Sources:
         ),
         proposed_height=lambda: core.heights.last,
         followers=lambda: (_follower("p", core.follower),),
+        store=lambda: _store(core.store),
     )
 
 
@@ -177,6 +186,14 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
 def _subnets(followed: FollowedSubnets) -> Iterator[SubnetSample]:
     for subnet_id in followed.followed():
         yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
+
+
+def _store(store: Store) -> StoreSample | None:
+    now = store.status()
+    if now.url == OFF:
+        return None
+    waiting = (now.waiting_writes, now.dropped_writes)
+    return StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
 
 
 def _follower(chain: str, follower: PChainFollower) -> FollowerSample:

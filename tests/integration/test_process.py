@@ -17,6 +17,8 @@ from tests.integration.process import finished, started
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.world import SimMessage
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 PLAN = Plan(validators=6, l1s=())
@@ -71,7 +73,8 @@ async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: s
             judge(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             judge(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             assert await daemon.ended() == 0
-        assert (tmp_path / "data" / "88888" / "addresses.json").exists()
+        async with open_store(StoreSettings(), tmp_path / "data" / "88888", read_only=True) as store:
+            assert len({row.node_id for row in await store.addresses.recall()}) == len(network.validators)
         await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
 
 

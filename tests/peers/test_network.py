@@ -11,10 +11,11 @@ import pytest
 
 from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, until, world
 from warpseal.peers.reach import Reachability
-from warpseal.peers.remembered import ADDRESSES_NAME
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 L1 = SubnetID(b"\x07" * 32)
@@ -43,11 +44,16 @@ async def test_from_two_hints_gossip_finds_everybody(tmp_path: Path) -> None:
 
 async def test_a_second_start_reaches_everybody_from_disk_alone(tmp_path: Path) -> None:
     async with SimulatedNetwork(plan(10)) as network:
-        async with client(network.network_id, tmp_path) as peers:
+        async with (
+            open_store(StoreSettings(), tmp_path) as store,
+            client(network.network_id, tmp_path, store.addresses) as peers,
+        ):
             introduce(peers, network.validators)
             await all_connected(peers, network.validators)
-        assert (tmp_path / str(network.network_id) / ADDRESSES_NAME).exists()
-        async with client(network.network_id, tmp_path, gossip_interval_s=1_000.0) as peers:
+        async with (
+            open_store(StoreSettings(), tmp_path) as store,
+            client(network.network_id, tmp_path, store.addresses, gossip_interval_s=1_000.0) as peers,
+        ):
             introduce(peers, network.validators, hinted=0)
             await all_connected(peers, network.validators)
             assert peers.totals.dials == 10

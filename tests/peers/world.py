@@ -14,6 +14,7 @@ import pytest
 from warpseal.peers.asking import Answer, Ask
 from warpseal.peers.identity import claim_identity
 from warpseal.peers.network import PeerNetwork
+from warpseal.peers.remembered import Shelf
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
@@ -37,11 +38,13 @@ def plan(validators: int, *rules: str, **changes: Any) -> Plan:
 
 
 @asynccontextmanager
-async def client(network_id: int, data_dir: Path, **changes: Any) -> AsyncIterator[PeerNetwork]:
+async def client(
+    network_id: int, data_dir: Path, shelf: Shelf | None = None, **changes: Any
+) -> AsyncIterator[PeerNetwork]:
     """Run a peer network; changes: of its settings."""
     settings = PeerSettings(data_dir, **{"allow_private_ips": True, **changes})
     with claim_identity(settings, network_id) as claim:
-        peers = PeerNetwork(settings, claim, network_id)
+        peers = PeerNetwork(settings, claim, network_id, shelf=shelf)
         running = asyncio.create_task(peers.run())
         try:
             yield peers

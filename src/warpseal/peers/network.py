@@ -22,7 +22,7 @@ from warpseal.peers.identity import Claim
 from warpseal.peers.ownaddress import OwnAddress
 from warpseal.peers.pongs import PongTurns
 from warpseal.peers.reach import COMING, CONNECTED, NEVER, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
-from warpseal.peers.remembered import AddressKeeper
+from warpseal.peers.remembered import AddressKeeper, Nowhere, Shelf
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.peers.sweep import Sweep
@@ -45,7 +45,8 @@ _PONG_IS_LATE: Final = 0.25
 class PeerNetwork:
     """The validators that we talk to. All of it belongs to one event loop; moments are of that loop's clock.
 
-    unix_clock: the wall clock, in seconds. random: jitter, choice of peers, the first request id.
+    shelf: where addresses outlive the process, if anywhere. unix_clock: the wall clock, in seconds. random: jitter,
+    choice of peers, the first request id.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PeerNetwork:
         claim: Claim,
         network_id: int,
         *,
+        shelf: Shelf | None = None,
         random: Random | None = None,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -66,7 +68,7 @@ class PeerNetwork:
         self._book = AddressBook(
             self._wanted, allow_private=settings.allow_private_ips, max_nodes=settings.max_remembered_nodes
         )
-        self._keeper = AddressKeeper(self._book, claim.folder, settings.address_save_interval_s)
+        self._keeper = AddressKeeper(self._book, shelf or Nowhere(), claim.folder, settings.address_save_interval_s)
         self._plan = DialPlan(_pace(settings), self._random)
         totals = NetworkStatistics()
         self._gossip = Gossip(self._book, totals, os.urandom)
@@ -225,7 +227,7 @@ class PeerNetwork:
         finally:
             self._waves.stop()
             self._switchboard.stop()
-            self._keeper.save()
+            await self._keeper.save()
 
     async def _keep_gossiping(self) -> None:
         """Ask validators of the Primary Network for addresses while a wanted node is not connected."""

@@ -1,6 +1,6 @@
-"""Addresses on disk: which node answered where, and when, so that a restart reaches everybody at once.
+"""Addresses that outlive the process: which node answered where, and when, so that a restart reaches everybody at once.
 
-The source of truth is the file itself, JSON; whatever in it is damaged or foreign is set aside, never fatal.
+The source of truth is the shelf, which the store provides. What an earlier program left in a file is moved there once.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from warpseal.peers.addresses import AddressBook, Endpoint, Remembered, Signed, Worked
-from warpseal.peers.folder import write_atomically
 from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S
-from warpseal.warp.ids import node_id_text, parse_node_id
+from warpseal.store.values import AddressKind, AddressRow
+from warpseal.warp.ids import NodeID, parse_node_id
 
 ADDRESSES_NAME: Final = "addresses.json"
 _DAMAGED_SUFFIX: Final = ".damaged"
@@ -27,32 +27,110 @@ _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 log = logging.getLogger(__name__)
 
 
-class AddressKeeper:
-    """Keeps the address book on disk, where there is a folder to write to."""
+class Shelf(Protocol):
+    """Where addresses are kept; it raises nothing."""
 
-    def __init__(self, book: AddressBook, folder: Path | None, interval_s: float) -> None:
+    async def recall(self) -> list[AddressRow]:
+        """Return what is kept, the nodes reached last at the end."""
+        ...
+
+    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+        """Keep exactly these; tell whether that worked."""
+        ...
+
+
+class Nowhere:
+    """The shelf of a process that leaves nothing behind."""
+
+    async def recall(self) -> list[AddressRow]:
+        """Return nothing."""
+        return []
+
+    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+        """Tell that nothing is kept."""
+        return False
+
+
+class AddressKeeper:
+    """Keeps the address book on a shelf. folder: where an earlier program may have left a file that can be moved."""
+
+    def __init__(self, book: AddressBook, shelf: Shelf, folder: Path | None, interval_s: float) -> None:
         self._book = book
+        self._shelf = shelf
         self._folder = folder
         self._interval_s = interval_s
 
     async def recall(self) -> None:
-        """Take what an earlier process wrote."""
+        """Take what an earlier process kept."""
+        now = time.time()
+        self._book.recall(remembered_of(await self._shelf.recall(), now))
         if self._folder is not None:
-            self._book.recall(await asyncio.to_thread(load_addresses, self._folder, time.time()))
+            await self._take_over(self._folder, now)
 
     async def run(self) -> None:
-        """Write what has changed, every `interval_s`, until cancelled."""
+        """Keep what has changed, every `interval_s`, until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
-            if self._folder is not None and self._book.changed:
-                self._book.changed = False
-                await asyncio.to_thread(_try_to_save, self._folder, self._book.remembered())
+            await self.save()
 
-    def save(self) -> None:
-        """Write what has changed at once, on the caller's thread."""
-        if self._folder is not None and self._book.changed:
+    async def save(self) -> None:
+        """Keep what has changed at once."""
+        if self._book.changed:
             self._book.changed = False
-            _try_to_save(self._folder, self._book.remembered())
+            kept = await self._shelf.keep(list(rows_of(self._book.remembered())))
+            self._book.changed = self._book.changed or not kept
+
+    async def _take_over(self, folder: Path, now: float) -> None:
+        """Move what is in an earlier program's file to the shelf; where that fails the file stays for the next time."""
+        left = await asyncio.to_thread(load_addresses, folder, now)
+        if not left:
+            return
+        self._book.recall(left)
+        if await self._shelf.keep(list(rows_of(self._book.remembered()))):
+            log.info("remembered addresses are in the store now", extra={"nodes": len(left)})
+            await asyncio.to_thread(_remove, folder / ADDRESSES_NAME)
+
+
+def rows_of(remembered: Iterable[Remembered]) -> Iterator[AddressRow]:
+    """Yield what is kept of nodes, a row for each address."""
+    for memory in remembered:
+        if memory.worked is not None:
+            worked = memory.worked
+            yield _row(memory.node_id, AddressKind.WORKED, worked.endpoint, worked.worked_at, worked.signed_at)
+        if memory.signed is not None:
+            yield _row(memory.node_id, AddressKind.SIGNED, memory.signed.endpoint, 0.0, memory.signed.signed_at)
+
+
+def remembered_of(rows: Iterable[AddressRow], unix_s: float) -> list[Remembered]:
+    """Return what rows say of nodes, those reached last at the end; what is damaged is left out.
+
+    What was signed after `unix_s` too: believed, it would keep out all that the node signs until then.
+    """
+    latest_s = unix_s + MAX_CLOCK_SKEW_S
+    nodes: dict[NodeID, Remembered] = {}
+    for row in rows:
+        known = nodes.pop(row.node_id, Remembered(row.node_id, None, None))
+        nodes[row.node_id] = _with(known, row) if 0 <= row.signed_at <= latest_s else known
+    return [memory for memory in nodes.values() if memory.worked is not None or memory.signed is not None]
+
+
+def load_addresses(folder: Path, unix_s: float) -> list[Remembered]:
+    """Return what an earlier program wrote; nothing when there is no file, or one that cannot be read.
+
+    What was signed after `unix_s` is left out, as in `remembered_of`.
+    """
+    path = folder / ADDRESSES_NAME
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE_BYTES + 1)
+        if len(raw) > _MAX_FILE_BYTES:
+            raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
+        return _decode(raw, unix_s + MAX_CLOCK_SKEW_S)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        _set_aside(path, error)
+        return []
 
 
 class _Address(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -73,45 +151,19 @@ class _File(msgspec.Struct):
     nodes: list[_Node]
 
 
-def load_addresses(folder: Path, unix_s: float) -> list[Remembered]:
-    """Return what an earlier process wrote; nothing when there is no file, or one that cannot be read.
+def _row(node_id: NodeID, kind: AddressKind, endpoint: Endpoint, worked_at: float, signed_at: int) -> AddressRow:
+    return AddressRow(node_id, kind, str(endpoint.ip), endpoint.port, round(worked_at, 3), signed_at)
 
-    What was signed after `unix_s` is left out: believed, it would keep out all that the node signs until then.
-    """
-    path = folder / ADDRESSES_NAME
+
+def _with(known: Remembered, row: AddressRow) -> Remembered:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE_BYTES + 1)
-        if len(raw) > _MAX_FILE_BYTES:
-            raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
-        return _decode(raw, unix_s + MAX_CLOCK_SKEW_S)
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        _set_aside(path, error)
-        return []
-
-
-def save_addresses(folder: Path, remembered: Iterable[Remembered]) -> None:
-    """Replace the file, complete or not at all. Raises OSError."""
-    nodes = [
-        _Node(
-            node_id_text(memory.node_id),
-            _written(memory.worked.endpoint, memory.worked.worked_at, memory.worked.signed_at)
-            if memory.worked is not None
-            else None,
-            _written(memory.signed.endpoint, 0.0, memory.signed.signed_at) if memory.signed is not None else None,
-        )
-        for memory in remembered
-    ]
-    write_atomically(folder / ADDRESSES_NAME, msgspec.json.format(msgspec.json.encode(_File(_FORMAT, nodes)), indent=1))
-
-
-def _try_to_save(folder: Path, remembered: list[Remembered]) -> None:
-    try:
-        save_addresses(folder, remembered)
-    except OSError as error:
-        log.warning("addresses cannot be written: folder=%s error=%s", folder, error)
+        endpoint = Endpoint.parse(row.ip, row.port)
+    except ValueError as error:
+        log.warning("a remembered address is damaged and left out", extra={"reason": str(error)})
+        return known
+    if row.kind is AddressKind.WORKED:
+        return Remembered(known.node_id, Worked(endpoint, row.worked_at, row.signed_at), known.signed)
+    return Remembered(known.node_id, known.worked, Signed(endpoint, row.signed_at))
 
 
 def _decode(raw: bytes, latest_s: float) -> list[Remembered]:
@@ -131,13 +183,16 @@ def _remembered(node: _Node, latest_s: float) -> Remembered:
     )
 
 
-def _written(endpoint: Endpoint, worked_at: float, signed_at: int) -> _Address:
-    return _Address(str(endpoint.ip), endpoint.port, round(worked_at, 3), signed_at)
-
-
 def _set_aside(path: Path, error: Exception) -> None:
     log.warning("the remembered addresses cannot be read and are set aside: path=%s error=%s", path, error)
     try:
         path.replace(path.with_name(path.name + _DAMAGED_SUFFIX))
     except OSError as failure:
         log.warning("setting them aside failed: %s", failure)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        log.warning("the old file of addresses cannot be removed: path=%s error=%s", path, error)

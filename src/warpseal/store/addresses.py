@@ -51,29 +51,32 @@ class Addresses:
 
     async def recall(self) -> list[AddressRow]:
         """Return what is remembered, the nodes reached last at the end; nothing while the store is down."""
+        if not self._writes.is_up:
+            return []
         try:
-            rows = await self._reads.read(_all_rows, self._settings.call_wait_s)
+            rows = await self._reads.read(_all_rows, self._settings.address_wait_s)
         except StoreDown as error:
             log.warning("the remembered addresses cannot be read", extra={"reason": error.reason})
             return []
         self._kept |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
         return [row for row, _ in rows]
 
-    async def keep(self, rows: Iterable[AddressRow]) -> None:
-        """Remember exactly these, apart from what other daemons keep in the same database."""
+    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+        """Remember exactly these, apart from what other daemons keep in the same database; tell whether that worked."""
         now = time.time()
         wanted = {(row.node_id, row.kind): row for row in rows}
         changed = [row for place, row in wanted.items() if self._is_due(place, row, now)]
         gone = [place for place in self._kept if place not in wanted]
         if not changed and not gone:
-            return
+            return True
         try:
             written = asyncio.wrap_future(self._writes.call(_writing(changed, gone, now)))
-            await asyncio.wait_for(written, self._settings.call_wait_s)
+            await asyncio.wait_for(written, self._settings.address_wait_s)
         except (StoreDown, TimeoutError) as error:
             log.debug("addresses are not written now", extra={"reason": str(error)})
-            return
+            return False
         self._note(wanted, changed, now)
+        return True
 
     def _is_due(self, place: _Place, row: AddressRow, now: float) -> bool:
         known, kept_at = self._kept.get(place, (0, 0.0))

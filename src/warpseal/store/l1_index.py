@@ -1,6 +1,6 @@
 """L1 transactions that were found, where validations began, what was read of each chain, and eager work to do.
 
-Every method raises StoreDown. What a chain's ranges say was read is committed together with its rows.
+Every method raises StoreDown; those that serve callers, who have other sources, within a second. What a chain's ranges say was read is committed together with its rows.
 """
 
 from __future__ import annotations
@@ -33,23 +33,26 @@ class L1Index:
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
         """Return an L1 transaction by its id; None where it was not found (yet)."""
-        return await self._read(lambda connection: l1_rows.transaction(connection, tx_id))
+        return await self._look_up(lambda connection: l1_rows.transaction(connection, tx_id))
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
         """Return the known transactions about a validation, newest first."""
-        return await self._read(lambda connection: l1_rows.changes(connection, validation_id))
+        return await self._look_up(lambda connection: l1_rows.changes(connection, validation_id))
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
         """Return where a validation began, as far as it is known."""
-        return await self._read(lambda connection: l1_rows.origin(connection, validation_id))
+        return await self._look_up(lambda connection: l1_rows.origin(connection, validation_id))
 
     async def keep_origin(self, origin: Origin, source: str) -> None:
         """Keep where a validation began; source: who says so, such as "bootstrap", "caller", "manager_chain".
 
-        Returns when it is committed. The first one stands. Raises MalformedMessage for a registration that is none.
+        Returns when it is committed. The first one stands. Raises MalformedMessage for a registration that is none,
+        StoreDown after a second at most, though it may be written all the same.
         """
         row = l1_rows.origin_row(origin, source, time.time())
-        await self._write(lambda connection: l1_rows.add_origins(connection, [row]))
+        if self._writes.is_stuck:
+            raise StoreDown("no answer to earlier writes")
+        await self._write(lambda connection: l1_rows.add_origins(connection, [row]), self._settings.commit_wait_s)
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         """Return what was read of a chain: disjoint, newest first."""
@@ -90,12 +93,17 @@ class L1Index:
             lambda connection: connection.execute(delete(EAGER_TASKS).where(EAGER_TASKS.c.tx_id == tx_id))
         )
 
+    async def _look_up(self, query: Callable[[Connection], T]) -> T:
+        """Read for a caller who has other sources."""
+        return await self._reads.read(query, self._settings.recall_wait_s)
+
     async def _read(self, query: Callable[[Connection], T]) -> T:
         return await self._reads.read(query, self._settings.call_wait_s)
 
-    async def _write(self, write: Callable[[Connection], T]) -> T:
+    async def _write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
+        wait_s = self._settings.call_wait_s if wait_s is None else wait_s
         try:
-            async with asyncio.timeout(self._settings.call_wait_s):
+            async with asyncio.timeout(wait_s):
                 return await asyncio.wrap_future(self._writes.call(write))
         except TimeoutError:
-            raise StoreDown(f"no answer within {self._settings.call_wait_s:g} s") from None
+            raise StoreDown(f"no answer within {wait_s:g} s") from None

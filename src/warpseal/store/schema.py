@@ -79,7 +79,7 @@ ADDRESSES: Final = Table(
     METADATA,
     Column("node_id", LargeBinary, primary_key=True),
     Column("kind", String(8), primary_key=True),
-    Column("ip", String(45), nullable=False),
+    Column("ip", Text, nullable=False),
     Column("port", Integer, nullable=False),
     Column("worked_at", Double, nullable=False),
     Column("signed_at", BigInteger, nullable=False),

@@ -37,3 +37,4 @@ class StoreSettings:
     readers: int = 2
     max_waiting_reads: int = 64
     call_wait_s: float = 30.0
+    address_wait_s: float = 5.0

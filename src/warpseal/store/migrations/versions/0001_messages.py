@@ -74,7 +74,7 @@ def _addresses() -> None:
         "addresses",
         sa.Column("node_id", sa.LargeBinary(), primary_key=True),
         sa.Column("kind", sa.String(8), primary_key=True),
-        sa.Column("ip", sa.String(45), nullable=False),
+        sa.Column("ip", sa.Text(), nullable=False),
         sa.Column("port", sa.Integer(), nullable=False),
         sa.Column("worked_at", sa.Double(), nullable=False),
         sa.Column("signed_at", sa.BigInteger(), nullable=False),
