@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.ledger.l1_validators import L1Validator, L1Validators
@@ -84,7 +83,7 @@ def load(raw: bytes, params: Parameters) -> PChainState:
         raise UnusableCheckpoint("its bytes were changed")
     try:
         return _state(msgspec.msgpack.decode(body, type=_Kept), params)
-    except (msgspec.MsgspecError, MalformedChainBytes) as malformed:
+    except (msgspec.MsgspecError, ValueError) as malformed:
         raise UnusableCheckpoint(str(malformed)) from None
 
 

@@ -1,0 +1,178 @@
+"""Validators that renew themselves, with numbers worked out by hand from ACP-236's rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ledger.model import DAY_S
+from tests.ledger.small import ELSE, SOMEBODY, Chain, output, spending
+from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
+from warpseal.chains.components import Input
+from warpseal.chains.ids import TxID
+from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_helicon import (
+    AddAutoRenewedValidatorTx,
+    RewardAutoRenewedValidatorTx,
+    SetAutoRenewedValidatorConfigTx,
+)
+from warpseal.chains.p_staking import AddPermissionlessDelegatorTx
+from warpseal.chains.p_txs import P_TX
+from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.effects import TxEffects
+from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.outputs import RewardKind
+from warpseal.ledger.params import UpgradeTimes
+from warpseal.ledger.rewards import at_start, potential_reward
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
+
+NODE = b"\x66" * 20
+HELICON = replace(PARAMS, upgrades=UpgradeTimes(0, 0, 0, 0, 0, helicon_s=BEGIN_S))
+STAKE = 100_000 * NAVAX
+CYCLE_S = DAY_S // 2
+JOINING = P_TX.build(
+    AddAutoRenewedValidatorTx(
+        spending(0), NODE, NoSigner(), (output(STAKE),), SOMEBODY, ELSE, SOMEBODY, 250_000, 500_000, CYCLE_S
+    )
+)
+
+
+class Renewing(Chain):
+    """A chain with one such validator, and what it may earn."""
+
+    def __init__(self, max_stake: int = 3_000_000 * NAVAX) -> None:
+        super().__init__(replace(HELICON, max_validator_stake=max_stake))
+        (self.joined,) = self.accept(JOINING)
+
+    @property
+    def supply(self) -> int:
+        """The supply."""
+        return self.state.supplies[PRIMARY_NETWORK]
+
+    def delegate(self, amount: int, end_s: int) -> TxEffects:
+        """Delegate to it until then."""
+        placed = SubnetValidator(Validator(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK)
+        (effects,) = self.accept(AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), SOMEBODY))
+        return effects
+
+    def end(self, cycle: int, *, commit: bool) -> TxEffects:
+        """End the cycle of that number."""
+        at_s = cycle * CYCLE_S
+        tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + at_s)
+        return self.decide(tx, commit=commit, at_s=at_s)
+
+
+def amounts(effects: TxEffects) -> list[tuple[TxID, int, int, RewardKind | None]]:
+    """Return transaction, index, amount and kind of what is paid."""
+    return [(out.tx_id, out.output_index, out.amount, out.reward) for out in effects.emitted]
+
+
+def may_earn(start_s: int, weight: int, supply: int) -> int:
+    """Return the reward of a cycle."""
+    return potential_reward(at_start(REWARDS, start_s, BEGIN_S), CYCLE_S, weight, supply)
+
+
+def test_it_joins_at_once_for_a_first_cycle_under_a_type_that_clients_do_not_know() -> None:
+    chain = Renewing()
+    opened = chain.joined.opened
+    assert opened is not None
+    assert (opened.start_s, opened.end_s, opened.weight) == (BEGIN_S, BEGIN_S + CYCLE_S, STAKE)
+    assert opened.auto_renewed
+    assert chain.joined.api_type == "UNKNOWN"
+    assert opened.potential_reward == may_earn(BEGIN_S, STAKE, chain.supply - (opened.potential_reward or 0))
+
+
+def test_a_committed_cycle_keeps_its_share_as_weight_and_pays_the_rest_under_its_own_id() -> None:
+    chain = Renewing()
+    first = chain.joined.opened.potential_reward if chain.joined.opened else None
+    assert first
+    supply = chain.supply
+    effects = chain.end(1, commit=True)
+    kept = first - first * 500_000 // 10**6
+    assert amounts(effects) == [(effects.tx.id, 0, first - kept, RewardKind.VALIDATOR)]
+    renewed = effects.renewed
+    assert renewed is not None
+    assert (renewed.start_s, renewed.end_s) == (BEGIN_S + CYCLE_S, BEGIN_S + 2 * CYCLE_S)
+    assert renewed.weight == STAKE + kept
+    assert renewed.potential_reward == may_earn(BEGIN_S + CYCLE_S, STAKE + kept, supply)
+    assert chain.supply == supply + renewed.potential_reward
+    assert effects.released == ()
+    assert effects.closed is None
+
+
+def test_an_aborted_cycle_gives_back_the_stake_and_what_was_kept_before_but_not_its_own_reward() -> None:
+    chain = Renewing()
+    first = chain.joined.opened.potential_reward if chain.joined.opened else 0
+    before = chain.end(1, commit=True)
+    assert before.renewed is not None
+    supply = chain.supply
+    effects = chain.end(2, commit=False)
+    kept = (first or 0) - (first or 0) * 500_000 // 10**6
+    assert [(out.tx_id, out.output_index, out.amount) for out in effects.released] == [(JOINING.id, 0, STAKE)]
+    assert amounts(effects) == [(effects.tx.id, 0, kept, RewardKind.VALIDATOR)]
+    assert chain.supply == supply - before.renewed.potential_reward
+    assert effects.closed is not None
+    assert not effects.closed.is_rewarded
+    assert (NODE, JOINING.id in chain.state.renewals) == (NODE, False)
+
+
+def test_a_validator_that_wants_no_further_cycle_leaves_with_everything() -> None:
+    chain = Renewing()
+    delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
+    chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), JOINING.id, Input((0,)), 0, 0))
+    first = chain.joined.opened.potential_reward if chain.joined.opened else 0
+    earned = delegation.opened.potential_reward if delegation.opened else 0
+    ended = chain.reward(delegation.tx.id, commit=True, at_s=CYCLE_S)
+    fee = (earned or 0) - (earned or 0) * 750_000 // 10**6
+    assert [out.amount for out in ended.emitted] == [(earned or 0) - fee]
+    effects = chain.end(1, commit=True)
+    assert amounts(effects) == [
+        (effects.tx.id, 0, first, RewardKind.VALIDATOR),
+        (effects.tx.id, 1, fee, RewardKind.VALIDATOR_FEE),
+    ]
+    assert [out.addresses for out in effects.emitted] == [SOMEBODY.addresses, ELSE.addresses]
+    assert [out.amount for out in effects.released] == [STAKE]
+    assert all(staker.period.node_id != NODE for staker in chain.state.current)
+
+
+def test_weight_stops_at_the_largest_stake_and_both_rewards_give_way_in_proportion() -> None:
+    room = 7_777
+    chain = Renewing(STAKE + room)
+    delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
+    chain.reward(delegation.tx.id, commit=True, at_s=CYCLE_S)
+    first = (chain.joined.opened.potential_reward if chain.joined.opened else 0) or 0
+    fee = next(iter(chain.state.delegation_rewards.values()))
+    effects = chain.end(1, commit=True)
+    half, half_fee = first - first // 2, fee - fee // 2
+    kept = half * room // (half + half_fee)
+    assert effects.renewed is not None
+    assert effects.renewed.weight == STAKE + room
+    assert [amount for _, _, amount, _ in amounts(effects)] == [first - kept, fee - (room - kept)]
+
+
+def test_cycles_go_on_the_same_from_a_checkpoint() -> None:
+    chain, copy = Renewing(), Renewing()
+    copy.state = load(dump(copy.state), copy.state.params)
+    for cycle in range(1, 4):
+        assert chain.end(cycle, commit=True) == copy.end(cycle, commit=True)
+        copy.state = load(dump(copy.state), copy.state.params)
+        assert dump(chain.state) == dump(copy.state)
+
+
+@pytest.mark.parametrize("other_kind", [True, False])
+def test_each_kind_of_staking_ends_by_its_own_kind_of_transaction_and_in_time(other_kind: bool) -> None:
+    chain = Renewing()
+    if other_kind:
+        with pytest.raises(LedgerFault, match="another type"):
+            chain.reward(JOINING.id, commit=True, at_s=CYCLE_S)
+    else:
+        tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + 5)
+        with pytest.raises(LedgerFault, match="ends a cycle at"):
+            chain.decide(tx, commit=True, at_s=CYCLE_S)
+
+
+def test_configuring_who_does_not_renew_is_a_fault() -> None:
+    chain = Renewing()
+    with pytest.raises(LedgerFault, match="does not renew itself"):
+        chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0))

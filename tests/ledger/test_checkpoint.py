@@ -1,0 +1,68 @@
+"""A checkpoint is taken back only as it was written, by the same version, for the same network."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ledger.recorded import params, replayed
+from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
+
+RAW = dump(replayed().state)
+BODY_AT = len(b"warpseal-p-ledger") + 2 + 32
+
+
+def sealed(body: bytes) -> bytes:
+    """Return bytes with a right checksum."""
+    return RAW[: BODY_AT - 32] + sha256(body).digest() + body
+
+
+def test_a_state_read_back_is_the_state() -> None:
+    state = load(RAW, params())
+    assert dump(state) == RAW
+    assert (state.height, state.block_id) == (replayed().state.height, replayed().state.block_id)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, len(RAW) - 1), st.integers(1, 255))
+def test_any_changed_byte_is_refused(place: int, flip: int) -> None:
+    changed = RAW[:place] + bytes([RAW[place] ^ flip]) + RAW[place + 1 :]
+    with pytest.raises(UnusableCheckpoint):
+        load(changed, params())
+
+
+@settings(max_examples=60)
+@given(st.integers(BODY_AT, len(RAW) - 1), st.binary(max_size=12))
+def test_nonsense_with_a_right_checksum_is_refused_or_is_a_state(place: int, put: bytes) -> None:
+    changed = RAW[BODY_AT:place] + put + RAW[place + len(put) :]
+    with suppress(UnusableCheckpoint):
+        assert load(sealed(changed), params()).params is params()
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "not a checkpoint"),
+        (RAW[:30], "bytes were changed|not a checkpoint"),
+        (b"x" + RAW[1:], "not a checkpoint"),
+        (RAW[:18] + b"\x09" + RAW[19:], "version 9"),
+        (RAW[:-1], "bytes were changed"),
+        (RAW + b"\x00", "bytes were changed"),
+        (sealed(b"\xc1"), "malformed|invalid"),
+        (sealed(msgspec.msgpack.encode({"network_id": 1})), "missing required field"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
+    with pytest.raises(UnusableCheckpoint, match=reason):
+        load(raw, params())
+
+
+def test_a_checkpoint_of_another_network_is_refused() -> None:
+    with pytest.raises(UnusableCheckpoint, match="network 88888"):
+        load(RAW, replace(params(), network_id=1))

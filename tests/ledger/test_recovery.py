@@ -1,0 +1,72 @@
+"""Who signed is read off a signature."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chains.exchanges import results, vector
+from tests.chains.p_vectors import unchecked
+from tests.ledger.recorded import p_blocks, replayed
+from warpseal.chains.addresses import parse_address
+from warpseal.chains.x_txs import parse_x_tx
+from warpseal.ledger.recovery import recover_public_key, signed_digest, signers
+
+EXPORT = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
+DIGEST = signed_digest(EXPORT.encode_unsigned())
+SIGNATURE = EXPORT.credentials[0].signatures[0]
+
+
+def test_a_mainnet_export_was_signed_by_whom_it_pays() -> None:
+    _, address = parse_address("avax1tnuesf6cqwnjw7fxjyk7lhch0vhf0v95wj5jvy")
+    assert signers(DIGEST, (SIGNATURE, SIGNATURE)) == (address,)
+
+
+def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
+    made = {out.id: out for effects in replayed().p for tx in effects.txs for out in tx.emitted}
+    made |= {out.id: out for out in replayed().p[0].emitted}
+    checked = 0
+    for effects in replayed().p[1:]:
+        for tx in effects.txs:
+            digest = signed_digest(tx.tx.encode_unsigned())
+            for spent in tx.consumed:
+                if spent.id in made:
+                    signatures = tx.tx.credentials[spent.credential].signatures
+                    assert set(signers(digest, signatures)) <= set(made[spent.id].addresses)
+                    assert len(signatures) == made[spent.id].threshold
+                    checked += 1
+    # Two of the blocks are imports, which spend what other chains made.
+    assert checked == len(p_blocks()) - 2
+
+
+def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
+    made = {out.id: out for tx in replayed().x for out in tx.emitted}
+    for tx in replayed().x[1:]:
+        digest = signed_digest(tx.tx.encode_unsigned())
+        for spent in tx.consumed:
+            if spent.id in made:
+                assert signers(digest, tx.tx.credentials[spent.credential].signatures) == made[spent.id].addresses
+    assert [unchecked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        b"",
+        bytes(65),
+        SIGNATURE[:64] + b"\x04",
+        b"\xff" * 32 + SIGNATURE[32:],
+        SIGNATURE[:32] + b"\xff" * 32 + SIGNATURE[64:],
+        SIGNATURE[:32] + bytes(32) + SIGNATURE[64:],
+    ],
+)
+def test_what_is_no_signature_has_no_signer(signature: bytes) -> None:
+    assert recover_public_key(DIGEST, signature) is None
+    assert signers(DIGEST, (signature,)) == ()
+
+
+@given(st.binary(min_size=65, max_size=65), st.binary(min_size=32, max_size=32))
+def test_any_bytes_give_a_key_or_none(signature: bytes, digest: bytes) -> None:
+    key = recover_public_key(digest, signature)
+    assert key is None or (len(key) == 33 and key[0] in (2, 3))

@@ -1,0 +1,212 @@
+"""Transactions of the X-Chain, and the C-Chain's atomic ones, one rule at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chains.exchanges import vector
+from tests.ledger.small import ELSE, SOMEBODY, output
+from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
+from warpseal.chains.c_atomic import C_TX, EvmInput, EvmOutput, parse_atomic_tx
+from warpseal.chains.c_atomic import ExportTx as CExportTx
+from warpseal.chains.c_atomic import ImportTx as CImportTx
+from warpseal.chains.components import BaseFields, Input, TransferableInput, TransferInput, TransferOutput
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID
+from warpseal.chains.x_blocks import XBlock
+from warpseal.chains.x_components import (
+    MintOperation,
+    MintOutput,
+    NftMintOperation,
+    NftMintOutput,
+    NftTransferOperation,
+    NftTransferOutput,
+    PropertyBurnOperation,
+    PropertyMintOperation,
+    PropertyMintOutput,
+    PropertyOwnedOutput,
+)
+from warpseal.chains.x_txs import (
+    X_TX,
+    BaseTx,
+    CreateAssetTx,
+    ImportTx,
+    InitialState,
+    Operation,
+    OperationTx,
+    UtxoReference,
+    XTx,
+    parse_x_tx,
+)
+from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c
+from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.moving import Moving
+from warpseal.ledger.outputs import MemoryOutputs, OutputKind
+from warpseal.ledger.params import MAINNET
+from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x, x_tx_effects
+from warpseal.ledger.x_outputs import x_outputs
+from warpseal.warp.ids import P_CHAIN, ChainID
+
+AUTH = Input((0,))
+EMPTY = BaseFields(88, X_CHAIN, (), (), b"")
+CREATION = X_TX.build(
+    CreateAssetTx(
+        EMPTY,
+        "Everything",
+        "ALL",
+        2,
+        (
+            InitialState(0, (TransferOutput(100, 0, 1, SOMEBODY.addresses), MintOutput(SOMEBODY))),
+            InitialState(1, (NftMintOutput(7, SOMEBODY),)),
+            InitialState(2, (PropertyMintOutput(SOMEBODY),)),
+        ),
+    )
+)
+ASSET = AssetID(CREATION.id)
+MADE = CREATION.id
+
+
+def operate(operation: Any, *spent: tuple[TxID, int]) -> XTx:
+    """Return a transaction that does one thing with the asset."""
+    references = tuple(UtxoReference(*each) for each in spent)
+    return X_TX.build(OperationTx(EMPTY, (Operation(ASSET, references, operation),)))
+
+
+def applied(*txs: XTx, source: MemoryOutputs | None = None, is_complete: bool = True) -> XBlockEffects:
+    """Return what a block of these does."""
+    block = XBlock.build(BlockID(bytes(32)), 5, 1000, txs)
+    return apply_x(X_CHAIN, block, source or MemoryOutputs(), is_complete=is_complete)
+
+
+def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
+    """Return kind and amount of what a transaction makes."""
+    return [(out.kind, out.amount) for out in effects.emitted]
+
+
+def test_an_asset_begins_with_amounts_and_rights_and_operations_use_them() -> None:
+    mint = operate(MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses)), (MADE, 1))
+    nfts = operate(NftMintOperation(AUTH, 7, b"art", (SOMEBODY, ELSE)), (MADE, 2))
+    prop = operate(PropertyMintOperation(AUTH, PropertyMintOutput(SOMEBODY), PropertyOwnedOutput(ELSE)), (MADE, 3))
+    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), (nfts.id, 0))
+    burn = operate(PropertyBurnOperation((0,)), (prop.id, 1))
+    effects = applied(CREATION, mint, nfts, prop, give, burn)
+    assert [shape(tx) for tx in effects.txs] == [
+        [
+            (OutputKind.TRANSFER, 100),
+            (OutputKind.MINT, 0),
+            (OutputKind.NFT_MINT, 0),
+            (OutputKind.PROPERTY_MINT, 0),
+        ],
+        [(OutputKind.MINT, 0), (OutputKind.TRANSFER, 50)],
+        [(OutputKind.NFT, 1), (OutputKind.NFT, 1)],
+        [(OutputKind.PROPERTY_MINT, 0), (OutputKind.PROPERTY, 0)],
+        [(OutputKind.NFT, 1)],
+        [],
+    ]
+    made, minted, given = effects.txs[0], effects.txs[1], effects.txs[4]
+    assert made.asset is not None
+    assert (made.asset.name, made.asset.cap.value, made.asset.is_nft) == ("Everything", "variable", True)
+    assert (minted.unlocked, minted.created, minted.burned) == ((), ((ASSET, 50),), ())
+    assert (given.unlocked, given.created) == (((ASSET, 1),), ((ASSET, 1),))
+    assert [(out.group_id, out.payload) for out in given.emitted] == [(7, b"art")]
+    assert (effects.time_s, effects.tx_count, effects.txs[3].position) == (1000, 6, 3)
+
+
+def test_nothing_is_spent_twice_on_the_x_chain() -> None:
+    mint = MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses))
+    with pytest.raises(LedgerFault, match="spent already"):
+        applied(CREATION, operate(mint, (MADE, 1)), operate(mint, (MADE, 1)))
+    outputs = MemoryOutputs()
+    outputs.follow(applied(CREATION, operate(mint, (MADE, 1))).txs)
+    with pytest.raises(LedgerFault, match="is not there"):
+        applied(operate(mint, (MADE, 1)), source=outputs)
+
+
+def test_an_operation_on_something_else_is_a_fault() -> None:
+    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), (MADE, 0))
+    with pytest.raises(LedgerFault, match="is not what was made"):
+        applied(CREATION, give)
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        (MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses)), OutputKind.MINT),
+        (NftMintOperation(AUTH, 7, b"art", (SOMEBODY,)), OutputKind.NFT_MINT),
+        (NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), OutputKind.NFT),
+        (PropertyMintOperation(AUTH, PropertyMintOutput(ELSE), PropertyOwnedOutput(ELSE)), OutputKind.PROPERTY_MINT),
+        (PropertyBurnOperation((0,)), OutputKind.PROPERTY),
+    ],
+)
+def test_what_an_operation_spends_is_rebuilt_where_its_beginning_is_not_known(operation: Any, kind: OutputKind) -> None:
+    (effects,) = applied(operate(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
+    rebuilt = effects.consumed[0].rebuilt
+    assert rebuilt is not None
+    assert (rebuilt.kind, rebuilt.asset_id, rebuilt.output_index, rebuilt.is_complete) == (kind, ASSET, 4, False)
+    assert rebuilt.group_id == (7 if "nft" in kind else None)
+    with pytest.raises(LedgerFault, match="is not there"):
+        applied(operate(operation, (TxID(b"\x09" * 32), 4)))
+
+
+def test_more_of_an_asset_out_than_in_is_a_fault() -> None:
+    spent = TransferableInput(MADE, 0, ASSET, TransferInput(100, (0,)))
+    base = BaseFields(88, X_CHAIN, (output(101, ASSET),), (spent,), b"")
+    with pytest.raises(LedgerFault, match="more comes out"):
+        applied(CREATION, X_TX.build(BaseTx(base)))
+
+
+def test_a_mainnet_export_goes_to_the_p_chain() -> None:
+    tx = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
+    effects = x_tx_effects(Moving(MAINNET.x_chain_id, 0, MemoryOutputs(), False), tx, 0)
+    (out,) = effects.emitted
+    assert (out.amount, out.created_on, out.held_on) == (2_569_382_395, MAINNET.x_chain_id, P_CHAIN)
+    assert effects.burned == ((MAINNET.staking_asset_id, 1_000_000),)
+    assert (effects.height, effects.destination_chain_id) == (None, P_CHAIN)
+    assert x_outputs(tx, MAINNET.x_chain_id) == effects.emitted
+
+
+def atomic(tx: Any, source: MemoryOutputs | None = None, chain: ChainID = C_CHAIN) -> CBlockEffects:
+    """Return what a C-Chain block of one atomic transaction does."""
+    header = CHeader(9, bytes(32), bytes(32), 1000, 700, 0)
+    return apply_c(chain, header, (tx,), source or MemoryOutputs())
+
+
+def test_a_mainnet_import_arrives_at_an_account() -> None:
+    tx = parse_atomic_tx(bytes.fromhex(vector("c_atomic.json")["import_from_p"]))
+    block = atomic(tx, chain=MAINNET.c_chain_id)
+    (effects,) = block.txs
+    avax = MAINNET.staking_asset_id
+    assert (effects.unlocked, effects.created) == (((avax, 53_349_562_826),), ((avax, 53_349_484_216),))
+    assert effects.burned == ((avax, 78_610),)
+    assert [each.address.hex() for each in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
+    assert (effects.source_chain_id, effects.destination_chain_id) == (P_CHAIN, MAINNET.c_chain_id)
+    rebuilt = effects.consumed[0].rebuilt
+    assert rebuilt is not None
+    assert (rebuilt.created_on, rebuilt.held_on, len(rebuilt.addresses)) == (P_CHAIN, MAINNET.c_chain_id, 1)
+    assert (block.tx_count, effects.height) == (1, 9)
+
+
+def test_an_export_leaves_an_account_for_another_chain_and_can_be_imported_there_once() -> None:
+    account = Address(b"\x77" * 20)
+    tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (EvmInput(account, 30, AVAX, 4),), (output(28),)))
+    outputs = MemoryOutputs()
+    effects = atomic(tx)
+    outputs.follow(effects.txs)
+    assert effects.txs[0].burned == ((AVAX, 2),)
+    assert [(out.output_index, out.created_on, out.held_on) for out in effects.txs[0].emitted] == [
+        (0, C_CHAIN, X_CHAIN)
+    ]
+    spent = TransferableInput(tx.id, 0, AVAX, TransferInput(28, (0,)))
+    imported = X_TX.build(ImportTx(EMPTY, C_CHAIN, (spent,)))
+    (done,) = applied(imported, source=outputs).txs
+    assert (done.consumed[0].rebuilt, done.consumed[0].created_on) == (None, C_CHAIN)
+    outputs.follow((done,))
+    assert not outputs.unspent
+
+
+def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
+    spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
+    arrival = EvmOutput(Address(b"\x77" * 20), 29, TOKEN)
+    with pytest.raises(LedgerFault, match="more comes out"):
+        atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
