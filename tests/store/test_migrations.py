@@ -15,11 +15,10 @@ from sqlalchemy import Engine, inspect, text
 
 from tests.store.world import exit_code_of, message, settings_of, share, signature, store_at
 from warpseal.store.engine import writing_engine
-from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
+from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
 from warpseal.store.migrate import HEAD, VERSIONS, Migrations, upgrade_all, upgrade_at_start, version_of
 from warpseal.store.schema import METADATA
 from warpseal.store.store import open_store
-from warpseal.store.upgrade import upgrade_store
 from warpseal.store.url import StoreUrl
 
 FIRST = Migrations(head="0001")
@@ -115,7 +114,7 @@ async def test_a_newer_version_is_refused_and_left_alone(any_store_url: str, eng
             async with store:
                 pass
     with pytest.raises(StoreTooNew):
-        await upgrade_store(settings_of(any_store_url), None, lambda version, done: None)
+        upgrade_all(engine, "here", lambda *_: None)
     assert (version(engine), tables(engine)) == ("0901", before)
 
 
@@ -166,24 +165,15 @@ async def test_a_slow_upgrade_is_not_for_the_start_and_names_the_command(any_sto
                 pass
 
 
-async def test_a_slow_upgrade_goes_on_where_it_ended(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
+def test_a_slow_upgrade_goes_on_where_it_ended(engine: Engine, tmp_path: Path) -> None:
     upgrade_at_start(engine, "here")
     with pytest.raises(RuntimeError, match="the power went"):
         upgrade_all(engine, "here", lambda *_: None, with_one_more(tmp_path, SLOW, fails_at=2))
     assert version(engine) == HEAD
-    engine.dispose()
     told: list[tuple[str, float]] = []
     migrations = with_one_more(tmp_path, SLOW, fails_at=99)
-    done = await upgrade_store(
-        settings_of(any_store_url), None, lambda version, done: told.append((version, done)), migrations
-    )
-    assert done == version(engine) == "0901"
+    assert upgrade_all(engine, "here", lambda *step: told.append(step), migrations) == "0901"
+    assert version(engine) == "0901"
     assert told == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
     with engine.begin() as connection:
         assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
-
-
-async def test_an_upgrade_of_what_is_not_there_makes_it(any_store_url: str) -> None:
-    assert await upgrade_store(settings_of(any_store_url), None, lambda version, done: None) == HEAD
-    with pytest.raises(StoreUnusable, match="no store"):
-        await upgrade_store(settings_of("off"), None, lambda version, done: None)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
+import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from tests.store.postgres import PostgresServer
 from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at, until
+from warpseal.store.access import alone
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.store import open_store
-from warpseal.store.upgrade import upgrade_store
+from warpseal.store.url import StoreUrl
 from warpseal.store.values import Recollection
 from warpseal.warp.ids import P_CHAIN
 
@@ -40,15 +44,27 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
 ) -> None:
     async with store_at(any_store_url):
         with pytest.raises(StoreInUse) as refused:
-            await upgrade_store(settings_of(any_store_url), None, lambda version, done: None)
+            await asyncio.to_thread(hold_alone, any_store_url)
         assert refused.value.pid == os.getpid()
-        with pytest.raises(StoreInUse):
-            async with open_store(settings_of(any_store_url), None, alone=True):
-                pass
-    async with open_store(settings_of(any_store_url), None, alone=True):
-        with pytest.raises(StoreInUse, match=str(os.getpid())):
-            async with store_at(any_store_url):
-                pass
+    held, over = threading.Event(), threading.Event()
+    holding = asyncio.create_task(asyncio.to_thread(hold_alone, any_store_url, held, over))
+    await asyncio.to_thread(held.wait)
+    with pytest.raises(StoreInUse, match=str(os.getpid())):
+        async with store_at(any_store_url):
+            pass
+    over.set()
+    await holding
+    async with store_at(any_store_url) as store:
+        assert store.is_up
+
+
+def hold_alone(url: str, held: threading.Event | None = None, over: threading.Event | None = None) -> None:
+    """Hold a store as an upgrade or an import does, from `held` until `over`."""
+    with alone(StoreUrl.parse(url)) as engine, engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        if held is not None and over is not None:
+            held.set()
+            over.wait()
 
 
 async def test_a_daemon_that_was_killed_holds_nothing(any_store_url: str) -> None:
@@ -62,8 +78,7 @@ async def test_a_daemon_that_was_killed_holds_nothing(any_store_url: str) -> Non
         "asyncio.run(main())\n"
     )
     assert await exit_code_of(program, any_store_url) == -signal.SIGKILL
-    async with open_store(settings_of(any_store_url), None, alone=True) as store:
-        assert store.is_up
+    await asyncio.to_thread(hold_alone, any_store_url)
 
 
 async def test_reading_goes_on_beside_a_daemon_and_writes_nothing(any_store_url: str) -> None:

@@ -64,13 +64,10 @@ class Database(Protocol):
 
 
 class OwnDatabase:
-    """A database that this process writes. alone: no daemon may use it meanwhile."""
+    """A database that this process writes."""
 
-    def __init__(
-        self, url: StoreUrl, settings: StoreSettings, observer: StoreObserver, migrations: Migrations, *, alone: bool
-    ) -> None:
+    def __init__(self, url: StoreUrl, settings: StoreSettings, observer: StoreObserver, migrations: Migrations) -> None:
         self._url = url
-        self._alone = alone
         self._migrations = migrations
         self._eviction = Eviction(settings)
         tell = partial(told, url)
@@ -93,7 +90,7 @@ class OwnDatabase:
     async def open(self) -> None:
         """Hold it, upgrade it and start writing; a server that does not answer may come later. Raises StartupError."""
         async with AsyncExitStack() as stack:
-            self._hold = await stack.enter_async_context(held(self._url, self._parameters(), alone=self._alone))
+            self._hold = await stack.enter_async_context(held(self._url, self._parameters(), alone=False))
             stack.callback(self._reader.close)
             await asyncio.to_thread(self._open)
             self._writer.start()

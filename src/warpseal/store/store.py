@@ -95,13 +95,12 @@ def open_store(
     *,
     observer: StoreObserver | None = None,
     read_only: bool = False,
-    alone: bool = False,
     migrations: Migrations | None = None,
 ) -> Store:
     """Return the store of these settings, to be opened by `async with`. Raises StoreUnusable for a malformed url.
 
     folder: where a store without a url is; None where nothing can be written. read_only: it may belong to a running
-    daemon. alone: not even another daemon of the same server may use it. migrations: the program's, if not given.
+    daemon. migrations: the program's, if not given.
     """
     url = store_url(settings, folder)
     known = migrations or Migrations()
@@ -110,7 +109,7 @@ def open_store(
         return Store(NoDatabase(reason), settings)
     if read_only:
         return Store(ReadOnlyDatabase(url, settings, known), settings)
-    return Store(OwnDatabase(url, settings, observer or Unobserved(), known, alone=alone), settings)
+    return Store(OwnDatabase(url, settings, observer or Unobserved(), known), settings)
 
 
 def store_url(settings: StoreSettings, folder: Path | None) -> StoreUrl | None:
