@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from warpseal.api.data_settings import Compat
+from warpseal.config import values as v
 from warpseal.config.keys import KEYS, describe
 from warpseal.config.load import ConfigError, load
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -187,3 +189,23 @@ def test_faults_of_evm_chains_are_named_without_their_urls(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
     assert [fault.path for fault in caught.value.faults] == ["evm-chains[1].blockchain-id"]
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [("*", ("*",)), ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")), ("[]", ())],
+)
+def test_origins_are_sites_or_any(given: str, held: tuple[str, ...]) -> None:
+    assert v.list_of(v.origin)(given, "http-allowed-origins") == held
+
+
+@pytest.mark.parametrize("given", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
+def test_what_is_no_origin_is_refused(given: str) -> None:
+    with pytest.raises(v.Faults, match="origins"):
+        v.list_of(v.origin)([given], "http-allowed-origins")
+
+
+def test_compat_is_one_of_three_words() -> None:
+    assert v.choice(Compat)("SDK", "compat") is Compat.SDK
+    with pytest.raises(v.Faults, match="expected one of spec, sdk, auto"):
+        v.choice(Compat)("both", "compat")

@@ -29,6 +29,9 @@ COMMANDS = {
     ("store", "import"): ("store.IMPORT", "verify and keep shares and signatures that were collected elsewhere"),
     ("store", "upgrade"): ("store.UPGRADE", "bring the store to the schema version of this program"),
     ("store", "check"): ("store.CHECK", "verify that the store is whole, every signature included"),
+    ("key", "create"): ("key.CREATE", "make an API key for a caller"),
+    ("key", "list"): ("key.LIST", "list the API keys"),
+    ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
     ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
     ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
     ("demo",): ("demo", "show the main job on a simulated network"),
@@ -37,6 +40,7 @@ COMMANDS = {
 GROUPS = {
     "config": "look at a config file",
     "message": "look at a Warp message",
+    "key": "give callers API keys, and take them away",
     "store": "look at what was signed, back it up, bring in what was signed elsewhere",
 }
 """What the commands of two words have in common, by their first word."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from warpseal.aggregation.settings import AggregationSettings
+from warpseal.api.data_settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
 from warpseal.indexer.settings import IndexerSettings
@@ -38,6 +39,7 @@ class Config:
     l1: L1Settings
     indexer: IndexerSettings
     store: StoreSettings
+    data: DataApiSettings
     log_level: str = "info"
 
 
@@ -59,6 +61,7 @@ class Key:
 
 PORT = v.integer(0, 65535)
 COUNT = v.integer(1, 10**9)
+UNITS = v.integer(0, 10**12)
 
 KEYS = (
     Key(
@@ -229,6 +232,31 @@ KEYS = (
         "how long unused is what the store evicts",
         "SECONDS",
     ),
+    Key(
+        "http-allowed-origins",
+        "data.http_allowed_origins",
+        v.list_of(v.origin),
+        "sites whose pages may read answers; * is any",
+        "ORIGINS",
+    ),
+    Key(
+        "max-index-lag-seconds",
+        "data.max_index_lag_s",
+        v.seconds(0, 365 * 24 * HOUR_S),
+        "answers from an index that lags further are refused; 0: none",
+        "SECONDS",
+    ),
+    Key(
+        "compat",
+        "data.compat",
+        v.choice(Compat),
+        "shapes where specification and SDKs disagree: spec, sdk, or auto (by user agent)",
+        "WHOSE",
+    ),
+    Key("rate-limit-per-minute", "data.rate_limit_per_minute", UNITS, "compute units without a key; 0: any number"),
+    Key("rate-limit-per-day", "data.rate_limit_per_day", UNITS, "the same for a day"),
+    Key("rate-limit-loopback", "data.rate_limit_loopback", v.boolean, "limit clients on this machine, too", "BOOL"),
+    Key("require-api-key", "data.require_api_key", v.boolean, "serve /v1 to callers with an API key only", "BOOL"),
 )
 
 _ROOMS = {
@@ -240,6 +268,7 @@ _ROOMS = {
     "l1": L1Settings,
     "indexer": IndexerSettings,
     "store": StoreSettings,
+    "data": DataApiSettings,
 }
 
 

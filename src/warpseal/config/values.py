@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace", "verbo"
 _METHOD = re.compile(r"[A-Za-z0-9]+_(?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 Parser = Callable[[Any, str], T]
 """Takes a JSON value and its dotted path; returns the typed value or raises Faults."""
 
@@ -122,6 +124,23 @@ def one_of(*choices: str) -> Parser[str]:
         return word
 
     return parse
+
+
+def choice(kind: type[E]) -> Parser[E]:
+    """Accept one value of a closed list, in any case."""
+    word = one_of(*(member.value for member in kind))
+    return lambda value, path: kind(word(value, path))
+
+
+def origin(value: Any, path: str) -> str:
+    """Accept the origin of browser pages, such as https://console.example, or * for any."""
+    shown = text(value, path)
+    if shown == "*":
+        return shown
+    parts = urlsplit(_base_url(shown, path, ("http", "https")))
+    if parts.path or parts.query or parts.fragment or parts.username:
+        raise fault(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
+    return shown.rstrip("/")
 
 
 def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:

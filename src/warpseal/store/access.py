@@ -51,6 +51,19 @@ def reading(url: StoreUrl) -> Iterator[Connection]:
 
 
 @contextmanager
+def beside(url: StoreUrl) -> Iterator[Connection]:
+    """Hold one short transaction that writes, beside a daemon or not. Raises StoreUnusable, for what fails within."""
+    _check_file(url)
+    with _told(url):
+        engine = writing_engine(url)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+
+@contextmanager
 def alone(url: StoreUrl) -> Iterator[Engine]:
     """Hold the store to write to it, with nobody else. Raises StoreInUse naming who uses it, and StoreUnusable."""
     _check_file(url)

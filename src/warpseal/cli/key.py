@@ -1,0 +1,106 @@
+"""`warpseal key create|list|revoke`: who may use the API with a key of their own; a daemon may run meanwhile."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from warpseal.cli.store import Command, add_arguments, store_of
+from warpseal.errors import StartupError
+from warpseal.store.access import beside, reading
+from warpseal.store.api_keys import ApiKey, NameTaken, add_key, digest_of, list_keys, new_key_text, revoke_key
+from warpseal.store.migrate import check_version
+
+# The hosted service's for a free account.
+DEFAULT_PER_MINUTE: Final = 8_000
+DEFAULT_PER_DAY: Final = 2_000_000
+_HINT_CHARACTERS: Final = 4
+_MAX_NAME_CHARACTERS: Final = 100
+_ABOUT_CREATE: Final = """\
+Make an API key and print it: it is shown this once, and the store keeps its hash only. Callers send it in the header
+x-service-api-key or x-glacier-api-key.
+"""
+
+
+def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(parser, _ABOUT_CREATE)
+    parser.add_argument("name", metavar="NAME", help="whose key it is, as logs and lists show it")
+    parser.add_argument(
+        "--per-minute", type=_units, metavar="UNITS", default=DEFAULT_PER_MINUTE, help="compute units; 0: any number"
+    )
+    parser.add_argument(
+        "--per-day", type=_units, metavar="UNITS", default=DEFAULT_PER_DAY, help="compute units; 0: any number"
+    )
+
+
+def _create(args: argparse.Namespace) -> int:
+    if not args.name.isprintable() or not 0 < len(args.name) <= _MAX_NAME_CHARACTERS:
+        raise StartupError(f"a name has 1 to {_MAX_NAME_CHARACTERS} printable characters")
+    url, text = store_of(args), new_key_text()
+    digest = digest_of(text)
+    assert digest is not None
+    key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
+    with beside(url) as connection:
+        check_version(connection, url.shown)
+        try:
+            add_key(connection, key)
+        except NameTaken:
+            raise StartupError(f"there is, or was, a key of the name {args.name!r}: choose another") from None
+    print(text)
+    return 0
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(parser, "List the API keys: their names, their last characters, their limits.")
+
+
+def _list(args: argparse.Namespace) -> int:
+    url = store_of(args)
+    with reading(url) as connection:
+        check_version(connection, url.shown)
+        keys = list_keys(connection)
+    for key in keys:
+        print(
+            f"{key.name:24} ...{key.hint}  {_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
+            f"  created {_day(key.created_at)}" + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
+        )
+    if not keys:
+        print("there are no keys")
+    return 0
+
+
+def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(parser, "Revoke an API key. Daemons that run notice within ten seconds.")
+    parser.add_argument("name", metavar="NAME", help="as `warpseal key list` shows it")
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    url = store_of(args)
+    with beside(url) as connection:
+        check_version(connection, url.shown)
+        if not revoke_key(connection, args.name, time.time()):
+            raise StartupError(f"there is no key of the name {args.name!r}")
+    print(f"revoked {args.name}")
+    return 0
+
+
+def _units(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 10**12:
+        raise argparse.ArgumentTypeError("expected 0..10^12")
+    return number
+
+
+def _limit(units: int) -> str:
+    return str(units) if units else "any number"
+
+
+def _day(at_unix_s: float) -> str:
+    return datetime.fromtimestamp(at_unix_s, UTC).strftime("%Y-%m-%d")
+
+
+CREATE: Final = Command(_add_create_arguments, _create)
+LIST: Final = Command(_add_list_arguments, _list)
+REVOKE: Final = Command(_add_revoke_arguments, _revoke)

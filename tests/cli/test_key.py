@@ -1,0 +1,70 @@
+"""`warpseal key ...`, over both kinds of database, beside a daemon that uses the store."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.store.world import PATIENCE_S, settings_of
+from warpseal.cli.main import main
+from warpseal.config.keys import KEYS
+from warpseal.store.api_keys import digest_of
+from warpseal.store.store import open_store
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG_FILE", *(key.name.upper().replace("-", "_") for key in KEYS)):
+        monkeypatch.delenv(f"WARPSEAL_{name}", raising=False)
+        monkeypatch.delenv(name, raising=False)
+
+
+def key(*arguments: str) -> int:
+    """Return the exit code of `warpseal key ...`."""
+    return main(["key", *arguments])
+
+
+async def test_a_key_is_made_shown_once_listed_and_revoked_while_a_daemon_runs(
+    any_store_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--store-url", any_store_url)
+    async with open_store(settings_of(any_store_url, call_wait_s=PATIENCE_S), None) as store:
+        assert key("create", "explorer", "--per-minute", "50", "--per-day", "0", *where) == 0
+        text = capsys.readouterr().out.strip()
+        digest = digest_of(text)
+        assert digest is not None
+        found = await store.api_keys.key_of(digest)
+        assert found is not None
+        assert (found.name, found.units_per_minute, found.units_per_day) == ("explorer", 50, 0)
+
+        assert key("list", *where) == 0
+        listed = capsys.readouterr().out
+        assert re.match(rf"explorer +\.\.\.{text[-4:]}  50/min  any number/day  created \d{{4}}-\d\d-\d\d\n", listed)
+        assert text not in listed
+
+        assert key("revoke", "explorer", *where) == 0
+        found = await store.api_keys.key_of(digest)
+        assert found is not None
+        assert found.revoked_at is not None
+        capsys.readouterr()
+        assert key("list", *where) == 0
+        assert "revoked" in capsys.readouterr().out
+
+
+async def test_names_are_given_once_and_must_be_known(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--store-url", any_store_url)
+    async with open_store(settings_of(any_store_url), None):
+        assert key("list", *where) == 0
+        assert capsys.readouterr().out == "there are no keys\n"
+        assert key("create", "a", *where) == 0
+        assert key("create", "a", *where) == 1
+        assert "choose another" in capsys.readouterr().err
+        assert key("create", "", *where) == 1
+        assert key("revoke", "b", *where) == 1
+        assert "no key of the name 'b'" in capsys.readouterr().err
+
+
+def test_without_a_store_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert key("list", "--store-url", "sqlite:////nowhere/store.db") == 1
+    assert "a daemon makes it" in capsys.readouterr().err
