@@ -73,12 +73,12 @@ class Archive:
         self._writes.waiting.keep_for_ever(message)
 
     async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
-        """Return when it is committed; after a second at most, at once while the store is down.
+        """Return when it is committed; after a second at most, at once while the store is down or does not answer.
 
         Whatever happens to the wait, it is written as soon as that is possible.
         """
         self._note(message)
-        if not self._writes.is_up or self._writes.is_stuck:
+        if not self._writes.is_up or self._writes.is_stuck or self._reads.is_stuck:
             self._writes.waiting.sign(KeepSignature(message, signed, _nobody_waits))
             return
         future = asyncio.get_running_loop().create_future()

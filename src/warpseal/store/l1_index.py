@@ -1,6 +1,7 @@
 """L1 transactions that were found, where validations began, what was read of each chain, and eager work to do.
 
-Every method raises StoreDown; those that serve callers, who have other sources, within a second. What a chain's ranges say was read is committed together with its rows.
+Every method raises StoreDown; those that serve callers, who have other sources, within a second. What a chain's
+ranges say was read is committed together with its rows.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class L1Index:
         StoreDown after a second at most, though it may be written all the same.
         """
         row = l1_rows.origin_row(origin, source, time.time())
-        if self._writes.is_stuck:
-            raise StoreDown("no answer to earlier writes")
+        if self._writes.is_stuck or self._reads.is_stuck:
+            raise StoreDown("no answer to earlier reads or writes")
         await self._write(lambda connection: l1_rows.add_origins(connection, [row]), self._settings.commit_wait_s)
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:

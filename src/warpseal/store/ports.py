@@ -19,6 +19,11 @@ T = TypeVar("T")
 class Reads(Protocol):
     """The side that reads."""
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a read takes longer than anybody waited for it."""
+        ...
+
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
         """Return what `query` returns. Raises StoreDown."""
         ...
@@ -85,6 +90,11 @@ class NoReads:
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a read takes long: there is none."""
+        return False
 
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
         """Raise StoreDown."""

@@ -31,14 +31,18 @@ class Reader:
         self._engine = engine
         self._failed = failed
         self._tell = tell
-        self._settings = settings
         self._abandoned = 0
         self._threads = ThreadPoolExecutor(settings.readers, thread_name_prefix="store-reader")
         self._room = threading.BoundedSemaphore(settings.max_waiting_reads)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a read takes longer than anybody waited for it: the next one would, too."""
+        return self._abandoned > 0
+
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
-        """Return what `query` returns. Raises StoreDown, after `wait_s` at most."""
-        if self._abandoned >= self._settings.readers:
+        """Return what `query` returns. Raises StoreDown, after `wait_s` at most, at once while it is stuck."""
+        if self.is_stuck:
             raise StoreDown("no answer to earlier reads")
         if not self._room.acquire(blocking=False):
             raise StoreDown("too many reads wait")
@@ -59,7 +63,7 @@ class Reader:
         self._engine.dispose()
 
     def _abandon(self, future: Future[T]) -> None:
-        """Note a read that nobody waits for any more; when all threads are at such, others need not try."""
+        """Note a read that nobody waits for any more: until it ends, others need not try."""
         loop = asyncio.get_running_loop()
 
         def ended() -> None:

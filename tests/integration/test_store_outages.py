@@ -1,0 +1,130 @@
+"""A store that fails under a whole daemon: nobody is failed by it, and what was signed meanwhile is written later."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from tests.integration.daemon import Daemon, simulated, until
+from tests.integration.judge import judge
+from tests.integration.l1_scene import LIFE, Scene, asked, beside, validation_of
+from tests.store.postgres import PostgresServer
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.world import SimMessage
+
+PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=12, epoch_blocks=40)
+QUICK = {"retry_first_s": 0.05, "retry_cap_s": 0.2}
+# More than the second that the store may cost, once.
+AT_MOST_S = 2.0
+
+Outage = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture(autouse=True)
+def no_fault_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Assert that of all that was logged as an error nothing is about anything but the store."""
+    yield
+    faults = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
+    assert faults <= {"warpseal.store.writer"}
+
+
+@pytest.fixture(params=["file-locked", "server-stopped", "server-paused"])
+def failing(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Outage]:
+    """Return the url of a store, and what makes it fail."""
+    if request.param == "file-locked":
+        path = tmp_path / "store.db"
+        return f"sqlite:///{path}", lambda: _locked(path)
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url: str = request.getfixturevalue("postgres_url")
+    return url, server.stopped if request.param == "server-stopped" else server.paused
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+async def posted(running: Scene, message: SimMessage) -> float:
+    """Assert that a message is signed; return the seconds that it took."""
+    began = perf_counter()
+    reply = await running.daemon.v1(message)
+    took_s = perf_counter() - began
+    judge(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+    return took_s
+
+
+async def is_up(daemon: Daemon) -> bool:
+    """Tell whether the page says that the store works."""
+    ready = await daemon.ready()
+    assert ready.status == 200
+    assert ("degraded" in ready.body) != ready.body["store"]["up"]
+    return bool(ready.body["store"]["up"])
+
+
+async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path, failing: tuple[str, Outage]) -> None:
+    url, outage = failing
+    async with simulated(PLAN) as network:
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            first, *others = network.messages_of(running.l1)[:8]
+            await running.daemon.until_connected(len(network.validators) - 1)
+            await posted(running, first)
+            assert await is_up(running.daemon)
+            with outage():
+                took_s = [await posted(running, one) for one in others]
+                assert max(took_s) < AT_MOST_S
+                assert sum(took_s) < AT_MOST_S + 1
+                await until(lambda: _is_down(running.daemon))
+                ready = await running.daemon.ready()
+                assert "kept in memory" in ready.body["degraded"][0]
+                await posted(running, first)
+            await until(lambda: is_up(running.daemon))
+        # Everything was kept: the next daemon asks nobody.
+        network.set_behaviour([one.index for one in network.validators], "silent")
+        before = asked(network)
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            for message in (first, *others):
+                await posted(running, message)
+        assert asked(network) == before
+
+
+async def _is_down(daemon: Daemon) -> bool:
+    return not await is_up(daemon)
+
+
+async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, failing: tuple[str, Outage]) -> None:
+    url, outage = failing
+    async with simulated(LIFE) as network:
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            conversion = network.p_chain.conversion_of(running.l1)
+            await running.delivered(conversion)
+            with outage():
+                registration = network.p_chain.register(running.l1)
+                began = perf_counter()
+                await running.delivered(registration)
+                change = network.p_chain.set_weight(validation_of(registration), 900)
+                await running.delivered(change)
+                removal = network.p_chain.remove(validation_of(registration))
+                # The registration passed by, so that where it began is known.
+                await running.delivered(removal)
+                assert perf_counter() - began < 2 * AT_MOST_S
+            await until(lambda: is_up(running.daemon))
+        before = asked(network)
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            for transaction in (conversion, removal):
+                await running.delivered(transaction)
+            for transaction in (registration, change):
+                reply = await running.daemon.l1_message(transaction)
+                running.judged(reply, transaction)
+                assert reply.body["superseded"]["now"] == {"registered": False}
+        assert asked(network) == before
