@@ -177,3 +177,7 @@ def test_a_slow_upgrade_goes_on_where_it_ended(engine: Engine, tmp_path: Path) -
     assert told == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
     with engine.begin() as connection:
         assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
+
+
+def test_an_upgrade_of_an_empty_database_makes_all_of_it(engine: Engine) -> None:
+    assert upgrade_all(engine, "here", lambda *_: None) == version(engine) == HEAD
