@@ -1,0 +1,29 @@
+"""Why a chain cannot be indexed any further: a named reason, where, and the bytes that caused it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """What is wrong; docs/operations.md tells what to do about each."""
+
+    UNKNOWN_TYPE = "unknown_type"
+    UNDECODABLE_BLOCK = "undecodable_block"
+    WRONG_HEIGHT = "wrong_height"
+    WRONG_PARENT = "wrong_parent"
+    ANOTHER_CHAIN = "another_chain"
+    CONTRADICTION = "contradiction"
+    WRONG_GENESIS = "wrong_genesis"
+    INTERNAL_ERROR = "internal_error"
+
+
+class Stopped(Exception):
+    """A block that cannot follow those that were indexed. raw: its bytes, empty where they are not the reason."""
+
+    def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
+        super().__init__(f"{reason} at block {height}: {detail}")
+        self.reason = reason
+        self.height = height
+        self.detail = detail
+        self.raw = raw
