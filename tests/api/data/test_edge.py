@@ -42,6 +42,7 @@ async def test_every_answer_tells_how_fresh_it_is(path: str) -> None:
 async def test_an_error_tells_it_too_and_without_an_index_nobody_does() -> None:
     async with client_of(World()) as client, client.get(P_TXS + "?pageSize=0") as answer:
         assert (answer.status, answer.headers["x-warpseal-index"]) == (400, TOLD)
+        assert answer.headers["cache-control"] == "no-store"
     async with client_of(World(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
         assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
 

@@ -26,13 +26,17 @@ EXPOSED: Final = (
     "x-warpseal-signing-subnet-id"
 )
 _MAX_AGE_S: Final = 86_400
+_FAILED: Final = 400
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{1,1024}")
 
 Headers = Mapping[bytes, bytes]
 
 
 class Edge:
-    """Wraps an app: preflights are answered here; every other answer gets its CORS and its noted headers."""
+    """Wraps an app: preflights are answered here; every other answer gets its CORS and its noted headers.
+
+    No cache may keep a failure, which it else may for a 404.
+    """
 
     def __init__(self, app: ASGIApp, settings: DataApiSettings) -> None:
         self._app = app
@@ -52,7 +56,8 @@ class Edge:
             if message["type"] == "http.response.start":
                 noted = [(name.encode(), value.encode("latin-1")) for name, value in noted_headers(scope).items()]
                 exposed = [(b"access-control-expose-headers", EXPOSED.encode())] if allowed else []
-                message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *noted]
+                kept = [(b"cache-control", b"no-store")] if message["status"] >= _FAILED else []
+                message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *noted, *kept]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
