@@ -1,0 +1,114 @@
+"""Shares that outlive the process that asked for them, and shares that no daemon ever asked for: all are used."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from sqlalchemy import func, select
+
+from tests.integration.daemon import KEBAB, config_file, config_of, running, simulated, until
+from tests.integration.judge import judge
+from tests.integration.nursery import nursery
+from tests.store.signed import made
+from warpseal.bls import sign
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.store.access import alone, reading
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.schema import SHARES
+from warpseal.store.transfer import Importer
+from warpseal.store.url import StoreUrl
+from warpseal.warp.message import UnsignedMessage
+
+GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the url of an empty store; the test runs over each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def asked(network: SimulatedNetwork) -> list[int]:
+    return [validator.counts.app_requests for validator in network.validators]
+
+
+async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_asked(
+    store_url: str, tmp_path: Path
+) -> None:
+    plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/2-3:silent"),))
+    async with simulated(plan) as network, nursery(config_file(network, tmp_path, {"store-url": store_url})) as nest:
+        l1 = network.subnets[1].subnet_id
+        body = {"message": network.messages_of(l1)[0].unsigned.raw.hex()}
+        async with nest.born() as life, aiohttp.ClientSession(await life.listening) as session:
+            asking = asyncio.create_task(session.post(KEBAB, json=body).__aenter__())
+            await until(lambda: shares_in(store_url) == 2)
+            life.kill()
+            with pytest.raises(aiohttp.ClientError):
+                await asking
+        network.set_behaviour(range(len(network.validators)), "")
+        before = asked(network)
+        async with (
+            nest.born() as life,
+            aiohttp.ClientSession(await life.listening) as session,
+            asyncio.timeout(PATIENCE_S),
+            session.post(KEBAB, json=body) as response,
+        ):
+            signed = (await response.json())["signed-message"]
+        verdict = judge(network, signed, bytes.fromhex(body["message"]), l1, 67)
+        assert len(verdict.signers) >= 3
+        more = [after - earlier for earlier, after in zip(before, asked(network), strict=True)]
+        assert more[:3] == [0, 0, 0]
+        assert sum(more) >= 1
+
+
+def shares_in(store_url: str) -> int:
+    """Return how many shares a store holds; none while there is no store."""
+    with suppress(StoreUnusable), reading(StoreUrl.parse(store_url)) as connection:
+        return connection.execute(select(func.count()).select_from(SHARES)).scalar_one()
+    return 0
+
+
+async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_reached(
+    store_url: str, tmp_path: Path
+) -> None:
+    plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/all:closed"),))
+    async with simulated(plan) as network:
+        l1 = network.subnets[1].subnet_id
+        sent = network.messages_of(l1)[0].unsigned
+        conversion = network.p_chain.conversion_of(l1)
+        assert conversion.attested is not None
+        config = config_of(network, tmp_path, {"store-url": store_url})
+        await asyncio.to_thread(made, store_url)
+        await asyncio.to_thread(import_shares, network, store_url, [sent, conversion.attested.unsigned])
+        async with running(config) as daemon:
+            reply = await daemon.post(KEBAB, {"message": sent.raw.hex()})
+            judge(network, reply.signed, sent.raw, l1, 67)
+            reply = await daemon.get(GET + conversion.text)
+            judge(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
+        assert sum(asked(network)[1:]) == 0
+
+
+def import_shares(network: SimulatedNetwork, store_url: str, messages: list[UnsignedMessage]) -> None:
+    """Let three of the four validators sign by hand, and import what they signed."""
+    lines: list[dict[str, object]] = [{"format": "warpseal-store", "version": 1}]
+    for message in messages:
+        for validator in network.validators[1:4]:
+            signature = sign(validator.identity.bls_secret, message.raw).hex()
+            line = {"type": "share", "unsignedMessage": message.raw.hex(), "publicKey": validator.bls_key.hex()}
+            lines.append({**line, "signature": signature})
+    complaints: list[str] = []
+    with alone(StoreUrl.parse(store_url)) as engine:
+        importer = Importer(engine, lambda number, reason: complaints.append(f"{number}: {reason}"), for_ever=True)
+        importer.run(io.BytesIO("\n".join(map(json.dumps, lines)).encode()), lambda _: None)
+    assert complaints == []
