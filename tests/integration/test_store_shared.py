@@ -1,0 +1,129 @@
+"""Two daemons on one database: what one of them knows the other one uses, and one of them follows the P-Chain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.integration.judge import judge
+from tests.integration.l1_scene import Scene, asked, beside, validation_of
+from warpseal.errors import StartupError
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.world import SimMessage
+
+PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=4, epoch_blocks=40)
+HEIGHT = PLAN.height
+TAKEN_OVER_WITHIN_S = 10
+
+
+@asynccontextmanager
+async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys: Any) -> AsyncIterator[list[Scene]]:
+    """Run two daemons on one database, each with a data folder of its own."""
+    async with AsyncExitStack() as stack:
+        both = [
+            await stack.enter_async_context(beside(network, folder / name, {"store-url": url, **keys}))
+            for name in ("first", "second")
+        ]
+        for one in both:
+            await one.daemon.until_ready()
+        yield both
+
+
+def requests(network: SimulatedNetwork) -> dict[int, int]:
+    """Return how many signature requests each validator got."""
+    return {one.index: one.counts.app_requests for one in network.validators}
+
+
+async def signed(running: Scene, message: SimMessage) -> str:
+    """Return the signed message after a look at it."""
+    reply = await running.daemon.v1(message, pChainHeight=HEIGHT)
+    judge(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, HEIGHT)
+    return reply.signed
+
+
+async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgres_url: str) -> None:
+    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+        message = network.messages_of(first.l1)[0]
+        registration = network.p_chain.register(first.l1)
+        answers = [await signed(first, message), (await first.delivered(registration)).signed]
+        before = asked(network)
+        again = [await signed(second, message), (await second.delivered(registration)).signed]
+        assert again == answers
+        network.p_chain.remove(validation_of(registration))
+        reply = await second.daemon.l1_message(registration)
+        assert (reply.signed, reply.body["superseded"]["now"]) == (answers[1], {"registered": False})
+        assert asked(network) == before
+
+
+async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str) -> None:
+    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+        message = network.messages_of(first.l1)[0]
+        seats = first.nodes_of_l1()[:4]
+        network.set_behaviour(seats[2:], "silent")
+        assert (await first.daemon.v1(message, timeoutSeconds=0.5)).status == 503
+        network.set_behaviour(seats, "")
+        network.set_behaviour(seats[:2], "silent")
+        # Shares are written within a second.
+        await asyncio.sleep(1)
+        before = requests(network)
+        await signed(second, message)
+        assert {one for one, count in requests(network).items() if count > before[one]} == set(seats[2:])
+
+
+async def leads(daemon: Daemon) -> bool:
+    """Tell whether a daemon follows the P-Chain for both."""
+    return bool((await daemon.ready()).body["follower"]["leader"])
+
+
+async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres_url: str) -> None:
+    async with simulated(PLAN) as network, AsyncExitStack() as life:
+        first = await life.enter_async_context(beside(network, tmp_path / "first", {"store-url": postgres_url}))
+        await first.daemon.until_indexed(network.p_chain.height)
+        async with beside(network, tmp_path / "second", {"store-url": postgres_url}) as second:
+            await second.daemon.until_ready()
+            assert await leads(first.daemon)
+            assert not await leads(second.daemon)
+            await life.aclose()
+            registration = network.p_chain.register(second.l1)
+            async with asyncio.timeout(TAKEN_OVER_WITHIN_S):
+                await until(lambda: leads(second.daemon))
+                await second.daemon.until_indexed(network.p_chain.height)
+            removal = network.p_chain.remove(validation_of(registration))
+            await second.daemon.until_indexed(network.p_chain.height)
+            await second.delivered(removal)
+
+
+async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: str) -> None:
+    keys = {"eager-l1-messages": True}
+    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
+        await first.daemon.until_indexed(network.p_chain.height)
+        registration = network.p_chain.register(first.l1)
+
+        async def is_signed() -> bool:
+            told = await second.daemon.explanation(registration)
+            return bool(told.get("stored", {}).get("signatures"))
+
+        await until(is_signed)
+        assert max(requests(network).values()) == 1
+        before = asked(network)
+        await second.delivered(registration)
+        assert asked(network) == before
+
+
+async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_path: Path) -> None:
+    keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
+    async with simulated(PLAN) as network, beside(network, tmp_path / "first", keys) as first:
+        await first.daemon.until_ready()
+        with pytest.raises(StartupError) as caught:
+            async with running(config_of(network, tmp_path / "second", keys)) as second:
+                await second.task
+        assert "store.db" in str(caught.value)
+        assert "in use" in str(caught.value)
+        await signed(first, network.messages_of(first.l1)[0])
