@@ -8,7 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.ledger.model import DAY_S, Model
+from tests.ledger.model import Model
+from tests.ledger.model_parts import DAY_S
 from tests.ledger.wallets import Wallet
 from tests.ledger.world import BEGIN_S, UPGRADES, genesis, rules
 from warpseal.chains.ids import TxID

@@ -11,75 +11,8 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
+from tests.ledger.model_parts import PRIMARY, Coin, Paying, Place, Rules, TxSums, add, coin, coin_id
 from warpseal.chains.p_blocks import Block
-
-PRIMARY = bytes(32)
-DAY_S = 86_400
-# (asset, amount, locktime, stakeable locktime, threshold, addresses)
-Coin = tuple[bytes, int, int, int, int, tuple[bytes, ...]]
-
-
-@dataclass
-class Rules:
-    """The network's numbers."""
-
-    avax: bytes
-    cortina_s: int
-    durango_s: int
-    etna_s: int
-    target: int
-    min_price: int
-    conversion: int
-    cap: int = 720_000_000 * 10**9
-    min_rate: int = 100_000
-    max_rate: int = 120_000
-    period_s: int = 365 * DAY_S
-
-
-@dataclass
-class Place:
-    """A staker of the model."""
-
-    tx_id: bytes
-    subnet: bytes
-    node: bytes
-    start: int
-    end: int
-    weight: int
-    is_delegator: bool
-    earns: bool
-    rank_waiting: int
-    rank: int
-    coins: list[Coin]
-    behind: int
-    shares: int = 0
-    owner: Any = None
-    fee_owner: Any = None
-    reward: int = 0
-    earned_from_delegators: int = 0
-
-
-@dataclass
-class Paying:
-    """An L1 validator of the model; balance in nAVAX, 0 when it is inactive."""
-
-    subnet: bytes
-    weight: int
-    nonce: int
-    start: int
-    balance: int
-    owner: Any
-
-
-@dataclass
-class TxSums:
-    """What the model says of a transaction: sums by asset."""
-
-    tx_id: bytes
-    value: dict[bytes, int]
-    burned: dict[bytes, int]
-    staked: dict[bytes, int]
-    l1_balance: int
 
 
 @dataclass
@@ -408,21 +341,3 @@ class Model:
             self.put(tx_id, index, back)
             add(sums.value, self.rules.avax, validator.balance)
             validator.balance = 0
-
-
-def coin_id(tx_id: bytes, index: int) -> bytes:
-    """Return the id of an output."""
-    return sha256(index.to_bytes(8, "big") + tx_id).digest()
-
-
-def coin(asset: bytes, output: Any) -> Coin:
-    """Return what an output is."""
-    stakeable = 0
-    if hasattr(output, "output"):
-        stakeable, output = output.locktime, output.output
-    return asset, output.amount, output.locktime, stakeable, output.threshold, output.addresses
-
-
-def add(sums: dict[bytes, int], asset: bytes, amount: int) -> None:
-    """Add to a sum."""
-    sums[asset] = sums.get(asset, 0) + amount

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ledger.model import DAY_S
+from tests.ledger.model_parts import DAY_S
 from tests.ledger.small import ELSE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input

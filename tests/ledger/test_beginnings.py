@@ -6,7 +6,7 @@ import pytest
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.ledger.histories import History
-from tests.ledger.model import DAY_S
+from tests.ledger.model_parts import DAY_S
 from tests.ledger.recorded import GENESIS, moves, params
 from tests.ledger.small import COIN, SOMEBODY, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, PARAMS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ledger.model import DAY_S
+from tests.ledger.model_parts import DAY_S
 from tests.ledger.small import COIN, ELSE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input, TransferableInput, TransferInput

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from random import Random
 from typing import Any
 
-from tests.ledger.model import DAY_S, Coin, Model, coin
+from tests.ledger.l1_wallet import L1Wallet
+from tests.ledger.model_parts import DAY_S
 from tests.ledger.world import (
     AVAX,
     BEGIN_S,
@@ -17,15 +16,12 @@ from tests.ledger.world import (
     UPGRADES,
     X_CHAIN,
     bls_key,
-    l1_owner,
     paid,
     somebody,
-    warp,
 )
 from warpseal.chains.components import (
     BaseFields,
     Input,
-    LockIn,
     LockOut,
     Output,
     TransferableInput,
@@ -33,14 +29,7 @@ from warpseal.chains.components import (
     TransferInput,
 )
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_components import InitialValidator, NoSigner, SubnetValidator, Validator
-from warpseal.chains.p_l1 import (
-    ConvertSubnetToL1Tx,
-    DisableL1ValidatorTx,
-    IncreaseL1ValidatorBalanceTx,
-    RegisterL1ValidatorTx,
-    SetL1ValidatorWeightTx,
-)
+from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
 from warpseal.chains.p_staking import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
@@ -51,28 +40,12 @@ from warpseal.chains.p_staking import (
 )
 from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
 from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
-from warpseal.chains.p_txs import P_TX, PSignedTx
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID
-from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
+from warpseal.chains.p_txs import PSignedTx
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, SubnetID
 
 
-class Wallet:
+class Wallet(L1Wallet):
     """Makes transactions out of what the model says there is. Each call may spend what the block's others made."""
-
-    def __init__(self, random: Random, model: Model) -> None:
-        self.random = random
-        self.model = model
-        self.pocket: dict[tuple[TxID, int], Coin] = {}
-        self.subnets: list[SubnetID] = []
-        self.nodes = [NodeID(random.randbytes(20)) for _ in range(12)]
-        self._used: set[Any] = set()
-        self._now = BEGIN_S
-
-    def open(self, time: int) -> None:
-        """Begin a block that stands at `time`."""
-        self._now = time
-        self._used = set()
-        self.pocket = {place: self.model.coins[key] for key, place in self.model.places.items()}
 
     def any(self, *makers: Any) -> PSignedTx:
         """Return what the first of the makers, in random order, can make."""
@@ -110,45 +83,8 @@ class Wallet:
             makers.remove(self._add_delegator)
         if time >= UPGRADES.etna_s:
             makers.remove(self._transform)
-            makers += [self._convert, self._register, self._register, self._weigh, self._fund, self._disable] * 2
+            makers += self.l1_makers() * 2
         return [self.any(*makers) for _ in range(self.random.randrange(1, 4))]
-
-    def _base_fields(self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()) -> BaseFields | None:
-        """Return inputs for what is needed and a fee, and the change; None where the pocket is too empty."""
-        inputs: list[TransferableInput] = []
-        outputs = list(makes)
-        for asset, need in ({AVAX: 0} | needs).items():
-            fee = self.random.randrange(1, NAVAX) if asset == AVAX else 0
-            have = 0
-            found = [place for place, held in self.pocket.items() if held[0] == asset]
-            self.random.shuffle(found)
-            for tx_id, index in found[: self.random.randrange(1, 4)]:
-                _, amount, _, stakeable, *_ = self.pocket[tx_id, index]
-                spend = TransferInput(amount, (0,))
-                inputs.append(TransferableInput(tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend))
-                have += amount
-            if have < need + fee:
-                return None
-            outputs += self._change(asset, have - need - fee)
-        for spent in inputs:
-            del self.pocket[spent.tx_id, spent.output_index]
-        inputs.sort(key=lambda each: (each.tx_id, each.output_index))
-        return BaseFields(NETWORK_ID, P_CHAIN, tuple(outputs), tuple(inputs), b"")
-
-    def _change(self, asset: AssetID, amount: int) -> list[TransferableOutput]:
-        if amount < 2:
-            return [TransferableOutput(asset, paid(self.random, amount))] if amount else []
-        part = self.random.randrange(1, amount)
-        parts: list[Output] = [paid(self.random, part), paid(self.random, amount - part)]
-        if self.random.random() < 0.1:
-            parts[0] = LockOut(BEGIN_S + 200 * DAY_S, paid(self.random, part))
-        return [TransferableOutput(asset, output) for output in parts]
-
-    def _sign(self, unsigned: Any) -> PSignedTx:
-        tx = P_TX.build(unsigned)
-        for index, each in enumerate(unsigned.base.outputs):
-            self.pocket[tx.id, index] = coin(each.asset_id, each.output)
-        return tx
 
     def _stake(self, asset: AssetID = AVAX) -> tuple[tuple[TransferableOutput, ...], int]:
         amounts = (2000 * NAVAX, 25 * NAVAX, 1, 3_000_000 * NAVAX, 123_456_789_012)
@@ -240,10 +176,6 @@ class Wallet:
         subnet = self._one_of(self.model.elastic)
         return None if subnet is None else self._delegator_of(subnet, TOKEN)
 
-    def _one_of(self, choices: Iterable[Any]) -> Any:
-        found = sorted(choices)
-        return self.random.choice(found) if found else None
-
     def _validator_of(self, subnet: SubnetID, asset: AssetID) -> PSignedTx | None:
         node = self._free_node(subnet)
         if node is None:
@@ -272,10 +204,6 @@ class Wallet:
             asset,
         )
 
-    def _permissioned(self) -> list[SubnetID]:
-        gone = {*self.model.elastic, *self.model.managers}
-        return [each for each in self.subnets if each not in gone and ("changes", each) not in self._used]
-
     def _add_subnet_validator(self) -> PSignedTx | None:
         subnet = self._one_of(self._permissioned())
         node = self._free_node(subnet) if subnet is not None else None
@@ -301,10 +229,6 @@ class Wallet:
         subnet, node = self.random.choice(found)
         self._used |= {("gone", subnet, node), (subnet, node)}
         return self._sign(RemoveSubnetValidatorTx(base, NodeID(node), SubnetID(subnet), Input((0,))))
-
-    def _simple(self, make: Any, needs: dict[AssetID, int] | None = None) -> PSignedTx | None:
-        base = self._base_fields(needs or {})
-        return None if base is None else self._sign(make(base))
 
     def _base(self) -> PSignedTx | None:
         return self._simple(BaseTx)
@@ -359,77 +283,3 @@ class Wallet:
         out = TransferableOutput(asset, paid(self.random, kept))
         base = BaseFields(NETWORK_ID, P_CHAIN, (out,), (), b"")
         return self._sign(ImportTx(base, self.random.choice((X_CHAIN, C_CHAIN)), (source,)))
-
-    # L1s
-
-    def _balance(self) -> int:
-        return self.random.choice((0, 600, 100_000, 5_000_000, 10**9))
-
-    def _convert(self) -> PSignedTx | None:
-        subnet = self._one_of(self._permissioned())
-        if subnet is None or len(self.model.managers) > 3:
-            return None
-        self._used.add(("changes", subnet))
-        random = self.random
-        validators = tuple(
-            InitialValidator(
-                random.randbytes(20), 100, self._balance(), bls_key(random), l1_owner(random), l1_owner(random)
-            )
-            for _ in range(random.randrange(1, 5))
-        )
-        put_in = sum(each.balance for each in validators)
-        address = random.randbytes(20)
-        return self._simple(
-            lambda base: ConvertSubnetToL1Tx(base, subnet, C_CHAIN, address, validators, Input((0,))), {AVAX: put_in}
-        )
-
-    def _register(self) -> PSignedTx | None:
-        subnet = self._one_of(self.model.managers)
-        if subnet is None or len(self.model.l1) > 12:
-            return None
-        random, balance = self.random, self._balance()
-        owners = self._l1_owners()
-        asked = RegisterL1Validator(
-            subnet, random.randbytes(20), random.randbytes(48), self._now + 60, *owners, random.randrange(1, 50)
-        )
-        message = warp(*self._manager(subnet), asked.encode())
-        return self._simple(
-            lambda base: RegisterL1ValidatorTx(base, balance, random.randbytes(96), message), {AVAX: balance}
-        )
-
-    def _l1_owners(self) -> tuple[PChainOwner, PChainOwner]:
-        return l1_owner(self.random), l1_owner(self.random)
-
-    def _manager(self, subnet: bytes) -> tuple[ChainID, bytes]:
-        chain_id, address = self.model.managers[subnet]
-        return ChainID(chain_id), address
-
-    def _validation(self) -> Any:
-        """Return one that no transaction of this block touched yet."""
-        return self._one_of(key for key in self.model.l1 if ("l1", key) not in self._used)
-
-    def _weigh(self) -> PSignedTx | None:
-        key = self._validation()
-        if key is None:
-            return None
-        validator = self.model.l1[key]
-        others = [each for other, each in self.model.l1.items() if each.subnet == validator.subnet and other != key]
-        weight = self.random.choice((0, 5, 77)) if len(others) > 1 else 9
-        self._used.add(("l1", key))
-        nonce = validator.nonce + self.random.choice((0, 0, 3))
-        change = L1ValidatorWeight(key, nonce, weight)
-        message = warp(*self._manager(validator.subnet), change.encode())
-        return self._simple(lambda base: SetL1ValidatorWeightTx(base, message))
-
-    def _fund(self) -> PSignedTx | None:
-        key, amount = self._validation(), self._balance() + 1
-        if key is None:
-            return None
-        return self._simple(lambda base: IncreaseL1ValidatorBalanceTx(base, key, amount), {AVAX: amount})
-
-    def _disable(self) -> PSignedTx | None:
-        key = self._validation()
-        if key is None:
-            return None
-        self._used.add(("l1", key))
-        return self._simple(lambda base: DisableL1ValidatorTx(base, key, Input((0,))))

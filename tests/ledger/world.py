@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.ledger.model import DAY_S, Rules
+from tests.ledger.model_parts import DAY_S, Rules
 from warpseal.chains.components import (
     BaseFields,
     Input,
