@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.integration.daemon import until
@@ -143,6 +143,22 @@ async def test_what_is_heard_of_is_signed_once_and_done(tmp_path: Path) -> None:
         assert sorted(running.messages.asked) == sorted(
             one.tx_id for one in (LIFE.conversion, LIFE.registration, LIFE.first)
         )
+
+
+async def test_what_was_read_but_not_planned_before_a_crash_is_signed(tmp_path: Path) -> None:
+    clock = Clock()
+    row = LIFE.row(LIFE.registration)
+    old, new = (replace(row, time=int(clock.now) - age_s) for age_s in (50_000, 1_000))
+    for place, (accepted, asked) in enumerate(((old, 0), (new, 1))):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        async with open_store(StoreSettings(), folder) as store:
+            blocks = BlockRange(row.height, row.height, bytes(32), row.block_id)
+            await store.l1.append(P_CHAIN, blocks, [accepted], [])
+        async with scene(folder, clock=clock) as running:
+            await running.until_asked(asked)
+            await running.until_nothing_is_planned()
+            assert running.messages.asked == [row.tx_id] * asked
 
 
 async def test_other_subnets_and_types_without_a_message_do_not_count(tmp_path: Path) -> None:

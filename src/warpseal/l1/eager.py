@@ -55,6 +55,7 @@ FINAL: Final = (
 """Errors that waiting does not mend."""
 
 _MAX_HEARD: Final = 10_000
+_MAX_LOOKED_AT: Final = 2_000
 _LOOK_EVERY_S: Final = 1.0
 # Should the process die during an attempt, the next one begins after this time.
 _LEASE_S: Final = 60.0
@@ -106,6 +107,7 @@ class EagerWork:
         self._heard: deque[L1Transaction] = deque(maxlen=_MAX_HEARD)
         self._wake = asyncio.Event()
         self._running: set[bytes] = set()
+        self._has_looked_back = False
 
     async def run(self) -> None:
         """Work until cancelled; at once over where it is not wanted."""
@@ -116,6 +118,7 @@ class EagerWork:
             async with asyncio.TaskGroup() as attempts:
                 while True:
                     await self._rooms.lead.wait_until_held()
+                    await self._look_back()
                     await self._plan_heard()
                     await self._begin_due(attempts)
                     await self._rest()
@@ -135,6 +138,19 @@ class EagerWork:
         self._wake.clear()
 
     # What is to be done.
+
+    async def _look_back(self) -> None:
+        """Hear of what was accepted lately, once: a process that died may not have planned all that it had read."""
+        if self._has_looked_back:
+            return
+        since = self._now_unix() - self._settings.eager_for_s
+        try:
+            newest = await self._rooms.queue.newest(_MAX_LOOKED_AT)
+        except StoreDown:
+            return
+        self._has_looked_back = True
+        # Most of them are signed already, which costs one look into the store.
+        self._heard.extend(transaction for transaction in reversed(newest) if transaction.time >= since)
 
     async def _plan_heard(self) -> None:
         """Put what was heard into the store; what cannot be judged or written now is looked at again."""

@@ -76,6 +76,10 @@ class EagerQueue(Protocol):
         """Return where a validation began."""
         ...
 
+    async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
+        """Return the accepted transactions of the highest blocks, newest first."""
+        ...
+
     async def eager_due(self, now_unix_s: float, limit: int) -> Sequence[EagerTask]:
         """Return what is due, the longest overdue first."""
         ...

@@ -40,6 +40,10 @@ class L1Index:
         """Return the known transactions about a validation, newest first."""
         return await self._look_up(lambda connection: l1_rows.changes(connection, validation_id))
 
+    async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
+        """Return the L1 transactions of the highest blocks, newest first."""
+        return await self._read(lambda connection: l1_rows.newest(connection, limit))
+
     async def origin(self, validation_id: ValidationID) -> Origin | None:
         """Return where a validation began, as far as it is known."""
         return await self._look_up(lambda connection: l1_rows.origin(connection, validation_id))

@@ -71,6 +71,13 @@ def changes(connection: Connection, validation_id: ValidationID) -> tuple[L1Tran
     return tuple(map(_transaction, connection.execute(query)))
 
 
+def newest(connection: Connection, limit: int) -> tuple[L1Transaction, ...]:
+    """Return the transactions of the highest blocks, newest first."""
+    newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
+    query = select(L1_TRANSACTIONS).order_by(*newest_first).limit(limit)
+    return tuple(map(_transaction, connection.execute(query)))
+
+
 def origin(connection: Connection, validation_id: ValidationID) -> Origin | None:
     """Return where a validation began."""
     row = connection.execute(select(ORIGINS).where(ORIGINS.c.validation_id == validation_id)).first()
