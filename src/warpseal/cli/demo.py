@@ -132,7 +132,15 @@ def _tell(network: dict[str, Any], api: str, metrics: str) -> None:
     _say(6, "The signed message")
     _check_independently(SignedMessage.parse(bytes.fromhex(signed)), validators, required)
 
-    _say(7, "What Prometheus sees (GET /metrics on the metrics port)")
+    _say(7, "Ask by transaction: what the P-Chain says of an L1's conversion, for the L1's manager contract")
+    conversion = network["l1Transactions"][0]
+    told = _get(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
+    attested = SignedMessage.parse(bytes.fromhex(_expect(told, 201, "signedMessage")))
+    print(f"    {conversion['type']} {conversion['txHash']}")
+    print(f"    201 after {told.took_s * 1000:.1f} ms: derived, signed by the subnet of its manager's chain, kept")
+    print(f"    payload {attested.unsigned.payload.hex()}")
+
+    _say(8, "What Prometheus sees (GET /metrics on the metrics port)")
     for line in _metric_lines(metrics):
         print(f"    {line}")
     print("\nDone. The same works against a real node: see the README for its config.")
@@ -180,7 +188,14 @@ def _key(text: str | None) -> bytes | None:
 
 
 def _post(url: str, body: dict[str, Any]) -> Answer:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    return _ask(urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"}))
+
+
+def _get(url: str) -> Answer:
+    return _ask(urllib.request.Request(url))
+
+
+def _ask(request: urllib.request.Request) -> Answer:
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
@@ -232,4 +247,4 @@ def _process(arguments: list[str]) -> Iterator[str]:
 
 
 def _say(step: int, sentence: str) -> None:
-    print(f"\n[{step}/7] {sentence}", flush=True)
+    print(f"\n[{step}/8] {sentence}", flush=True)

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.sets import Seat
 from warpseal.simnet.world import SimMessage, SimSubnet
@@ -28,8 +29,13 @@ def network_report(network: SimulatedNetwork, api_port: int, metrics_port: int) 
         "networkId": network.network_id,
         "subnets": [_subnet(network, subnet) for subnet in network.subnets],
         "messages": [_message(message) for message in network.messages],
+        "l1Transactions": [_transaction(one) for one in network.p_chain.transactions if one.attested is not None],
         "config": aggregator_config(network, api_port, metrics_port),
     }
+
+
+def _transaction(transaction: Transaction) -> dict[str, Any]:
+    return {"txHash": transaction.text, "type": transaction.kind, "pChainHeight": transaction.height}
 
 
 def aggregator_config(network: SimulatedNetwork, api_port: int, metrics_port: int) -> dict[str, Any]:
