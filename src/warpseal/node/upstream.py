@@ -17,6 +17,7 @@ from warpseal.node.evm_chain import EvmChain
 from warpseal.node.failover import NodePool
 from warpseal.node.info import InfoClient
 from warpseal.node.network import ServedNetwork
+from warpseal.node.own_view import OwnView
 from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode, silent
@@ -38,6 +39,7 @@ class Upstream:
     c_blocks: CBlocksClient
     containers: ContainersClient
     state: StateClient
+    view: OwnView
     evm: Mapping[ChainID, EvmClient]
 
 
@@ -77,8 +79,9 @@ def connect_upstream(
         members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
         return NodePool(members, ServedNetwork(), retry_failed_after_s=rest_s)
 
+    platform = PlatformClient(pool(platform_nodes), check_key)
     return Upstream(
-        platform=PlatformClient(pool(platform_nodes), check_key),
+        platform=platform,
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
         blocks=BlocksClient(pool(platform_nodes), info, at_once=settings.follow_at_once, per_s=settings.follow_per_s),
@@ -86,5 +89,6 @@ def connect_upstream(
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
+        view=OwnView(platform, pool(platform_nodes), pool(info_nodes)),
         evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
     )

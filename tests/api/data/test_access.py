@@ -56,13 +56,14 @@ async def test_without_a_key_it_is_unauthorized_and_with_a_wrong_or_revoked_one_
 
 
 async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then() -> None:
-    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    secrets = secrets_with()
+    world = World(secrets=secrets).with_data(require_api_key=True)
     async with client_of(world) as client:
         for text in ("x", "wsk_111", KEY, KEY, KEY):
             async with client.get(P_TXS, headers={"x-service-api-key": text}):
                 pass
-        assert world.secrets.looked_up == 1
-        world.secrets.keys.clear()
+        assert secrets.looked_up == 1
+        secrets.keys.clear()
         world.clock.now += REMEMBERED_S + 1
         async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as answer:
             assert answer.status == 403

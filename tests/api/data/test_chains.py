@@ -11,10 +11,14 @@ import pytest
 from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryNode
 from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
+from tests.node.recorded_node import L1_CHAIN, recorded_result
 from warpseal.api.data_settings import Compat
-from warpseal.api.http.data.telling.genesis import evm_genesis
+from warpseal.api.http.data.schema.genesis import FeeConfig, GenesisConfig
+from warpseal.api.http.data.telling.genesis import chain_id_of, evm_genesis
 from warpseal.chains.addresses import bech32_text
 from warpseal.chains.ids import Address
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChain
@@ -225,3 +229,16 @@ async def test_without_an_index_there_is_no_history(path: str) -> None:
     assert (await get(World(index=None), path, 404, **({"addresses": ALICE} if path == LIST else {})))["code"] == (
         "index_not_enabled"
     )
+
+
+def test_the_genesis_of_a_recorded_l1_is_read() -> None:
+    text = recorded_result("platform.getTx", txID=id_text(L1_CHAIN), encoding="hex")["tx"]
+    made = parse_p_tx(bytes.fromhex(text[2:])[:-4]).unsigned
+    assert isinstance(made, CreateChainTx)
+    genesis = evm_genesis(made.genesis)
+    assert genesis is not None
+    assert isinstance(genesis.config, GenesisConfig)
+    assert chain_id_of(genesis) == json.loads(made.genesis)["config"]["chainId"]
+    assert isinstance(genesis.config.fee_config, FeeConfig)
+    assert isinstance(genesis.config.fee_config.min_base_fee, int)
+    assert genesis.alloc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.api.data import samples as s
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get, indexed
+from tests.store.world import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.http.data.operations import TRANSACTIONS
 from warpseal.api.http.data.tokens import ROUNDING_S, VALID_S, Asked, OwnTokenKeys, PageTokens, agreed
 from warpseal.chains.addresses import bech32_text
@@ -205,3 +207,12 @@ async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
     assert agreed(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
     with pytest.raises(PageTokenMismatch):
         agreed(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
+
+
+async def test_a_real_store_keeps_the_key_of_tokens_over_a_restart(tmp_path: Path) -> None:
+    world, token = indexed(txs=MANY), ""
+    for _ in range(2):
+        async with store_at(sqlite_url(tmp_path), call_wait_s=PATIENCE_S) as store:
+            page = await get(replace(world, secrets=store.api_keys), P_TXS, pageSize=2, pageToken=token)
+        assert len(hashes(page)) == 2
+        token = page["nextPageToken"]

@@ -19,7 +19,7 @@ from tests.api.world import SETTINGS, serving
 from warpseal.api.data_settings import DataApiSettings
 from warpseal.api.http.data.edge import Edge
 from warpseal.api.http.data.mount import Clocks, DataApi
-from warpseal.api.http.data.services import DataOpening, DataServices
+from warpseal.api.http.data.services import DataOpening, DataServices, Secrets
 from warpseal.api.http.error_edge import ErrorEdge
 from warpseal.api.http.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
@@ -72,7 +72,7 @@ class World:
     network_id: int = samples.NETWORK_ID
     index: MemoryIndex | None = field(default_factory=lambda: MemoryIndex(chains=list(samples.FRESH)))
     node: MemoryNode = field(default_factory=MemoryNode)
-    secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    secrets: Secrets = field(default_factory=MemorySecrets)
     prices: Prices | None = None
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True

@@ -1,0 +1,185 @@
+"""One node's current validation and how it is reached, as a node tells them.
+
+Source of truth: avalanchego `vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split),
+`network/peer/info.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import msgspec
+
+from warpseal.chains.addresses import parse_address
+from warpseal.chains.ids import Address, TxID
+from warpseal.history.staking import Active, Rewards, Validation
+from warpseal.history.transactions import BlsKey
+from warpseal.node.numbers import u64
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, parse_id, parse_node_id
+
+_SHARES: Final = 1_000_000
+_SHARES_OF_A_PERCENT: Final = 10_000
+_KEY_BYTES: Final = 48
+_PROOF_BYTES: Final = 96
+_MAX_TEXT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OwnValidation:
+    """A validation of the Primary Network that is under way. Amounts in nAVAX; uptime: percent, as the node sees it.
+
+    delegated_rewards: potential rewards of each delegation; accrued: the fee share of those that ended.
+    """
+
+    tx_id: TxID
+    node_id: NodeID
+    staked: int
+    start: int
+    end: int
+    fee_shares: int
+    potential: int
+    accrued: int
+    delegator_count: int
+    delegated: int
+    delegated_rewards: tuple[int, ...]
+    reward_addresses: tuple[Address, ...]
+    bls: BlsKey | None
+    uptime: float | None
+
+    def validation(self, total_stake: int) -> Validation:
+        """Return it as callers are told it. total_stake: of the Primary Network."""
+        shares = self.fee_shares
+        fees = sum(reward - (_SHARES - shares) * reward // _SHARES for reward in self.delegated_rewards)
+        return Validation(
+            tx_id=self.tx_id,
+            node_id=self.node_id,
+            subnet_id=PRIMARY_NETWORK,
+            staked=self.staked,
+            start=self.start,
+            end=self.end,
+            fee_shares=shares,
+            bls=self.bls,
+            state=Active(
+                delegator_count=self.delegator_count,
+                total_stake=total_stake,
+                delegated=self.delegated,
+                potential=Rewards(self.potential, self.accrued + fees, self.reward_addresses),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPeer:
+    """How a node sees a peer; uptime in percent."""
+
+    version: str = ""
+    observed_uptime: float = 0.0
+    benched_on: frozenset[str] = frozenset()
+
+    def benched(self, chain: str) -> float:
+        """Return the percentage of a chain's requests that are not sent to it: a peer is benched or it is not."""
+        return 100.0 if chain in self.benched_on else 0.0
+
+
+class _Owner(msgspec.Struct):
+    addresses: list[str] = []
+
+
+class _Signer(msgspec.Struct):
+    public_key: str = msgspec.field(name="publicKey")
+    proof: str = msgspec.field(name="proofOfPossession")
+
+
+class _Delegator(msgspec.Struct, rename="camel"):
+    potential_reward: int | str = 0
+
+
+class _Validator(msgspec.Struct, rename="camel"):
+    start_time: int | str
+    end_time: int | str
+    weight: int | str
+    tx_id: str = msgspec.field(name="txID")
+    node_id: str = msgspec.field(name="nodeID")
+    validation_reward_owner: _Owner | None = None
+    potential_reward: int | str = 0
+    accrued_delegatee_reward: int | str = 0
+    delegation_fee: str = "0"
+    uptime: str | None = None
+    signer: _Signer | None = None
+    delegator_count: int | str = 0
+    delegator_weight: int | str = 0
+    delegators: list[_Delegator] | None = None
+
+
+class _Validators(msgspec.Struct):
+    validators: list[_Validator] | None = None
+
+
+class _Peer(msgspec.Struct):
+    version: str = ""
+    observed_uptime: int | str = msgspec.field(name="observedUptime", default=0)
+    benched: list[str] | None = None
+
+
+class _Peers(msgspec.Struct):
+    peers: list[_Peer] | None = None
+
+
+def decode_validations(result: bytes) -> tuple[OwnValidation, ...]:
+    """Return the validations of getCurrentValidators. Raises ValueError."""
+    return tuple(map(_validation, msgspec.json.decode(result, type=_Validators).validators or ()))
+
+
+def decode_peer(result: bytes) -> SeenPeer:
+    """Return the one peer that info.peers was asked for; one that is not connected is not seen. Raises ValueError."""
+    peers = msgspec.json.decode(result, type=_Peers).peers or []
+    if not peers:
+        return SeenPeer()
+    peer = peers[0]
+    return SeenPeer(
+        peer.version.removeprefix("avalanchego/")[:_MAX_TEXT],
+        float(min(100, u64(peer.observed_uptime))),
+        frozenset(chain[:_MAX_TEXT] for chain in peer.benched or ()),
+    )
+
+
+def _validation(told: _Validator) -> OwnValidation:
+    owner = told.validation_reward_owner or _Owner()
+    return OwnValidation(
+        tx_id=TxID(parse_id(told.tx_id)),
+        node_id=parse_node_id(told.node_id),
+        staked=u64(told.weight),
+        start=u64(told.start_time),
+        end=u64(told.end_time),
+        fee_shares=min(_SHARES, int(_percent(told.delegation_fee) * _SHARES_OF_A_PERCENT)),
+        potential=u64(told.potential_reward),
+        accrued=u64(told.accrued_delegatee_reward),
+        delegator_count=u64(told.delegator_count),
+        delegated=u64(told.delegator_weight),
+        delegated_rewards=tuple(u64(one.potential_reward) for one in told.delegators or ()),
+        reward_addresses=tuple(parse_address(text)[1] for text in owner.addresses),
+        bls=_bls(told.signer),
+        uptime=None if told.uptime is None else float(_percent(told.uptime)),
+    )
+
+
+def _percent(text: str) -> Decimal:
+    """Return a percentage of 0..100. Raises ValueError."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}") from None
+    if not number.is_finite() or not 0 <= number <= 100:
+        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
+    return number
+
+
+def _bls(signer: _Signer | None) -> BlsKey | None:
+    if signer is None:
+        return None
+    key, proof = (bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof))
+    if (len(key), len(proof)) != (_KEY_BYTES, _PROOF_BYTES):
+        raise ValueError("a BLS key or its proof has a wrong length")
+    return BlsKey(key, proof)

@@ -1,0 +1,152 @@
+"""What a node tells of validators and blockchains by itself, for callers of a daemon that indexes nothing.
+
+Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too),
+`api/info/service.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.p_txs import parse_p_tx
+from warpseal.errors import NodeUnavailable
+from warpseal.history.blocks import Blockchain
+from warpseal.history.index import Connectivity
+from warpseal.history.staking import Validation
+from warpseal.node.failover import NodePool
+from warpseal.node.network import INFO_PATHS
+from warpseal.node.numbers import u64
+from warpseal.node.own_validation import OwnValidation, decode_peer, decode_validations
+from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
+from warpseal.node.refusals import RpcRefusal
+from warpseal.node.rpc import Call
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, node_id_text, parse_id
+from warpseal.warp.message import MalformedMessage
+
+T = TypeVar("T")
+
+REMEMBERED_S: Final = 10.0
+MAX_REMEMBERED: Final = 1_000
+_PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
+
+
+class OwnView:
+    """Asks nodes as callers want it; every method raises NodeUnavailable."""
+
+    def __init__(self, platform: PlatformClient, p_chain: NodePool, info: NodePool) -> None:
+        self._platform = platform
+        self._p_chain = p_chain
+        self._info = info
+        self._remembered: OrderedDict[NodeID, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        """Return a blockchain: its creation, and where that is older than transactions, what nodes list of it."""
+        if chain_id == P_CHAIN:
+            return _blockchain(chain_id, PRIMARY_NETWORK, _PLATFORM_VM, "P-Chain")
+        found = await self._platform.transaction(chain_id)
+        if found is not None:
+            return _created(chain_id, found.raw)
+        if await self._platform.validated_by(chain_id) is None:
+            return None
+        listed = await self._ask(_BLOCKCHAINS)
+        return next((chain for chain in listed if chain.chain_id == chain_id), None)
+
+    async def validations(self, node_id: NodeID) -> Sequence[Validation]:
+        """Return what a node validates of the Primary Network now."""
+        told = await self._told(node_id)
+        if not told:
+            return ()
+        total = await self._ask(_TOTAL_STAKE)
+        return tuple(one.validation(total) for one in told)
+
+    async def connectivity(self, node_id: NodeID) -> Connectivity:
+        """Return how the asked node reaches a validator."""
+        told = await self._told(node_id)
+        peer = await self._ask(
+            Call("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer), self._info
+        )
+        uptime = next((one.uptime for one in told if one.uptime is not None), peer.observed_uptime)
+        return Connectivity(
+            uptime=uptime,
+            reachability=uptime,
+            benched_p=peer.benched("P"),
+            benched_x=peer.benched("X"),
+            benched_c=peer.benched("C"),
+            version=peer.version or None,
+        )
+
+    async def _told(self, node_id: NodeID) -> tuple[OwnValidation, ...]:
+        """Return what nodes say of a validator, or said a moment ago."""
+        now = asyncio.get_running_loop().time()
+        known = self._remembered.get(node_id)
+        if known is not None and known[0] > now:
+            return known[1]
+        params = {"nodeIDs": [node_id_text(node_id)]}
+        told = await self._ask(
+            Call("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
+        )
+        of_node = tuple(one for one in told if one.node_id == node_id)
+        self._remembered[node_id] = now + REMEMBERED_S, of_node
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
+        return of_node
+
+    async def _ask(self, call: Call[T], pool: NodePool | None = None) -> T:
+        try:
+            return await (pool or self._p_chain).call(call)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
+
+
+def _blockchain(
+    chain_id: ChainID, subnet_id: SubnetID, vm_id: bytes, name: str, genesis: bytes | None = None
+) -> Blockchain:
+    return Blockchain(chain_id=chain_id, subnet_id=subnet_id, vm_id=vm_id, name=name, genesis=genesis)
+
+
+def _created(chain_id: ChainID, raw: bytes) -> Blockchain | None:
+    """Return the blockchain that a transaction creates; None where it creates none."""
+    try:
+        made = parse_p_tx(raw).unsigned
+    except MalformedMessage:
+        return None
+    if not isinstance(made, CreateChainTx):
+        return None
+    return _blockchain(chain_id, made.subnet_id, made.vm_id, made.chain_name, made.genesis)
+
+
+class _Listed(msgspec.Struct):
+    id: str
+    name: str
+    subnet_id: str = msgspec.field(name="subnetID")
+    vm_id: str = msgspec.field(name="vmID")
+
+
+class _AllListed(msgspec.Struct):
+    blockchains: list[_Listed] | None = None
+
+
+class _Total(msgspec.Struct):
+    weight: int | str
+
+
+def _decode_blockchains(result: bytes) -> tuple[Blockchain, ...]:
+    listed = msgspec.json.decode(result, type=_AllListed).blockchains or ()
+    return tuple(
+        _blockchain(ChainID(parse_id(one.id)), SubnetID(parse_id(one.subnet_id)), parse_id(one.vm_id), one.name)
+        for one in listed
+    )
+
+
+def _decode_total(result: bytes) -> int:
+    return u64(msgspec.json.decode(result, type=_Total).weight)
+
+
+_BLOCKCHAINS: Final = Call("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
+_TOTAL_STAKE: Final = Call("platform.getTotalStake", {}, P_CHAIN_PATHS, _decode_total)

@@ -1,0 +1,172 @@
+"""What nodes tell of blockchains and validators by themselves, against recorded answers of real nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NO_CHAIN,
+    Params,
+    RecordedNode,
+    RpcFault,
+    node_id,
+    recorded_result,
+    upstream_of,
+)
+from tests.node.test_l1_state import REGISTER, nowhere
+from warpseal.errors import NodeUnavailable
+from warpseal.history.index import Connectivity
+from warpseal.history.staking import Active, Rewards
+from warpseal.node.own_validation import decode_peer, decode_validations
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
+
+NODE = node_id("4t2fv4b9AQ39bhZkKwky3otLxBzMM1sdF")
+ALL: list[dict[str, Any]] = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))[
+    "validators"
+]
+PEER: dict[str, Any] = recorded_result("info.peers")["peers"][0]
+TOTAL = 5 * 10**15
+
+
+def validators(**changes: Any) -> Any:
+    """Answers getCurrentValidators for whichever nodes are asked for."""
+
+    def answer(params: Params) -> Any:
+        return {"validators": [{**one, **changes} for one in ALL if one["nodeID"] in params["nodeIDs"]]}
+
+    return answer
+
+
+def node(peers: Any = (), **changes: Any) -> RecordedNode:
+    return RecordedNode(
+        {
+            "platform.getCurrentValidators": validators(**changes),
+            "platform.getTotalStake": {"stake": str(TOTAL), "weight": str(TOTAL)},
+            "info.peers": {"numPeers": str(len(peers)), "peers": list(peers)},
+        }
+    )
+
+
+async def test_a_recorded_validator_is_told_as_it_stands() -> None:
+    async with upstream_of(node()) as upstream:
+        (told,) = await upstream.view.validations(NODE)
+    assert told.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
+    assert (told.node_id, told.subnet_id, told.staked) == (NODE, PRIMARY_NETWORK, 10**15)
+    assert (told.start, told.end, told.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
+    assert told.bls is not None
+    assert told.bls.public_key.hex().startswith("b1dd60340d84")
+    assert isinstance(told.state, Active)
+    assert (told.state.total_stake, told.state.delegator_count, told.state.delegated) == (TOTAL, 0, 0)
+    potential = told.state.potential
+    assert (potential.validation, potential.delegation, len(potential.addresses)) == (672_391_806_538_052, 0, 1)
+
+
+async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour() -> None:
+    delegators = [{"potentialReward": "100"}, {"potentialReward": "101"}]
+    told = node(
+        delegationFee="2.5000",
+        accruedDelegateeReward="7",
+        delegators=delegators,
+        delegatorCount="2",
+        delegatorWeight="50",
+        signer=None,
+    )
+    async with upstream_of(told) as upstream:
+        (one,) = await upstream.view.validations(NODE)
+    assert isinstance(one.state, Active)
+    assert one.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, one.state.potential.addresses)
+    assert (one.state.delegator_count, one.state.delegated, one.bls) == (2, 50, None)
+
+
+async def test_who_does_not_validate_has_no_validation_and_costs_no_second_call() -> None:
+    asked = node()
+    async with upstream_of(asked) as upstream:
+        assert await upstream.view.validations(node_id("111111111111111111116DBWJs")) == ()
+    assert asked.calls["platform.getTotalStake"] == 0
+
+
+async def test_how_a_validator_is_reached_is_what_the_node_sees() -> None:
+    async with upstream_of(node([{**PEER, "benched": ["P", "C"]}], uptime="99.0683")) as upstream:
+        seen = await upstream.view.connectivity(NODE)
+    assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
+
+
+async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_its_connection() -> None:
+    stranger = node_id("111111111111111111116DBWJs")
+    async with upstream_of(node([PEER])) as upstream:
+        assert await upstream.view.connectivity(stranger) == Connectivity(100.0, 100.0, version="1.14.1")
+    async with upstream_of(node()) as upstream:
+        assert await upstream.view.connectivity(stranger) == Connectivity(0.0, 0.0)
+
+
+async def test_a_validator_is_asked_for_once_in_a_while() -> None:
+    asked = node([PEER])
+    async with upstream_of(asked) as upstream:
+        await upstream.view.validations(NODE)
+        await upstream.view.connectivity(NODE)
+    assert asked.calls["platform.getCurrentValidators"] == 1
+    (params,) = [params for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
+    assert params == {"nodeIDs": [node_id_text(NODE)]}
+
+
+async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        chain = await upstream.view.blockchain(L1_CHAIN)
+    assert chain is not None
+    assert (chain.chain_id, chain.subnet_id, chain.height, chain.time) == (L1_CHAIN, L1, None, None)
+    assert id_text(chain.vm_id) == "srEXiWaHuhNyGwPUi444Tu47ZEDwxTWrbQiuD7FmgSAQ6X7Dy"
+    assert chain.genesis is not None
+    assert chain.genesis.startswith(b"{")
+
+
+async def test_a_blockchain_without_a_transaction_is_told_as_it_is_listed() -> None:
+    async with upstream_of(RecordedNode({"platform.getTx": nowhere})) as upstream:
+        chain = await upstream.view.blockchain(C_CHAIN)
+        assert chain is not None
+        assert (chain.name, chain.subnet_id, chain.genesis) == ("C-Chain", PRIMARY_NETWORK, None)
+        assert await upstream.view.blockchain(NO_CHAIN) is None
+        p_chain = await upstream.view.blockchain(P_CHAIN)
+        assert p_chain is not None
+        assert p_chain.vm_id.rstrip(b"\x00") == b"platformvm"
+
+
+async def test_a_transaction_that_creates_no_blockchain_is_none() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        assert await upstream.view.blockchain(ChainID(REGISTER)) is None
+
+
+async def test_a_node_that_refuses_is_no_answer() -> None:
+    def refuse(_: Params) -> Any:
+        raise RpcFault("no")
+
+    async with upstream_of(RecordedNode({"platform.getCurrentValidators": refuse})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.view.validations(NODE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delegationFee": "101"},
+        {"delegationFee": "NaN"},
+        {"uptime": "x"},
+        {"weight": "-1"},
+        {"txID": "x"},
+        {"signer": {"publicKey": "0x00", "proofOfPossession": "0x00"}},
+        {"delegators": [{"potentialReward": "1e9"}]},
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_no_answer(change: dict[str, Any]) -> None:
+    async with upstream_of(node(**change)) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.view.validations(NODE)
+
+
+def test_nothing_is_nobody() -> None:
+    assert decode_validations(b'{"validators":null}') == ()
+    assert decode_peer(b'{"peers":null}').version == ""
