@@ -30,7 +30,7 @@ class _Client:
 
 
 class LoadFailed(Exception):
-    """An answer was no 200, or none came."""
+    """An answer was no success, or none came."""
 
 
 def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seconds: float) -> Load:
@@ -38,9 +38,23 @@ def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seco
 
     url: "http://host:port". Raises LoadFailed.
     """
-    host, _, port = url.removeprefix("http://").partition(":")
-    head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: {_host(url)}\r\ncontent-type: application/json\r\n"
     request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    return _again_and_again(url, request, clients, seconds)
+
+
+def get_again_and_again(url: str, path: str, *, clients: int, seconds: float) -> Load:
+    """Get `path` in the same way. Raises LoadFailed."""
+    request = f"GET {path} HTTP/1.1\r\nhost: {_host(url)}\r\n\r\n".encode()
+    return _again_and_again(url, request, clients, seconds)
+
+
+def _host(url: str) -> str:
+    return url.removeprefix("http://").partition(":")[0]
+
+
+def _again_and_again(url: str, request: bytes, clients: int, seconds: float) -> Load:
+    host, _, port = url.removeprefix("http://").partition(":")
     crowd = [_Client(socket.create_connection((host, int(port)), timeout=STALLED_S)) for _ in range(clients)]
     try:
         return _drive(crowd, request, seconds)
@@ -87,8 +101,8 @@ def _receive(client: _Client) -> bytes | None:
     data = client.stream.recv(RECEIVE_BYTES)
     client.received += data
     head, separator, body = client.received.partition(b"\r\n\r\n")
-    if not data or (separator and not head.startswith(b"HTTP/1.1 200")):
-        raise LoadFailed(f"instead of a 200: {bytes(client.received[:500])!r}")
+    if not data or (separator and not head.startswith(b"HTTP/1.1 20")):
+        raise LoadFailed(f"instead of a success: {bytes(client.received[:500])!r}")
     if not separator:
         return None
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
