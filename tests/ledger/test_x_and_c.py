@@ -210,3 +210,14 @@ def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
     arrival = EvmOutput(Address(b"\x77" * 20), 29, TOKEN)
     with pytest.raises(LedgerFault, match="more comes out"):
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
+
+
+def test_a_block_that_repeats_a_transaction_moves_no_output_again() -> None:
+    tx = parse_atomic_tx(bytes.fromhex(vector("c_atomic.json")["import_from_p"]))
+    header = CHeader(102972, bytes(32), bytes(32), 1000, 700, 0)
+    is_repeat = header.number in MAINNET.repeated_c_blocks
+    block = apply_c(MAINNET.c_chain_id, header, (tx,), MemoryOutputs(), is_repeat=is_repeat)
+    assert (block.is_repeat, block.tx_count) == (True, 1)
+    assert (block.txs[0].consumed, block.txs[0].emitted) == ((), ())
+    assert block.txs[0].evm_outputs == atomic(tx, chain=MAINNET.c_chain_id).txs[0].evm_outputs
+    assert len(MAINNET.repeated_c_blocks) == 57

@@ -6,7 +6,7 @@ Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warpseal.chains.c_atomic import AtomicTx, EvmInput, EvmOutput, ExportTx, ImportTx
 from warpseal.chains.components import TransferableOutput
@@ -58,19 +58,36 @@ class CTxEffects:
 
 @dataclass(frozen=True, slots=True)
 class CBlockEffects:
-    """What a block does with outputs; tx_count counts its atomic transactions."""
+    """What a block does with outputs; tx_count counts its atomic transactions.
+
+    is_repeat: these transactions were accepted before. Accounts changed again, outputs did not: nothing is consumed or
+    emitted, and no transaction is new.
+    """
 
     chain_id: ChainID
     header: CHeader
     tx_count: int
     txs: tuple[CTxEffects, ...]
+    is_repeat: bool
 
 
-def apply_c(chain_id: ChainID, header: CHeader, txs: Sequence[AtomicTx], source: OutputSource | None) -> CBlockEffects:
-    """Return what the atomic transactions of a block do, in their order. Raises LedgerFault."""
-    moving = Moving(chain_id, header.number, source, True)
+def apply_c(
+    chain_id: ChainID,
+    header: CHeader,
+    txs: Sequence[AtomicTx],
+    source: OutputSource | None,
+    *,
+    is_repeat: bool = False,
+) -> CBlockEffects:
+    """Return what the atomic transactions of a block do, in their order. Raises LedgerFault.
+
+    is_repeat: whether the block's height is one of `Parameters.repeated_c_blocks`.
+    """
+    moving = Moving(chain_id, header.number, None if is_repeat else source, True)
     effects = tuple(_effects(moving, tx, position) for position, tx in enumerate(txs))
-    return CBlockEffects(chain_id, header, len(effects), effects)
+    if is_repeat:
+        effects = tuple(replace(each, consumed=(), emitted=()) for each in effects)
+    return CBlockEffects(chain_id, header, len(effects), effects, is_repeat)
 
 
 def _effects(moving: Moving, tx: AtomicTx, position: int) -> CTxEffects:

@@ -69,7 +69,10 @@ class L1FeeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All of it. x_chain_id and c_chain_id: the chains that the P-Chain shares memory with."""
+    """All of it. x_chain_id and c_chain_id: the chains that the P-Chain shares memory with.
+
+    repeated_c_blocks: heights of C-Chain blocks that hold atomic transactions which had been accepted before.
+    """
 
     network_id: int
     staking_asset_id: AssetID
@@ -79,10 +82,22 @@ class Parameters:
     rewards: RewardConfig
     l1_fee: L1FeeConfig
     max_validator_stake: int = 3_000_000 * NAVAX_PER_AVAX
+    repeated_c_blocks: frozenset[int] = frozenset()
 
 
 # The same on every network that does not say otherwise.
 STANDARD_REWARDS: Final = RewardConfig(120_000, 100_000, 365 * DAY_S, 720_000_000 * NAVAX_PER_AVAX)
+
+# Known as bonus blocks (coreth `plugin/evm/atomic/vm/bonus_blocks.go`).
+_REPEATED_ON_MAINNET: Final = frozenset(
+    (
+        *(102972, 103105, 103143, 103183, 103197, 103203, 103208, 103209, 103259, 103261, 103266, 103287, 103339),
+        *(103346, 103350, 103358, 103437, 103472, 103478, 103493, 103514, 103536, 103545, 103547, 103554, 103555),
+        *(103559, 103561, 103563, 103564, 103569, 103570, 103575, 103577, 103578, 103582, 103587, 103590, 103591),
+        *(103594, 103597, 103598, 103603, 103604, 103607, 103612, 103614, 103617, 103618, 103621, 103623, 103624),
+        *(103627, 103628, 103629, 103630, 103633),
+    )
+)
 
 MAINNET: Final = Parameters(
     network_id=1,
@@ -98,6 +113,7 @@ MAINNET: Final = Parameters(
     ),
     rewards=STANDARD_REWARDS,
     l1_fee=L1FeeConfig(target=10_000, min_price=512, excess_conversion=1_246_488_515),
+    repeated_c_blocks=_REPEATED_ON_MAINNET,
 )
 FUJI: Final = Parameters(
     network_id=5,
