@@ -16,14 +16,14 @@ from warpseal.chains.p_helicon import (
 )
 from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod
-from warpseal.ledger.moving import paid_out
-from warpseal.ledger.outputs import LedgerOutput, RewardKind
+from warpseal.ledger.moving import owed
+from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.p_state import Renewal
 from warpseal.ledger.rewarding import due, unmint
 from warpseal.ledger.rewards import split
 from warpseal.ledger.stakers import Priority, Staker
 from warpseal.ledger.staking import check_place, enter, mint
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,8 @@ def _pay(block: BlockDraft, draft: Draft, staker: Staker, own: int, of_delegatio
     )
     for amount, owner, kind in payments:
         if amount and owner is not None and period.stake_asset_id is not None:
-            made: LedgerOutput = paid_out(
-                draft.tx.id, len(draft.emitted), period.stake_asset_id, amount, owner, kind, P_CHAIN
-            )
-            block.grant(draft, made)
+            made = owed(period.stake_asset_id, amount, owner)
+            block.grant(draft, draft.tx.id, len(draft.emitted), made, kind)
 
 
 def _end_unknown(

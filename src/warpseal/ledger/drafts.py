@@ -6,7 +6,7 @@ Source of truth: docs/ledger.md, and 7.6 of the facts it names for the amounts o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warpseal.chains.components import BaseFields, TransferableInput, TransferableOutput
@@ -29,7 +29,7 @@ from warpseal.ledger.effects import (
 )
 from warpseal.ledger.faults import LedgerFault
 from warpseal.ledger.moving import Moving, add_amounts, as_sums, transferred
-from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
+from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource, RewardKind
 from warpseal.ledger.p_state import PChainState
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
@@ -106,7 +106,7 @@ class BlockDraft:
         """Lock outputs of the transaction until its staking is over; return them."""
         tx_id = draft.tx.id
         made = tuple(
-            transferred(tx_id, index, output, P_CHAIN, P_CHAIN, staked=True)
+            replace(transferred(tx_id, index, output, P_CHAIN, P_CHAIN), staked=True)
             for index, output in enumerate(outputs, len(draft.emitted))
         )
         sums: dict[AssetID, int] = {}
@@ -116,8 +116,11 @@ class BlockDraft:
         draft.emitted += made
         return made
 
-    def grant(self, draft: Draft, output: LedgerOutput) -> None:
-        """Make an output that the chain itself pays: a reward or a refund."""
+    def grant(
+        self, draft: Draft, tx_id: TxID, index: int, made: TransferableOutput, reward: RewardKind | None = None
+    ) -> None:
+        """Make an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
+        output = replace(transferred(tx_id, index, made, P_CHAIN, P_CHAIN), reward=reward)
         draft.emitted.append(output)
         self.moving.emit((output,))
 

@@ -20,11 +20,11 @@ from warpseal.chains.p_l1 import (
 from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import L1Change, SubnetConverted
 from warpseal.ledger.l1_validators import L1Validator
-from warpseal.ledger.moving import paid_out
+from warpseal.ledger.moving import owed
 from warpseal.ledger.p_state import Conversion
 from warpseal.ledger.subnets import known_subnet
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import P_CHAIN, NodeID, ValidationID
+from warpseal.warp.ids import NodeID, ValidationID
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ def set_weight(block: BlockDraft, draft: Draft, tx: SetL1ValidatorWeightTx) -> N
     refund = _refund(block, draft, validator)
     block.state.l1.remove(validator)
     gone = replace(validator, weight=0, min_nonce=asked.nonce + 1, end_accumulated_fee=0)
-    _tell(block, draft, gone, -refund, is_removed=True)
+    _tell(block, draft, gone, -refund)
 
 
 def increase_balance(block: BlockDraft, draft: Draft, tx: IncreaseL1ValidatorBalanceTx) -> None:
@@ -145,7 +145,7 @@ def _refund(block: BlockDraft, draft: Draft, validator: L1Validator) -> int:
     owner = validator.remaining_balance_owner
     owners = OutputOwners(0, owner.threshold, tuple(owner.addresses))  # type: ignore[arg-type]
     asset_id = block.state.params.staking_asset_id
-    block.grant(draft, paid_out(draft.tx.id, len(draft.emitted), asset_id, left, owners, None, P_CHAIN))
+    block.grant(draft, draft.tx.id, len(draft.emitted), owed(asset_id, left, owners))
     return left
 
 
@@ -156,7 +156,6 @@ def _tell(
     balance_change: int,
     *,
     is_new: bool = False,
-    is_removed: bool = False,
 ) -> None:
     draft.l1.append(
         L1Change(
@@ -172,7 +171,8 @@ def _tell(
             balance=validator.balance(block.state.l1_accrued_fees),
             balance_change=balance_change,
             is_new=is_new,
-            is_removed=is_removed,
+            # Nothing else has a weight of 0.
+            is_removed=not validator.weight,
         )
     )
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warpseal.chains.components import LockIn, LockOut, OutputOwners, TransferableInput, TransferableOutput
+from warpseal.chains.components import (
+    LockIn,
+    LockOut,
+    OutputOwners,
+    TransferableInput,
+    TransferableOutput,
+    TransferOutput,
+)
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import Sums
 from warpseal.ledger.faults import LedgerFault
-from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerOutput, OutputKind, OutputSource, RewardKind
+from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerOutput, OutputSource
 from warpseal.ledger.recovery import signed_digest, signers
 from warpseal.warp.ids import ChainID
 
@@ -80,7 +87,7 @@ class Moving:
 
 
 def transferred(
-    tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID, *, staked: bool = False
+    tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID
 ) -> LedgerOutput:
     """Return output `index` of a transaction."""
     output, stakeable = made.output, 0
@@ -98,29 +105,12 @@ def transferred(
         stakeable,
         created_on,
         held_on,
-        OutputKind.TRANSFER,
-        staked,
     )
 
 
-def paid_out(
-    tx_id: TxID, index: int, asset_id: AssetID, amount: int, owner: OutputOwners, reward: RewardKind | None, on: ChainID
-) -> LedgerOutput:
-    """Return an output that the chain itself makes for `owner`."""
-    return LedgerOutput(
-        id=utxo_id(tx_id, index),
-        tx_id=tx_id,
-        output_index=index,
-        asset_id=asset_id,
-        amount=amount,
-        addresses=owner.addresses,
-        threshold=owner.threshold,
-        locktime=owner.locktime,
-        stakeable_locktime=0,
-        created_on=on,
-        held_on=on,
-        reward=reward,
-    )
+def owed(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
+    """Return what the chain itself makes to pay `owner`."""
+    return TransferableOutput(asset_id, TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses))
 
 
 def add_amounts(sums: dict[AssetID, int], moved: Iterable[Consumed | LedgerOutput]) -> None:

@@ -11,11 +11,10 @@ from warpseal.chains.ids import TxID
 from warpseal.chains.p_staking import RewardValidatorTx
 from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodClosed
-from warpseal.ledger.moving import paid_out
+from warpseal.ledger.moving import owed
 from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.rewards import split
 from warpseal.ledger.stakers import Staker
-from warpseal.warp.ids import P_CHAIN
 
 
 class _Payments:
@@ -31,8 +30,8 @@ class _Payments:
         """Pay an amount above 0; nothing else makes an output."""
         asset_id = self._period.stake_asset_id
         if amount and owner is not None and asset_id is not None:
-            paid = paid_out(self._period.tx_id, self._index, asset_id, amount, owner, reward, P_CHAIN)
-            self._block.grant(self._draft, paid)
+            made = owed(asset_id, amount, owner)
+            self._block.grant(self._draft, self._period.tx_id, self._index, made, reward)
             self._index += 1
 
 
