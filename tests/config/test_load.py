@@ -209,3 +209,15 @@ def test_compat_is_one_of_three_words() -> None:
     assert v.choice(Compat)("SDK", "compat") is Compat.SDK
     with pytest.raises(v.Faults, match="expected one of spec, sdk, auto"):
         v.choice(Compat)("both", "compat")
+
+
+def test_where_prices_come_from_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
+    given = {"price-url": "https://prices.example/canary/{date}?key=canary", "price-path": "a.{currency}.0"}
+    config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
+    assert (config.prices.url, config.prices.path, config.prices.file) == (*given.values(), Path("/p.csv"))
+    assert "canary" not in " ".join(describe(key, config) for key in KEYS)
+    assert not config.prices.is_off
+    with pytest.raises(ConfigError, match=r"price-url: \{day_of_year\} means nothing"):
+        load(write(tmp_path, {**LEAST, "price-url": "https://a/{day_of_year}"}), {}, {})
+    with pytest.raises(ConfigError, match="price-path"):
+        load(write(tmp_path, {**LEAST, "price-path": "{date}"}), {}, {})

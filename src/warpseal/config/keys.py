@@ -18,6 +18,8 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
+from warpseal.prices.settings import PriceSettings
+from warpseal.prices.urls import host_of
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import shown_url
 from warpseal.validators.settings import ValidatorSettings
@@ -40,6 +42,7 @@ class Config:
     indexer: IndexerSettings
     store: StoreSettings
     data: DataApiSettings
+    prices: PriceSettings
     log_level: str = "info"
 
 
@@ -256,6 +259,9 @@ KEYS = (
     Key("rate-limit-per-minute", "data.rate_limit_per_minute", UNITS, "compute units without a key; 0: any number"),
     Key("rate-limit-per-day", "data.rate_limit_per_day", UNITS, "the same for a day"),
     Key("rate-limit-loopback", "data.rate_limit_loopback", v.boolean, "limit clients on this machine, too", "BOOL"),
+    Key("price-file", "prices.file", v.optional_path, "prices of AVAX: a CSV of date,currency,price", "FILE"),
+    Key("price-url", "prices.url", v.price_url, "prices of AVAX: a JSON document, with {date} and {currency}", "URL"),
+    Key("price-path", "prices.path", v.price_path, "where in that document the price stands: a.0.{currency}", "PATH"),
     Key("require-api-key", "data.require_api_key", v.boolean, "serve /v1 to callers with an API key only", "BOOL"),
 )
 
@@ -269,6 +275,7 @@ _ROOMS = {
     "indexer": IndexerSettings,
     "store": StoreSettings,
     "data": DataApiSettings,
+    "prices": PriceSettings,
 }
 
 
@@ -289,6 +296,8 @@ def describe(key: Key, config: Config) -> str:
     """Return the effective value of a key, fit to print: of a node only scheme, host and port, of a secret nothing."""
     room, _, field = key.target.rpartition(".")
     value = getattr(getattr(config, room) if room else config, field)
+    if key.parse is v.price_url:
+        return host_of(value) or "none"
     return _shown(shown_url(value) if key.parse is v.store_url else value)
 
 

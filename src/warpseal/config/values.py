@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.peers.settings import ManualPeer
+from warpseal.prices import urls
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id, parse_node_id
 
@@ -141,6 +142,28 @@ def origin(value: Any, path: str) -> str:
     if parts.path or parts.query or parts.fragment or parts.username:
         raise fault(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
     return shown.rstrip("/")
+
+
+def price_url(value: Any, path: str) -> str:
+    """Accept the URL of a JSON document of prices, with what is asked for in braces; an empty text is none."""
+    template = text(value, path)
+    if template:
+        _base_url(template, path, ("http", "https"))
+        _check_braces(template, urls.NAMES, path)
+    return template
+
+
+def price_path(value: Any, path: str) -> str:
+    """Accept where in a JSON document a price stands."""
+    template = text(value, path)
+    _check_braces(template, urls.PATH_NAMES, path)
+    return template
+
+
+def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
+    unknown = next(urls.unknown_names(template, known), None)
+    if unknown is not None:
+        raise fault(path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{one}}}" for one in known))
 
 
 def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:

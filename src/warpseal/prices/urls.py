@@ -1,0 +1,38 @@
+"""What may stand in braces in `price-url` and `price-path`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from typing import Final
+from urllib.parse import urlsplit
+
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
+PATH_NAMES: Final = ("currency", "CURRENCY")
+
+
+def unknown_names(template: str, known: tuple[str, ...]) -> Iterator[str]:
+    """Return what stands in braces and means nothing."""
+    return (name for name in _BRACES.findall(template) if name not in known)
+
+
+def filled(template: str, currency: str, day: date) -> str:
+    """Return the template with what is asked for. timestamp: unix seconds of the day's beginning (UTC)."""
+    values = {
+        "currency": currency,
+        "CURRENCY": currency.upper(),
+        "date": day.isoformat(),
+        "year": f"{day.year:04}",
+        "month": f"{day.month:02}",
+        "day": f"{day.day:02}",
+        "timestamp": str(int(datetime.combine(day, time(), UTC).timestamp())),
+    }
+    return _BRACES.sub(lambda found: values.get(found[1], found[0]), template)
+
+
+def host_of(template: str) -> str:
+    """Return what of a url is fit to print: scheme and host; path and query may hold a key."""
+    parts = urlsplit(template)
+    return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""

@@ -1,0 +1,190 @@
+"""What an AVAX was worth: from a file, from the web, or not known; never invented."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpseal.chains.ids import AssetID
+from warpseal.errors import StartupError
+from warpseal.history.outputs import Asset
+from warpseal.prices.amounts import decimal_text
+from warpseal.prices.avax import AvaxPrices
+from warpseal.prices.fetched import FetchedPrices
+from warpseal.prices.settings import PriceSettings
+from warpseal.prices.table import PriceTable, read_table
+from warpseal.prices.urls import NAMES, filled, unknown_names
+
+DAY = date(2024, 3, 9)
+NOON = 1_709_985_600
+AVAX = Asset(AssetID(b"\xa1" * 32), "Avalanche", "AVAX", 9)
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "prices.csv"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+async def test_a_file_tells_prices_by_day_and_currency(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, "date,currency,price\n2024-03-09,USD, 42.420\n\n2024-03-09,jpy,6e3\n"))
+    assert len(table) == 2
+    assert await table.price("usd", DAY) == "42.420"
+    assert await table.price("jpy", DAY) == "6000"
+    assert await table.price("usd", date(2024, 3, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("day,price\n", 1),
+        ("date,currency,price\n2024-03-09,usd\n", 2),
+        ("date,currency,price\n2024-03-09,usd,1\n09.03.2024,usd,1\n", 3),
+        ("date,currency,price\n2024-03-09,dollar,1\n", 2),
+        ("date,currency,price\n2024-03-09,usd,-1\n", 2),
+        ("date,currency,price\n2024-03-09,usd,NaN\n", 2),
+        ("date,currency,price\n2024-03-09,usd," + "9" * 50 + "\n", 2),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, text: str, line: int) -> None:
+    with pytest.raises(StartupError, match=f"line {line}:"):
+        read_table(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_no_reason_to_guess(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="cannot be read"):
+        read_table(tmp_path / "none.csv")
+
+
+@given(st.decimals(min_value="0.000000000001", max_value="1000000000000", places=12))
+def test_prices_keep_every_digit(price: Any) -> None:
+    assert decimal_text(price) == format(price, "f")
+
+
+async def test_only_avax_by_its_id_has_a_price_and_the_first_source_that_knows_tells_it() -> None:
+    first, second = PriceTable({("usd", DAY): "1"}), PriceTable({("usd", DAY): "2", ("eur", DAY): "3"})
+    prices = AvaxPrices(AVAX.asset_id, [first, second])
+    assert await prices.price(AVAX, "usd", NOON) == "1"
+    assert await prices.price(AVAX, "eur", NOON) == "3"
+    assert await prices.price(AVAX, "chf", NOON) is None
+    assert await prices.price(AVAX, "usd", NOON + 86_400) is None
+    lookalike = Asset(AssetID(b"\xa2" * 32), "Avalanche", "AVAX", 9)
+    assert await prices.price(lookalike, "usd", NOON) is None
+
+
+def test_a_template_is_filled_with_what_is_asked_for() -> None:
+    template = "{currency}/{CURRENCY}/{date}/{day}-{month}-{year}/{timestamp}/{other}"
+    assert filled(template, "usd", DAY) == "usd/USD/2024-03-09/09-03-2024/1709942400/{other}"
+    assert list(unknown_names(template, NAMES)) == ["other"]
+
+
+@asynccontextmanager
+async def source(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
+) -> AsyncIterator[FetchedPrices]:
+    """Prices of a web server that answers as told."""
+
+    async def told(request: web.Request) -> web.StreamResponse:
+        return await answer(request)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", told)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    settings = PriceSettings(url=f"http://{host}:{port}/{{date}}?vs={{currency}}", path="market.0.{currency}")
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield FetchedPrices(replace(settings, **changes), session)
+    finally:
+        await runner.cleanup()
+
+
+class Web:
+    """Answers with a body, and counts."""
+
+    def __init__(self, body: Any, status: int = 200) -> None:
+        self.text = body if isinstance(body, str) else json.dumps(body)
+        self.status = status
+        self.asked: list[str] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path_qs)
+        await asyncio.sleep(0.01)
+        return web.Response(text=self.text, status=self.status, headers={"location": "/x"})
+
+
+async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
+    server = Web('{"market": [{"usd": 42.123456789012345678901}]}')
+    async with source(server) as prices:
+        told = await asyncio.gather(*(prices.price("usd", DAY) for _ in range(5)))
+        assert told == ["42.123456789012345678901"] * 5
+        assert await prices.price("usd", DAY) == told[0]
+    assert server.asked == ["/2024-03-09?vs=usd"]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        Web("not json"),
+        Web({}),
+        Web({"market": []}),
+        Web({"market": [{"usd": None}]}),
+        Web({"market": [{"usd": True}]}),
+        Web({"market": [{"usd": -1}]}),
+        Web({"market": [{"usd": [1]}]}),
+        Web({"market": [{"usd": 1}]}, 404),
+        Web({"market": [{"usd": 1}]}, 302),
+        Web({"market": [{"usd": 1}]}, 500),
+        Web('{"market": [{"usd": 1}]}' + " " * 2_000),
+        Web("[" * 100_000),
+    ],
+)
+async def test_a_source_that_does_not_tell_is_asked_again_later(server: Web) -> None:
+    async with source(server, max_answer_bytes=1_000) as prices:
+        assert await prices.price("usd", DAY) is None
+        assert await prices.price("usd", DAY) is None
+    assert len(server.asked) == 1
+    server.asked.clear()
+    async with source(server, max_answer_bytes=1_000, retry_failed_after_s=0.0) as prices:
+        assert await prices.price("usd", DAY) is None
+        assert await prices.price("usd", DAY) is None
+    assert len(server.asked) == 2
+
+
+async def test_an_answer_may_come_in_pieces() -> None:
+    async def pieces(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for piece in (b'{"market": [{"us', b'd": 4', b"2}]}"):
+            await answer.write(piece)
+            await asyncio.sleep(0.02)
+        return answer
+
+    async with source(pieces) as prices:
+        assert await prices.price("usd", DAY) == "42"
+
+
+async def test_a_slow_source_holds_nobody_up() -> None:
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    async with source(slow, timeout_s=0.05) as prices:
+        async with asyncio.timeout(10):
+            assert await prices.price("usd", DAY) is None
