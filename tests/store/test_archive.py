@@ -61,6 +61,13 @@ async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any
         assert (await store.archive.recall(message(1).id)).shares == (verified,)
 
 
+async def test_of_verified_shares_of_one_key_in_one_list_the_first_stands(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.keep_shares(message(1), [share(1, verified=True), share(1, verified=True, variant=1)])
+    async with store_at(any_store_url) as store:
+        assert (await store.archive.recall(message(1).id)).shares == (share(1, verified=True),)
+
+
 async def test_a_verified_share_marks_its_equal(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(1, verified=True)])

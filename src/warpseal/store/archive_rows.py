@@ -10,11 +10,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, select
 
 from warpseal.store.archive_statements import (
-    ADD_CANDIDATE,
+    ADD_CANDIDATES,
     ADD_FOR_EVER,
     ADD_MESSAGE,
     ADD_SIGNATURE,
     ADD_VERIFIED,
+    KEY_BYTES,
     MARK,
     MESSAGE_BYTES,
     RECALL_MESSAGE,
@@ -22,6 +23,7 @@ from warpseal.store.archive_statements import (
     RECALL_SIGNATURES,
     RECOUNT,
     REJECT,
+    SIGNATURE_BYTES,
     TRIM_SIGNATURES,
     USE,
 )
@@ -32,7 +34,6 @@ from warpseal.store.waiting import Batch, Edit, KeepShares, MarkVerified, Reject
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
-KEY_BYTES: Final = 48
 _IDS_AT_ONCE: Final = 500
 
 
@@ -131,15 +132,27 @@ def _keys_of(connection: Connection, message_ids: Sequence[MessageID]) -> dict[M
 
 
 def _write_shares(connection: Connection, edits: Sequence[KeepShares], keys: Mapping[MessageID, int]) -> int:
-    rows: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])
+    candidates: list[tuple[Any, ...]] = []
+    verified: list[tuple[Any, ...]] = []
     for edit in edits:
         key = keys[edit.message.id]
-        for share in edit.shares:
-            rows[share.verified].append((key, share.public_key, share.signature, int(share.verified)))
-    candidates, verified = rows
-    ADD_CANDIDATE.run(connection, candidates)
+        candidates += _packed(key, [share for share in edit.shares if not share.verified])
+        # In one statement no row may be replaced twice: of equal keys the first stands here, too.
+        proven = {share.public_key: share for share in reversed(edit.shares) if share.verified}
+        verified += _packed(key, list(proven.values()))
+    ADD_CANDIDATES.run(connection, candidates)
     ADD_VERIFIED.run(connection, verified)
-    return len(candidates) + len(verified)
+    return sum(len(edit.shares) for edit in edits)
+
+
+def _packed(key: int, shares: Sequence[StoredShare]) -> list[tuple[Any, ...]]:
+    """Return the parameters that insert shares. Raises ValueError where one of them has not the size of a share."""
+    if not shares:
+        return []
+    if any(len(share.public_key) != KEY_BYTES or len(share.signature) != SIGNATURE_BYTES for share in shares):
+        raise ValueError("a share is a key of 48 bytes and a signature of 96")
+    joined = b"".join([share.public_key for share in shares]), b"".join([share.signature for share in shares])
+    return [(len(shares), key, *joined)]
 
 
 def _write_rejections(connection: Connection, edits: Sequence[RejectShare], keys: Mapping[MessageID, int]) -> int:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Double, LargeBinary, bindparam, func, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    Integer,
+    LargeBinary,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from warpseal.store.schema import EVICTABLE, MESSAGES, SHARES, SIGNATURES
 from warpseal.store.statements import Insert, Prepared
 
+KEY_BYTES: Final = 48
+SIGNATURE_BYTES: Final = 96
 # What a row takes with its page's share of everything else, about.
 MESSAGE_BYTES: Final = 250
 _SHARE_BYTES: Final = 170
-_SIGNATURE_BYTES: Final = 250
+_SIGNED_BYTES: Final = 250
 _MAX_RECALLED_SIGNATURES: Final = 16
 # Of a message that may be evicted, the newest so many are kept.
 MAX_EVICTABLE_SIGNATURES: Final = 4
@@ -25,7 +38,7 @@ def _literal(value: int) -> Any:
 
 _share_count = select(func.count()).where(SHARES.c.message_key == MESSAGES.c.key)
 _signature_bytes = select(
-    func.coalesce(func.sum(func.length(SIGNATURES.c.public_keys) + _literal(_SIGNATURE_BYTES)), _literal(0))
+    func.coalesce(func.sum(func.length(SIGNATURES.c.public_keys) + _literal(_SIGNED_BYTES)), _literal(0))
 ).where(SIGNATURES.c.message_key == MESSAGES.c.key)
 
 
@@ -33,6 +46,27 @@ def _used_again(statement: Insert, **values: Any) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=["message_id"], set_={"used_at": statement.excluded.used_at, **values}
     )
+
+
+def _unpacked(statement: Insert, *, verified: int) -> Insert:
+    """Insert `count` shares of one message, whose keys and signatures come joined: one statement instead of a hundred.
+
+    It takes half the time, and lets other threads run meanwhile instead of handing Python to and fro for each row.
+    """
+    numbers = select(_literal(0).label("n")).cte("numbers", recursive=True)
+    following = select(numbers.c.n + _literal(1)).where(numbers.c.n + _literal(1) < bindparam("count", type_=Integer))
+    numbers = numbers.union_all(following)
+    rows = select(
+        bindparam("message", type_=BigInteger),
+        _piece("keys", numbers.c.n, KEY_BYTES),
+        _piece("signatures", numbers.c.n, SIGNATURE_BYTES),
+        _literal(verified),
+    ).where(numbers.c.n >= _literal(0))
+    return statement.from_select(["message_key", "public_key", "signature", "verified"], rows)
+
+
+def _piece(name: str, number: ColumnElement[int], size: int) -> Any:
+    return func.substr(bindparam(name, type_=LargeBinary), number * _literal(size) + _literal(1), _literal(size))
 
 
 def _replacing_candidates(statement: Insert) -> Insert:
@@ -57,12 +91,14 @@ ADD_FOR_EVER: Final = Prepared(
     lambda into: _used_again(into(MESSAGES), for_ever=_literal(1)),
     "message_id", "raw", "for_ever", "size_bytes", "created_at", "used_at",
 )  # fmt: skip
-ADD_CANDIDATE: Final = Prepared(
-    lambda into: into(SHARES).on_conflict_do_nothing(index_elements=["message_key", "public_key"]),
-    "message_key", "public_key", "signature", "verified",
+ADD_CANDIDATES: Final = Prepared(
+    lambda into: _unpacked(into(SHARES), verified=0).on_conflict_do_nothing(
+        index_elements=["message_key", "public_key"]
+    ),
+    "count", "message", "keys", "signatures",
 )  # fmt: skip
 ADD_VERIFIED: Final = Prepared(
-    lambda into: _replacing_candidates(into(SHARES)), "message_key", "public_key", "signature", "verified"
+    lambda into: _replacing_candidates(_unpacked(into(SHARES), verified=1)), "count", "message", "keys", "signatures"
 )
 REJECT: Final = Prepared(
     lambda _: SHARES.delete().where(
