@@ -1,0 +1,88 @@
+"""Every page of endpoints 3 to 8 is what the published SDKs accept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.data import samples as s
+from tests.api.data import sdk_models as sdk
+from tests.api.data.memory_index import FixedPrices
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, indexed
+from warpseal.api.data_settings import Compat
+from warpseal.chains.addresses import bech32_text
+from warpseal.warp.ids import id_text, node_id_text
+
+ALICE = bech32_text("fuji", s.ALICE)
+X_TXS = NETWORK + "/blockchains/x-chain/transactions"
+C_TXS = NETWORK + "/blockchains/c-chain/transactions"
+PLAIN_X = msgspec.structs.replace(s.LINEAR_X, kind="BaseTx", consumed=(), asset_created=None)
+WORLD = replace(
+    indexed(
+        txs=[s.p_tx(1), s.p_tx(2, "AddAutoRenewedValidatorTx"), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT],
+        all_blocks=[s.p_block(1), s.FULL_BLOCK],
+        blockchains=[s.EVM_CHAIN, s.OTHER_CHAIN],
+        all_rewards=[s.reward(1), s.reward(2)],
+        all_validations=s.VALIDATIONS,
+    ),
+    prices=FixedPrices(s.AVAX, {"usd": "42.42"}),
+)
+SDK = WORLD.with_data(compat=Compat.SDK)
+
+
+async def body_of(world: World, path: str) -> bytes:
+    async with client_of(world) as client, client.get(path) as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [(P_TXS, sdk.PPage), (P_TXS + "?pageSize=1", sdk.PPage), (X_TXS, sdk.XPage), (C_TXS, sdk.CPage)]
+)
+async def test_pages_of_transactions_are_taken_for_what_they_are(path: str, kind: type[Any]) -> None:
+    page = sdk.read_transactions(await body_of(SDK, path))
+    assert isinstance(page, kind)
+    assert page.transactions
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (P_BLOCKS, sdk.BlockPage),
+        (P_BLOCKS + "?pageSize=1", sdk.BlockPage),
+        (f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}", sdk.Blockchain),
+        (f"{NETWORK}/addresses:listChainIds?addresses={ALICE}", sdk.Interactions),
+        (f"{NETWORK}/validators/{node_id_text(s.NODE)}", sdk.ValidatorPage),
+    ],
+)
+async def test_everything_else_is_accepted_whatever_compat_says(path: str, kind: type[Any]) -> None:
+    for world in (WORLD, SDK):
+        assert sdk.read(await body_of(world, path), kind)
+
+
+async def test_what_is_contested_is_accepted_with_the_switch_and_follows_the_specification_without() -> None:
+    rewards = f"{NETWORK}/rewards?addresses={ALICE}"
+    other = f"{NETWORK}/blockchains/{id_text(s.OTHER_CHAIN.chain_id)}"
+    for path, kind in ((rewards, sdk.RewardPage), (other, sdk.Blockchain)):
+        assert sdk.read(await body_of(SDK, path), kind)
+        with pytest.raises(msgspec.ValidationError):
+            sdk.read(await body_of(WORLD, path), kind)
+    assert sdk.read(await body_of(replace(WORLD, prices=None), rewards), sdk.RewardPage)
+    with pytest.raises(msgspec.ValidationError):
+        sdk.read_transactions(await body_of(WORLD, X_TXS))
+
+
+async def test_without_the_switch_transfers_of_the_x_and_c_chain_are_taken_for_the_p_chains() -> None:
+    assert isinstance(sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage)
+    assert isinstance(sdk.read_transactions(await body_of(WORLD, C_TXS)), sdk.PPage)
+
+
+async def test_empty_pages_are_accepted() -> None:
+    empty = indexed()
+    assert sdk.read_transactions(await body_of(empty, P_TXS))
+    assert sdk.read(await body_of(empty, P_BLOCKS), sdk.BlockPage)
+    assert sdk.read(await body_of(empty, f"{NETWORK}/rewards?addresses={ALICE}"), sdk.RewardPage)
+    assert sdk.read(await body_of(empty, f"{NETWORK}/validators/{node_id_text(s.NODE)}"), sdk.ValidatorPage)
