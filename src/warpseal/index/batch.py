@@ -1,0 +1,236 @@
+"""The rows of some blocks on their way into the database, and the outputs that they spend, make and release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection, Table
+
+from warpseal.chains.ids import TxID, UtxoID
+from warpseal.index import bulk, kinds
+from warpseal.index.bulk import Row
+from warpseal.index.details import OutputDetail, Owners, encode
+from warpseal.index.errors import IndexDamaged
+from warpseal.index.keys import prefix_of, to_column
+from warpseal.index.names import Names
+from warpseal.index.schema import (
+    ADDRESS_KIND_TXS,
+    ADDRESS_TXS,
+    EARLY,
+    OUTPUTS,
+    SPENDS,
+    TX_IDS,
+    UNSPENT,
+)
+from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
+from warpseal.ledger.outputs import Consumed, LedgerOutput
+from warpseal.warp.ids import ChainID
+
+# Sorted before they are written, so that neighbours are written together.
+_SORTED: Final = (TX_IDS, ADDRESS_TXS, ADDRESS_KIND_TXS, UNSPENT, SPENDS)
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The keys that come next."""
+
+    output: int
+    reward: int
+    raw: int
+
+
+@dataclass(slots=True)
+class TxPlace:
+    """A transaction that is being written: its key, type and id, and whose addresses it touches so far."""
+
+    key: int
+    kind: int
+    tx_id: TxID
+    touched: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Batch:
+    """All of it. early: outputs that were spent before their chain was read: (their key, who spent them) by id."""
+
+    connection: Connection
+    names: Names
+    outputs: UnspentOutputs
+    chains: ChainIds
+    numbers: Numbers
+    known: Mapping[UtxoID, Unspent]
+    early: Mapping[UtxoID, tuple[int, int, int]]
+    new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
+    changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
+    made: dict[UtxoID, Unspent] = field(default_factory=dict)
+    unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
+    spent: list[UtxoID] = field(default_factory=list)
+    _numbers: dict[ChainID, int] = field(default_factory=dict)
+
+    def add(self, table: Table, row: Row) -> None:
+        """Add a row."""
+        held = self.new.get(table.name)
+        if held is None:
+            held = self.new[table.name] = (table, [])
+        held[1].append(row)
+
+    def change(self, table: Table, row: Row) -> None:
+        """Write a row in place of the one with the same key."""
+        self.changed.setdefault(table.name, (table, []))[1].append(row)
+
+    def touch(self, tx: TxPlace) -> None:
+        """Write down whose addresses a transaction touches."""
+        key, kind = tx.key, tx.kind
+        for address in tx.touched:
+            self.add(ADDRESS_TXS, (address, key))
+            self.add(ADDRESS_KIND_TXS, (address, kind, key))
+
+    # Outputs
+
+    def emit(self, tx: TxPlace, outputs: Sequence[LedgerOutput], origin: int | None = None) -> int:
+        """Write what a transaction makes, and return the key of the first of it.
+
+        origin: the key of the transaction whose id those outputs have that do not have this one's.
+        """
+        first = self.numbers.output
+        for key, output in enumerate(outputs, first):
+            self._emit(key, tx, output, origin)
+        self.numbers.output += len(outputs)
+        return first
+
+    def release(self, tx: TxPlace, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
+        """Let outputs be spent that were staked. first_out: key of the first output of the staking."""
+        keys = []
+        for output in outputs:
+            key = first_out + output.output_index
+            asset, owners = self._columns(output)
+            self._offer(key, output, asset, owners)
+            tx.touched.update(owners[1])
+            keys.append(key)
+        return tuple(keys)
+
+    def consume(self, tx: TxPlace, consumed: Sequence[Consumed]) -> tuple[int, ...]:
+        """Write what a transaction spends; return the keys of it, in order."""
+        keys = []
+        for one in consumed:
+            made = self.made.pop(one.id, None)
+            if made is not None:
+                self.unspent_rows.pop(one.id)
+            else:
+                made = self.known.get(one.id)
+                if made is None:
+                    made = self._outside(tx, one)
+                else:
+                    self.spent.append(one.id)
+            self.add(SPENDS, (made.output, tx.key))
+            tx.touched.update(made.owners)
+            keys.append(made.output)
+        return tuple(keys)
+
+    def flush(self) -> None:
+        """Write all rows."""
+        for one, row in self.unspent_rows.items():
+            self.add(UNSPENT, (prefix_of(one), one[8:], *row))
+        for table in _SORTED:
+            if table.name in self.new:
+                self.new[table.name][1].sort()
+        bulk.delete_ids(self.connection, UNSPENT, sorted((prefix_of(one), one[8:]) for one in self.spent))
+        for table, rows in self.new.values():
+            bulk.insert(self.connection, table, rows)
+        for table, rows in self.changed.values():
+            bulk.replace(self.connection, table, rows)
+
+    def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
+        asset, owners = self._columns(output)
+        unindexed = None
+        if output.tx_id == tx.tx_id:
+            origin = None
+        elif origin is None:
+            unindexed = output.tx_id
+        row = self._row(key, tx.key, origin, output, asset, owners, unindexed)
+        tx.touched.update(owners[1])
+        self.add(OUTPUTS, row)
+        early = self.early.get(output.id) if output.created_on != output.held_on else None
+        if early is not None:
+            self._complete(early, row, owners[1])
+        elif not output.staked:
+            self._offer(key, output, asset, owners)
+
+    def _complete(self, early: tuple[int, int, int], row: Row, owners: tuple[int, ...]) -> None:
+        """Tell what was spent early all about itself, now that it is known."""
+        copy, spender, kind = early
+        self.change(OUTPUTS, (copy, *row[1:]))
+        self.add(SPENDS, (row[0], spender))
+        bulk.insert_new(self.connection, ADDRESS_TXS, [(one, spender) for one in owners])
+        bulk.insert_new(self.connection, ADDRESS_KIND_TXS, [(one, kind, spender) for one in owners])
+
+    def _offer(self, key: int, output: LedgerOutput, asset: int, owners: Owners) -> None:
+        held_on = self._number_of(output.held_on)
+        if held_on is None:
+            return
+        one = output.id
+        self.made[one] = Unspent(key, asset, output.asset_id, output.amount, held_on, owners[1])
+        self.unspent_rows[one] = (key, asset, to_column(output.amount), held_on, *_owner_columns(owners))
+
+    def _outside(self, tx: TxPlace, consumed: Consumed) -> Unspent:
+        """Write an output that no block made that was read so far."""
+        output = self.outputs.adopted(consumed.id) or consumed.rebuilt
+        if output is None:
+            raise IndexDamaged(f"output {consumed.id.hex()} is spent and was never written")
+        asset, owners = self._columns(output)
+        key = self.numbers.output
+        self.numbers.output += 1
+        self.add(OUTPUTS, self._row(key, None, None, output, asset, owners, output.tx_id))
+        if output.created_on != output.held_on:
+            self.add(EARLY, (prefix_of(output.id), output.id[8:], key, tx.key))
+        return Unspent(key, asset, output.asset_id, output.amount, 0, owners[1])
+
+    def _row(
+        self, key: int, tx: int | None, origin: int | None, output: LedgerOutput, asset: int, owners: Owners,
+        unindexed: bytes | None,
+    ) -> Row:  # fmt: skip
+        created_on = self._number_of(output.created_on) or 0
+        held_on = self._number_of(output.held_on) or 0
+        flags = kinds.flags_of(output, created_on, held_on)
+        place = (key, tx, origin, output.output_index, asset, to_column(output.amount), flags)
+        return (*place, *_owner_columns(owners), _detail(output, unindexed))
+
+    def _columns(self, output: LedgerOutput) -> tuple[int, Owners]:
+        key = self.names.key
+        return key(output.asset_id), (output.threshold, tuple([key(one) for one in output.addresses]))
+
+    def _number_of(self, chain_id: ChainID) -> int | None:
+        number = self._numbers.get(chain_id)
+        if number is None:
+            try:
+                number = self._numbers[chain_id] = self.chains.number_of(chain_id)
+            except KeyError:
+                return None
+        return number
+
+
+def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, tuple[int, int, int]]:
+    """Return, of these outputs, those that were spent early: the copy's key, and key and type of who spent it."""
+    wanted = set(ids)
+    text = (
+        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early e JOIN txs t ON t.key = e.tx WHERE prefix IN {keys}"
+    )
+    rows = bulk.run(connection, text, sorted(map(prefix_of, wanted))) if wanted else ()
+    found = {UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest)): tuple(row) for prefix, rest, *row in rows}
+    return {one: row for one, row in found.items() if one in wanted}
+
+
+def _owner_columns(owners: Owners) -> tuple[int | None, bytes | None]:
+    threshold, addresses = owners
+    if threshold == 1 and len(addresses) == 1:
+        return addresses[0], None
+    return None, encode(owners)
+
+
+def _detail(output: LedgerOutput, unindexed: bytes | None) -> bytes | None:
+    if not output.locktime and not output.stakeable_locktime and output.group_id is None and unindexed is None:
+        return None
+    detail = OutputDetail(output.locktime, output.stakeable_locktime, output.group_id, output.payload, unindexed)
+    return encode(detail)

@@ -1,0 +1,81 @@
+"""Where the index is: a SQLite file of its own, or a schema of its own in a PostgreSQL database, at its version.
+
+Source of truth for the versions: migrations/, run as those of the store are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from sqlalchemy import Engine, event, text
+
+from warpseal.index.settings import IndexSettings
+from warpseal.store.engine import create_private, reading_engine, writing_engine
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.migrate import Migrations, upgrade_at_start
+from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+
+INDEX_NAME: Final = "index.db"
+SCHEMA: Final = "warpseal_index"
+# A test holds this to the newest module of versions/.
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
+
+_CHECKPOINT_PAGES: Final = 16_384
+
+
+def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
+    """Return where the index is. folder: the network's, of a daemon. Raises StoreUnusable where it can be nowhere."""
+    if not settings.url:
+        if folder is None:
+            raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
+        return StoreUrl.of_file(folder / INDEX_NAME)
+    try:
+        url = StoreUrl.parse(settings.url)
+    except MalformedStoreUrl as error:
+        raise StoreUnusable(shown_url(settings.url), str(error)) from None
+    if url.kind is Kind.OFF:
+        raise StoreUnusable(url.shown, "an index cannot be off: index-chains names none instead")
+    return url if url.kind is Kind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))
+
+
+def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
+    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, DBAPIError."""
+    if url.path is not None:
+        try:
+            create_private(url.path)
+        except OSError as error:
+            raise StoreUnusable(url.shown, error.strerror or str(error)) from error
+    engine = writing_engine(url)
+    if url.kind is Kind.SQLITE:
+        pragmas = (f"cache_size = -{settings.cache_bytes // 1024}", f"wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        event.listen(engine, "connect", _with(pragmas))
+    else:
+        with engine.begin() as connection:
+            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+    upgrade_at_start(engine, url.shown, MIGRATIONS)
+    return engine
+
+
+def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
+    """Return an engine that reads; a file that is not there yet is told by the first statement."""
+    return reading_engine(url, settings.readers)
+
+
+def _with(pragmas: tuple[str, ...]) -> Any:
+    def connected(session: Any, _: object) -> None:
+        for pragma in pragmas:
+            session.execute(f"PRAGMA {pragma}")
+
+    return connected
+
+
+def _in_schema(address: str) -> str:
+    """Return a URL whose sessions find the schema's tables first, and no others."""
+    parts = urlsplit(address)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    options = " ".join([value for name, value in given if name == "options"] + [f"-c search_path={SCHEMA}"])
+    kept = [(name, value) for name, value in given if name != "options"]
+    query = urlencode([*kept, ("options", options)], quote_via=quote, safe="/")
+    return urlunsplit(parts._replace(query=query))

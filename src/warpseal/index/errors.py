@@ -1,0 +1,45 @@
+"""What can go wrong with the index itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from warpseal.errors import StoreDown
+
+__all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "StoreDown", "told"]
+
+
+@contextmanager
+def told(engine: Engine) -> Iterator[None]:
+    """Turn what the database says into StoreDown, without the secrets of its URL."""
+    try:
+        yield
+    except DBAPIError as error:
+        reason = str(error.orig).strip() or type(error.orig).__name__
+        password = engine.url.password
+        raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
+
+
+class IndexDamaged(StoreDown):
+    """What the index holds contradicts itself or the blocks in it: it is to be derived anew from them."""
+
+
+class IndexMoved(StoreDown):
+    """Another process has written to the index meanwhile: open it anew. chain: whose blocks it wrote."""
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"another process has written blocks of the {chain}")
+        self.chain = chain
+
+
+class OutOfOrder(ValueError):
+    """A block was given that does not follow the last one. Nothing was written."""
+
+    def __init__(self, chain: str, height: int, reason: str) -> None:
+        super().__init__(f"block {height} of the {chain}: {reason}")
+        self.chain = chain
+        self.height = height

@@ -1,0 +1,97 @@
+"""The small numbers that stand for types of transactions and blocks, and for what an output is, in the index.
+
+Source of truth: this module; numbers are never given a new meaning. The names are the nodes' own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warpseal.history.outputs import RewardKind
+from warpseal.ledger.outputs import LedgerOutput, OutputKind
+
+UNKNOWN: Final = 0
+_TX_NAMES: Final = (
+    "UNKNOWN",
+    *("AddValidatorTx", "AddSubnetValidatorTx", "AddDelegatorTx", "CreateChainTx", "CreateSubnetTx"),
+    *("ImportTx", "ExportTx", "AdvanceTimeTx", "RewardValidatorTx", "RemoveSubnetValidatorTx"),
+    *("TransformSubnetTx", "AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx"),
+    *("TransferSubnetOwnershipTx", "BaseTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
+    *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
+    *("CreateAssetTx", "OperationTx"),
+)
+_TX_NUMBERS: Final = {name: number for number, name in enumerate(_TX_NAMES)}
+_BLOCK_NAMES: Final = (
+    "Block",
+    *("ApricotProposalBlock", "ApricotAbortBlock", "ApricotCommitBlock", "ApricotStandardBlock", "ApricotAtomicBlock"),
+    *("BanffProposalBlock", "BanffAbortBlock", "BanffCommitBlock", "BanffStandardBlock", "StandardBlock"),
+)
+_BLOCK_NUMBERS: Final = {name: number for number, name in enumerate(_BLOCK_NAMES)}
+EVM_BLOCK: Final = 0
+
+_OUTPUT_KINDS: Final = tuple(OutputKind)
+_OUTPUT_NUMBERS: Final = {kind: number for number, kind in enumerate(_OUTPUT_KINDS)}
+_REWARDS: Final = (None, RewardKind.VALIDATOR, RewardKind.DELEGATOR, RewardKind.VALIDATOR_FEE)
+_REWARD_NUMBERS: Final = {None: 0, "VALIDATOR": 1, "DELEGATOR": 2, "VALIDATOR_FEE": 3}
+_STAKED: Final = 1 << 7
+_INCOMPLETE: Final = 1 << 8
+
+
+def tx_number(name: str) -> int:
+    """Return the number of a transaction's type; that of UNKNOWN for a name that has none."""
+    return _TX_NUMBERS.get(name, UNKNOWN)
+
+
+def tx_name(number: int) -> str:
+    """Return the name of a transaction's type."""
+    return _TX_NAMES[number]
+
+
+def block_number(name: str) -> int:
+    """Return the number of a block's type. Raises KeyError."""
+    return _BLOCK_NUMBERS[name]
+
+
+def block_name(number: int) -> str:
+    """Return the name of a block's type."""
+    return _BLOCK_NAMES[number]
+
+
+def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
+    """Return what an output is, in one number. created_on, held_on: numbers of chains."""
+    flags = created_on | held_on << 2 | _OUTPUT_NUMBERS[output.kind] << 4
+    if output.reward is not None:
+        flags |= _REWARD_NUMBERS[output.reward.value] << 9
+    if output.staked:
+        flags |= _STAKED
+    return flags if output.is_complete else flags | _INCOMPLETE
+
+
+def created_on(flags: int) -> int:
+    """Return the number of the chain that made the output."""
+    return flags & 3
+
+
+def held_on(flags: int) -> int:
+    """Return the number of the chain where it can be spent."""
+    return flags >> 2 & 3
+
+
+def output_kind(flags: int) -> OutputKind:
+    """Return what it holds."""
+    return _OUTPUT_KINDS[flags >> 4 & 7]
+
+
+def reward_of(flags: int) -> RewardKind | None:
+    """Return what it pays as a reward."""
+    return _REWARDS[flags >> 9 & 3]
+
+
+def is_staked(flags: int) -> bool:
+    """Tell whether it was made by staking it."""
+    return bool(flags & _STAKED)
+
+
+def is_incomplete(flags: int) -> bool:
+    """Tell whether it is only known from the input that spent it."""
+    return bool(flags & _INCOMPLETE)

@@ -1,0 +1,240 @@
+"""The rows of the P-Chain's transactions: what the ledger says that they do, and what their bytes say beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import zstandard
+
+from warpseal.chains.components import OutputOwners
+from warpseal.chains.ids import TxID
+from warpseal.chains.p_components import ProofOfPossession
+from warpseal.chains.p_l1 import ConvertSubnetToL1Tx, RegisterL1ValidatorTx
+from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddSubnetValidatorTx, RemoveSubnetValidatorTx
+from warpseal.chains.p_subnets import CreateChainTx, TransformSubnetTx
+from warpseal.chains.p_txs import PSignedTx
+from warpseal.index import kinds
+from warpseal.index.batch import Batch, TxPlace
+from warpseal.index.details import TxDetail, encode
+from warpseal.index.keys import prefix_of, to_column
+from warpseal.index.schema import (
+    CHAINS_MADE,
+    REWARD_ADDRESSES,
+    REWARD_NODES,
+    REWARDS,
+    TX_IDS,
+    TXS,
+    VALIDATION_TXS,
+    VALIDATIONS,
+)
+from warpseal.index.stakings import Staking, Stakings, ids_of
+from warpseal.ledger.effects import (
+    L1Change,
+    Outcome,
+    SubnetConverted,
+    SubnetMade,
+    SubnetOwned,
+    SubnetTransformed,
+    TxEffects,
+)
+from warpseal.ledger.outputs import RewardKind
+
+OUTCOMES: Final = {Outcome.ACCEPTED: 0, Outcome.PROPOSED: 1, Outcome.COMMITTED: 2, Outcome.ABORTED: 3}
+PROPOSED: Final = OUTCOMES[Outcome.PROPOSED]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Key of the transaction; time_s: of its block; settled_s: of the block that decided, its own in most cases."""
+
+    key: int
+    time_s: int
+    settled_s: int
+
+
+def ids_in(tx: TxEffects) -> Iterator[bytes]:
+    """Yield the ids that the rows of a transaction need keys of."""
+    for output in tx.emitted:
+        yield output.asset_id
+        yield from output.addresses
+    for consumed in tx.consumed:
+        if consumed.rebuilt is not None:
+            yield consumed.asset_id
+            yield from consumed.rebuilt.addresses
+    for asset_id, _ in tx.amounts.burned:
+        yield asset_id
+    if tx.opened is not None:
+        yield from ids_of(tx.opened)
+    for change in tx.l1:
+        yield from (change.validation_id, change.node_id, change.subnet_id)
+    if tx.subnet is not None:
+        yield tx.subnet.subnet_id
+        if isinstance(tx.subnet, SubnetMade | SubnetOwned):
+            yield from tx.subnet.owner.addresses
+    if tx.chain is not None:
+        yield from (tx.chain.chain_id, tx.chain.subnet_id)
+    unsigned = tx.tx.unsigned
+    if isinstance(unsigned, RemoveSubnetValidatorTx):
+        yield from (unsigned.node_id, unsigned.subnet_id)
+    elif isinstance(unsigned, AddSubnetValidatorTx):
+        yield from (unsigned.validator.subnet_id, unsigned.validator.validator.node_id)
+
+
+def write_tx(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, *, is_written: bool = False) -> None:
+    """Write a transaction that has its effect. is_written: its row is there, from when it was proposed."""
+    place = TxPlace(when.key, kinds.tx_number(tx.api_type), tx.tx.id)
+    inputs = batch.consume(place, tx.consumed)
+    staking = _closing(stakings, tx)
+    origin = staking.tx if staking is not None else None
+    first_out = batch.emit(place, tx.emitted, origin)
+    released = batch.release(place, tx.released, staking.first_out) if staking is not None else ()
+    detail = _detail(batch, tx, staking, inputs, released)
+    moved = len(inputs) + len(tx.emitted) + len(released)
+    _put_row(batch, tx, when, (first_out, len(tx.emitted), moved, encode(detail)), is_written=is_written)
+    batch.touch(place)
+    _write_rewards(batch, tx, staking, when, first_out)
+    _move_stakings(batch, stakings, tx, when, first_out)
+    for change in tx.l1:
+        _write_l1(batch, tx, change, place)
+    if tx.chain is not None:
+        _write_chain(batch, tx, when.key)
+
+
+def write_proposed(batch: Batch, tx_id: TxID, api_type: str, height: int, when: When) -> None:
+    """Write the row of a transaction whose outcome is not known yet."""
+    row = (when.key, tx_id, height, when.time_s, kinds.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
+    batch.add(TXS, row)
+    batch.add(TX_IDS, (prefix_of(tx_id), when.key))
+
+
+def _put_row(batch: Batch, tx: TxEffects, when: When, rest: tuple[Any, ...], *, is_written: bool) -> None:
+    kind, outcome = kinds.tx_number(tx.api_type), OUTCOMES[tx.outcome]
+    row = (when.key, tx.tx.id, tx.height, when.time_s, kind, outcome, *rest)
+    if is_written:
+        batch.change(TXS, row)
+    else:
+        batch.add(TXS, row)
+        batch.add(TX_IDS, (prefix_of(tx.tx.id), when.key))
+
+
+def _closing(stakings: Stakings, tx: TxEffects) -> Staking | None:
+    """Return the staking that a transaction ends or renews."""
+    closed = tx.closed or tx.renewed
+    return stakings.find(closed.tx_id) if closed is not None else None
+
+
+def _detail(
+    batch: Batch, tx: TxEffects, staking: Staking | None, inputs: tuple[int, ...], released: tuple[int, ...]
+) -> TxDetail:
+    unsigned: Any = tx.tx.unsigned
+    key = batch.names.key
+    detail = TxDetail(inputs, released)
+    base = getattr(unsigned, "base", None)
+    if base is not None:
+        detail.memo = base.memo
+    if tx.amounts.burned:
+        detail.burned = tuple([(key(asset_id), amount) for asset_id, amount in tx.amounts.burned])
+    detail.l1_balance = tx.amounts.l1_balance
+    detail.source = batch.chains.ref_of(tx.source_chain_id)
+    detail.destination = batch.chains.ref_of(tx.destination_chain_id)
+    closed = tx.closed or tx.renewed
+    if closed is not None:
+        detail.closes = staking.tx if staking is not None else closed.tx_id
+    if tx.opened is not None:
+        detail.node, detail.subnet = key(tx.opened.node_id), key(tx.opened.subnet_id)
+    _tell_subnet(batch, detail, tx, unsigned)
+    if tx.l1:
+        detail.l1 = tuple([_l1(batch, change) for change in tx.l1])
+    if tx.chain is not None:
+        detail.blockchain, detail.subnet = key(tx.chain.chain_id), key(tx.chain.subnet_id)
+    if isinstance(unsigned, AddPermissionlessValidatorTx) and isinstance(unsigned.signer, ProofOfPossession):
+        detail.bls = unsigned.signer.public_key + unsigned.signer.proof
+    return detail
+
+
+def _tell_subnet(batch: Batch, detail: TxDetail, tx: TxEffects, unsigned: Any) -> None:
+    key = batch.names.key
+    if isinstance(unsigned, RemoveSubnetValidatorTx):
+        detail.node, detail.subnet = key(unsigned.node_id), key(unsigned.subnet_id)
+    elif isinstance(unsigned, AddSubnetValidatorTx):
+        detail.node, detail.subnet = key(unsigned.validator.validator.node_id), key(unsigned.validator.subnet_id)
+    if tx.subnet is None:
+        return
+    detail.subnet = key(tx.subnet.subnet_id)
+    if isinstance(tx.subnet, SubnetMade | SubnetOwned):
+        detail.owner = _owner(batch, tx.subnet.owner)
+    elif isinstance(tx.subnet, SubnetConverted):
+        detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
+
+
+def _owner(batch: Batch, owner: OutputOwners) -> tuple[int, int, tuple[int, ...]]:
+    return owner.locktime, owner.threshold, tuple(map(batch.names.key, owner.addresses))
+
+
+def _l1(batch: Batch, change: L1Change) -> tuple[int, int, int, int]:
+    return batch.names.key(change.validation_id), change.weight, change.balance, change.balance_change
+
+
+def _write_l1(batch: Batch, tx: TxEffects, change: L1Change, place: TxPlace) -> None:
+    key = batch.names.key
+    validation = key(change.validation_id)
+    batch.add(VALIDATION_TXS, (validation, place.key, place.kind))
+    if change.is_new:
+        bls = change.public_key + _proof(tx.tx, change)
+        batch.add(VALIDATIONS, (validation, key(change.node_id), key(change.subnet_id), bls))
+
+
+def _proof(tx: PSignedTx, change: L1Change) -> bytes:
+    unsigned = tx.unsigned
+    if isinstance(unsigned, RegisterL1ValidatorTx):
+        return unsigned.proof_of_possession
+    if isinstance(unsigned, ConvertSubnetToL1Tx):
+        return next(
+            (one.signer.proof for one in unsigned.validators if one.signer.public_key == change.public_key), b""
+        )
+    return b""
+
+
+def _write_chain(batch: Batch, tx: TxEffects, key: int) -> None:
+    made, unsigned = tx.chain, tx.tx.unsigned
+    assert made is not None
+    assert isinstance(unsigned, CreateChainTx)
+    genesis = zstandard.compress(unsigned.genesis)
+    ids = batch.names.key(made.chain_id), batch.names.key(made.subnet_id)
+    batch.add(CHAINS_MADE, (*ids, made.vm_id, made.name, key, genesis))
+
+
+def _write_rewards(batch: Batch, tx: TxEffects, staking: Staking | None, when: When, first_out: int) -> None:
+    if staking is None:
+        return
+    for output_key, output in enumerate(tx.emitted, first_out):
+        if output.reward is None:
+            continue
+        reward = batch.numbers.reward
+        batch.numbers.reward += 1
+        batch.add(REWARDS, (reward, output_key, staking.tx, when.key, when.settled_s))
+        batch.add(REWARD_NODES, (staking.node, reward))
+        for address in dict.fromkeys(output.addresses):
+            batch.add(REWARD_ADDRESSES, (batch.names.key(address), reward))
+
+
+def _move_stakings(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, first_out: int) -> None:
+    if tx.opened is not None:
+        stakings.begin(batch.names, tx.opened, when.key, first_out, when.settled_s)
+    if tx.closed is not None:
+        stakings.close(tx.closed, when.key)
+    if tx.renewed is not None:
+        paid = dict.fromkeys(RewardKind, 0)
+        for output in tx.emitted:
+            if output.reward is not None:
+                paid[output.reward] += output.amount
+        stakings.renew(tx.renewed, paid[RewardKind.VALIDATOR], paid[RewardKind.VALIDATOR_FEE])
+    if tx.removed is not None:
+        stakings.remove(tx.removed.tx_id, when.key, when.settled_s)
+    if isinstance(tx.subnet, SubnetTransformed):
+        unsigned = tx.tx.unsigned
+        assert isinstance(unsigned, TransformSubnetTx)
+        limits = (unsigned.max_validator_stake, unsigned.max_validator_weight_factor)
+        stakings.set_limits(batch.names.key(tx.subnet.subnet_id), to_column(limits[0]), limits[1])

@@ -1,0 +1,155 @@
+"""The blocks as they came, compressed some together, so that every row can be derived again without a node.
+
+Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md describes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+import zstandard
+from sqlalchemy import Connection
+
+from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
+from warpseal.history.transactions import Vertex
+from warpseal.index import bulk
+from warpseal.index.bulk import Row
+from warpseal.ledger.c_chain import CHeader
+
+MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+
+_LEVEL: Final = 3
+
+
+class Form(IntEnum):
+    """What an entry is: a block, the genesis of a chain, or a transaction from before the X-Chain had blocks."""
+
+    BLOCK = 0
+    GENESIS = 1
+    PAST = 2
+
+
+class _CBlock(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    hash: bytes
+    parent_hash: bytes
+    time_s: int
+    size_bytes: int
+    evm_tx_count: int
+    atomic: bytes
+
+
+def c_raw(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
+    """Return what is kept of a block of the C-Chain, in a form of our own: its header and its atomic transactions."""
+    place = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
+    return msgspec.msgpack.encode(_CBlock(*place, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
+
+
+def parse_c_raw(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
+    """Return what `c_raw` was given. Raises msgspec.MsgspecError and MalformedChainBytes."""
+    kept = msgspec.msgpack.decode(raw, type=_CBlock)
+    place = (kept.number, kept.hash, kept.parent_hash, kept.time_s, kept.size_bytes, kept.evm_tx_count)
+    return CHeader(*place), parse_atomic_txs(kept.atomic, batch=True)
+
+
+class PastTx(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a transaction from before the X-Chain had blocks. vertex: id, height, time."""
+
+    raw: bytes
+    time_s: int
+    vertex: tuple[bytes, int, int] | None = None
+
+    @classmethod
+    def of(cls, raw: bytes, time_s: int, vertex: Vertex | None) -> PastTx:
+        """Return what is kept of a container."""
+        told = None if vertex is None else (vertex.vertex_id, vertex.height, vertex.time)
+        return cls(raw, time_s, told)
+
+    def encode(self) -> bytes:
+        """Return it as bytes."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def parse(cls, raw: bytes) -> PastTx:
+        """Return what `encode` wrote. Raises msgspec.MsgspecError."""
+        return msgspec.msgpack.decode(raw, type=cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive entries of one chain. chain: its number; first: the height or number of the first."""
+
+    chain: int
+    form: Form
+    first: int
+    entries: tuple[bytes, ...]
+
+
+class SegmentWriter:
+    """Gathers entries in the order in which they are written, and closes a segment when it is large."""
+
+    def __init__(self, first_number: int, most_bytes: int) -> None:
+        self.number = first_number
+        self.rows: list[Row] = []
+        self._most = most_bytes
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._open: dict[int, tuple[Form, int, list[bytes]]] = {}
+        self._size: dict[int, int] = {}
+
+    def add(self, chain: int, form: Form, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        held = self._open.get(chain)
+        if held is not None and (held[0] is not form or held[1] + len(held[2]) != number):
+            self._close(chain)
+            held = None
+        if held is None:
+            held = self._open[chain] = (form, number, [])
+            self._size[chain] = 0
+        held[2].append(entry)
+        self._size[chain] += len(entry)
+        if self._size[chain] >= self._most:
+            self._close(chain)
+
+    def finish(self) -> list[Row]:
+        """Return the rows of all."""
+        for chain in list(self._open):
+            self._close(chain)
+        return self.rows
+
+    def _close(self, chain: int) -> None:
+        form, first, entries = self._open.pop(chain)
+        body = self._compressor.compress(msgspec.msgpack.encode(entries))
+        self.rows.append((self.number, chain, int(form), first, first + len(entries) - 1, body))
+        self.number += 1
+
+
+def segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
+    """Yield all segments in the order in which they were written, with their numbers; behind: of the last one seen."""
+    while True:
+        text = "SELECT number, chain, form, first, body FROM raws WHERE number > ? ORDER BY number LIMIT 1"
+        rows = bulk.fetch(connection, text, behind)
+        if not rows:
+            return
+        behind, chain, form, first, body = rows[0]
+        yield behind, Segment(chain, Form(form), first, _entries(body))
+
+
+def blocks_between(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
+    """Yield the blocks of a chain from one height to another, both included, as far as they are kept."""
+    text = "SELECT first, last, body FROM raws WHERE chain = ? AND form = 0 AND first <= ? ORDER BY first DESC LIMIT 1"
+    while first <= last:
+        rows = bulk.fetch(connection, text, chain, first)
+        if not rows or rows[0][1] < first:
+            return
+        begin, end, body = rows[0]
+        yield from _entries(body)[first - begin : min(end, last) - begin + 1]
+        first = end + 1
+
+
+def _entries(body: bytes) -> tuple[bytes, ...]:
+    plain = zstandard.ZstdDecompressor().decompress(bytes(body), max_output_size=MAX_BODY_BYTES)
+    return msgspec.msgpack.decode(plain, type=tuple[bytes, ...])

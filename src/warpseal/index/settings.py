@@ -1,0 +1,31 @@
+"""Every default, unit and bound of the index; docs/index.md tells what they mean to an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+MEBIBYTE: Final = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What the index may cost, and how long anybody waits for it.
+
+    url: "" is index.db in the daemon's folder; else "sqlite:///<path>", or "postgresql://...", where it has a schema
+    of its own. cache_bytes: of pages, of the process that writes a SQLite file. recent_outputs, known_addresses: what
+    the writer remembers. ledger_every_blocks: how often the P-Chain's state is kept, so that at most that many blocks
+    are read again after a restart. raw_bytes: of blocks that are compressed together.
+    """
+
+    url: str = field(default="", repr=False)
+    cache_bytes: int = 256 * MEBIBYTE
+    recent_outputs: int = 200_000
+    known_addresses: int = 200_000
+    ledger_every_blocks: int = 5_000
+    raw_bytes: int = 256 * 1024
+
+    readers: int = 2
+    max_waiting_reads: int = 64
+    read_wait_s: float = 10.0
+    refresh_s: float = 0.5

@@ -1,0 +1,233 @@
+"""Writes what blocks do: many blocks, how far the chains are, and the ledger's state in one transaction.
+
+Everything here blocks: it is for one thread of the process that indexes. After a failure nothing of the batch is
+there, in the database or in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, Engine
+
+from warpseal.chains.ids import UtxoID
+from warpseal.history.chains import PrimaryChain
+from warpseal.index import bulk, p_rows, xc_rows
+from warpseal.index.batch import Batch, Numbers, early_spends
+from warpseal.index.block_writer import BlockWriter
+from warpseal.index.chain_rows import ChainRow, chain_rows, check_unmoved, place_of, write_chains
+from warpseal.index.errors import told
+from warpseal.index.keys import NUMBERS, C, P, X
+from warpseal.index.names import Names
+from warpseal.index.places import ChainNote, Place, encode_note
+from warpseal.index.raws import Form, PastTx, SegmentWriter, blocks_between
+from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.schema import ASSETS, LEDGERS, NOTES, RAWS, make_rows
+from warpseal.index.settings import IndexSettings
+from warpseal.index.stakings import Stakings
+from warpseal.index.unspent import ChainIds, UnspentOutputs
+from warpseal.ledger.c_chain import CTxEffects
+from warpseal.ledger.effects import TxEffects
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.x_chain import XTxEffects
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+AnyTx = TxEffects | XTxEffects | CTxEffects
+
+_PRIMARY_FACTOR: Final = 5
+_LAST: Final = "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raws)"
+
+
+class IndexWriter:
+    """The one who writes. outputs: what the ledger asks for the outputs of earlier blocks.
+
+    engine: of `writing_index`. Every method raises StoreDown; its kinds IndexMoved, where another process has written,
+    and IndexDamaged; after it the next one begins anew with what the database has.
+    """
+
+    def __init__(self, engine: Engine, params: Parameters, settings: IndexSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._params = params
+        self._ids = ChainIds(params.x_chain_id, params.c_chain_id)
+        self.outputs = UnspentOutputs(engine, self._ids, settings.recent_outputs)
+        self._names = Names(settings.known_addresses)
+        self._stakings = Stakings()
+        self._blocks = BlockWriter(self._stakings)
+        self._chains: dict[int, ChainRow] = {}
+        self._numbers = Numbers(1, 1, 0)
+        self._has_early = False
+        self._is_open = False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()
+
+    def place(self, chain: PrimaryChain) -> Place | None:
+        """Return up to where a chain is written; None: nothing is."""
+        self._open()
+        row = self._chains.get(NUMBERS[chain])
+        if row is None or not row.block_id:
+            return None
+        with told(self._engine), self._engine.begin() as connection:
+            return place_of(connection, row)
+
+    def past_count(self) -> int:
+        """Return how many containers are written from before the X-Chain had blocks; -1: nor is the genesis."""
+        self._open()
+        row = self._chains.get(X)
+        return -1 if row is None else row.past
+
+    def ledger(self) -> tuple[int, bytes] | None:
+        """Return the P-Chain's state that was written last, and the height that it is of."""
+        with told(self._engine), self._engine.begin() as connection:
+            rows = bulk.fetch(connection, "SELECT height, body FROM ledgers")
+        return (rows[0][0], bytes(rows[0][1])) if rows else None
+
+    def raw_blocks(self, chain: PrimaryChain, first: int, last: int) -> Iterator[bytes]:
+        """Yield the bytes of written blocks as they came, in order, both heights included."""
+        with told(self._engine), self._engine.connect() as connection:
+            yield from blocks_between(connection, NUMBERS[chain], first, last)
+
+    def write(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
+        """Write blocks of any chains, each chain's in order, in one transaction.
+
+        ledger: the P-Chain's state behind the last of its blocks here. is_complete: whether all that was there before
+        a chain's first block is known; it counts for chains that begin here. Raises OutOfOrder.
+        """
+        self._commit(records, ledger, is_complete=is_complete, keep_raw=True)
+
+    def rewrite(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
+        """Write the rows of blocks that are kept already; otherwise as `write`."""
+        self._commit(records, ledger, is_complete=is_complete, keep_raw=False)
+
+    def note(self, note: ChainNote) -> None:
+        """Write how a chain stands."""
+        number = NUMBERS[note.chain]
+        row = (number, note.node_height, int(note.is_node_behind), encode_note(note))
+        with told(self._engine), self._engine.begin() as connection:
+            bulk.replace(connection, NOTES, [row])
+
+    def drop_rows(self) -> None:
+        """Drop everything that follows from the blocks that are kept, to be derived anew."""
+        with told(self._engine), self._engine.begin() as connection:
+            make_rows(connection)
+        self._is_open = False
+
+    def _open(self) -> None:
+        if not self._is_open:
+            with told(self._engine), self._engine.begin() as connection:
+                self._read(connection)
+            self._is_open = True
+
+    def _commit(self, records: Sequence[Record], ledger: bytes | None, *, is_complete: bool, keep_raw: bool) -> None:
+        self._open()
+        chains = {number: row.copy() for number, row in self._chains.items()}
+        try:
+            with told(self._engine), self._engine.begin() as connection:
+                check_unmoved(connection, self._chains)
+                batch = self._batch(connection, records)
+                self._write(batch, records, chains, is_complete=is_complete)
+                if ledger is not None:
+                    batch.change(LEDGERS, (P, chains[P].height, ledger))
+                if keep_raw:
+                    self._keep(batch, records)
+                batch.flush()
+        except BaseException:
+            self._is_open = False
+            self.outputs.forget()
+            raise
+        self._chains = chains
+        self.outputs.written(batch.made, batch.spent)
+        self._has_early = self._has_early or "early" in batch.new
+
+    def _write(
+        self, batch: Batch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
+    ) -> None:
+        begun = set(chains)
+        for record in records:
+            self._blocks.write(batch, chains, record)
+        for number, chain in chains.items():
+            if number not in begun:
+                chain.is_complete = int(is_complete)
+        self._blocks.finish(batch)
+        self._stakings.flush(batch)
+        self._names.flush(batch.connection)
+        write_chains(batch, chains)
+
+    def _keep(self, batch: Batch, records: Sequence[Record]) -> None:
+        segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
+        for record in records:
+            segments.add(*_entry(record))
+        for row in segments.finish():
+            batch.add(RAWS, row)
+        self._numbers.raw = segments.number
+
+    def _batch(self, connection: Connection, records: Sequence[Record]) -> Batch:
+        """Look up everything that the records name, in a few statements."""
+        ids: set[bytes] = {PRIMARY_NETWORK, self._params.staking_asset_id}
+        spent: list[UtxoID] = []
+        made: set[UtxoID] = set()
+        crossing: list[UtxoID] = []
+        for record in records:
+            for tx in _txs(record):
+                ids.update(p_rows.ids_in(tx) if isinstance(tx, TxEffects) else xc_rows.ids_in(tx))
+                spent += [one.id for one in tx.consumed]
+                made.update([one.id for one in tx.emitted])
+                crossing += [one.id for one in tx.emitted if one.created_on != one.held_on]
+            if isinstance(record, PRecord):
+                for output in record.effects.emitted:
+                    ids.update((output.asset_id, *output.addresses))
+        self._add_adopted(ids, spent)
+        self._names.load(connection, ids)
+        known = self.outputs.rows(connection, [one for one in spent if one not in made])
+        early = early_spends(connection, crossing) if self._has_early and crossing else {}
+        batch = Batch(connection, self._names, self.outputs, self._ids, self._numbers, known, early)
+        self._set_up(batch)
+        return batch
+
+    def _add_adopted(self, ids: set[bytes], spent: Sequence[UtxoID]) -> None:
+        for one in spent:
+            adopted = self.outputs.adopted(one)
+            if adopted is not None:
+                ids.update((adopted.asset_id, *adopted.addresses))
+
+    def _set_up(self, batch: Batch) -> None:
+        """Write what a new index begins with: AVAX, and the bounds of the Primary Network's validators."""
+        if not self._chains:
+            batch.change(ASSETS, xc_rows.staking_asset_row(self._names, self._params.staking_asset_id))
+        primary = self._names.key(PRIMARY_NETWORK)
+        self._stakings.set_limits(primary, self._params.max_validator_stake, _PRIMARY_FACTOR)
+
+    def _read(self, connection: Connection) -> None:
+        self._names.open(connection)
+        self._stakings.load(connection)
+        self._blocks.open(connection)
+        self._chains = chain_rows(connection)
+        ((output, reward, raw),) = bulk.fetch(connection, _LAST)
+        self._numbers = Numbers((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
+        self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early LIMIT 1"))
+        self.outputs.forget()
+
+
+def _txs(record: Record) -> Sequence[AnyTx]:
+    if isinstance(record, PRecord):
+        settled = record.effects.settled
+        return record.effects.txs if settled is None else (settled, *record.effects.txs)
+    return record.txs if isinstance(record, XPastRecord) else record.effects.txs
+
+
+def _entry(record: Record) -> tuple[int, Form, int, bytes]:
+    """Return chain, form, number and bytes of what is kept."""
+    match record:
+        case PRecord(effects=effects, raw=raw):
+            height = effects.block.height
+            return P, Form.BLOCK if height else Form.GENESIS, height, raw
+        case XRecord(effects=x_effects, raw=raw):
+            return X, Form.BLOCK, x_effects.block.height, raw
+        case XPastRecord(number=number, raw=raw):
+            form = Form.PAST if number >= 0 else Form.GENESIS
+            return X, form, number, PastTx.of(raw, record.time_s, record.vertex).encode()
+        case CRecord(effects=c_effects, raw=raw):
+            return C, Form.BLOCK, c_effects.header.number, raw

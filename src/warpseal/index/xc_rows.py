@@ -1,0 +1,121 @@
+"""The rows of the X-Chain's transactions, and of the C-Chain's atomic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from warpseal.chains.c_atomic import EvmInput, EvmOutput
+from warpseal.chains.ids import AssetID
+from warpseal.history.transactions import Vertex
+from warpseal.index import kinds
+from warpseal.index.batch import Batch, TxPlace
+from warpseal.index.details import TxDetail, encode
+from warpseal.index.keys import prefix_of
+from warpseal.index.names import ACCOUNT, Names
+from warpseal.index.p_rows import When
+from warpseal.index.schema import ASSETS, TX_IDS, TXS
+from warpseal.ledger.c_chain import CTxEffects
+from warpseal.ledger.outputs import Consumed
+from warpseal.ledger.x_chain import AssetMade, Cap, XTxEffects
+
+
+def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
+    """Yield the ids that the rows of a transaction need keys of."""
+    for output in tx.emitted:
+        yield output.asset_id
+        yield from output.addresses
+    for consumed in tx.consumed:
+        yield consumed.asset_id
+        if consumed.rebuilt is not None:
+            yield from consumed.rebuilt.addresses
+    if isinstance(tx, CTxEffects):
+        for moved in _moved(tx):
+            yield ACCOUNT + moved.address
+            yield moved.asset_id
+    elif tx.asset is not None:
+        yield tx.asset.asset_id
+
+
+def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> None:
+    """Write a transaction of the X-Chain. past: its vertex, or whether it is from before there were blocks."""
+    place = TxPlace(when.key, kinds.tx_number(tx.tx.kind), tx.tx.id)
+    detail = TxDetail(batch.consume(place, tx.consumed))
+    first_out = batch.emit(place, tx.emitted)
+    detail.memo = tx.tx.unsigned.base.memo
+    detail.source = batch.chains.ref_of(tx.source_chain_id)
+    detail.destination = batch.chains.ref_of(tx.destination_chain_id)
+    detail.signatures, detail.signed = _signatures(tx.tx.credentials, tx.consumed)
+    if tx.asset is not None:
+        detail.asset = batch.names.key(tx.asset.asset_id)
+        batch.change(ASSETS, asset_row(batch.names, tx.asset, when.time_s))
+    detail.is_approximate = past is not False
+    if isinstance(past, Vertex):
+        detail.vertices = ((past.vertex_id, past.height, past.time),)
+    _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
+
+
+def write_c(batch: Batch, tx: CTxEffects, when: When) -> None:
+    """Write an atomic transaction of the C-Chain."""
+    place = TxPlace(when.key, kinds.tx_number(tx.tx.kind), tx.tx.id)
+    detail = TxDetail(batch.consume(place, tx.consumed))
+    first_out = batch.emit(place, tx.emitted)
+    detail.source = batch.chains.ref_of(tx.source_chain_id)
+    detail.destination = batch.chains.ref_of(tx.destination_chain_id)
+    detail.signatures, detail.signed = _signatures(tx.tx.credentials, tx.consumed or tx.evm_inputs)
+    detail.accounts = _accounts(batch, tx, detail.signed)
+    place.touched.update(account for account, *_ in detail.accounts)
+    _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
+
+
+def asset_row(names: Names, asset: AssetMade, made_at: int) -> tuple[Any, ...]:
+    """Return the row of an asset; what cannot be stored as text is left out of its names."""
+    texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
+    is_fixed = asset.cap is Cap.FIXED
+    return (names.key(asset.asset_id), *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
+
+
+def staking_asset_row(names: Names, asset_id: AssetID) -> tuple[Any, ...]:
+    """Return the row of AVAX, for an index without the X-Chain that creates it."""
+    return asset_row(names, AssetMade(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
+
+
+def _put(
+    batch: Batch, place: TxPlace, where: tuple[int | None, int], outs: tuple[int, int, int], detail: TxDetail
+) -> None:
+    first_out, made, spent = outs
+    row = (place.key, place.tx_id, *where, place.kind, 0, first_out, made, made + spent, encode(detail))
+    batch.add(TXS, row)
+    batch.add(TX_IDS, (prefix_of(place.tx_id), place.key))
+    batch.touch(place)
+
+
+def _signatures(
+    credentials: Sequence[Any], spent: Sequence[Consumed | Any]
+) -> tuple[tuple[bytes, ...], tuple[tuple[int, ...], ...]]:
+    """Return all signatures, each once, and which of them each input has."""
+    places: dict[bytes, int] = {}
+    used: list[tuple[int, ...]] = []
+    for number, one in enumerate(spent):
+        credential = one.credential if isinstance(one, Consumed) else number
+        signatures = credentials[credential].signatures if credential < len(credentials) else ()
+        used.append(tuple([places.setdefault(signature, len(places)) for signature in signatures]))
+    return tuple(places), tuple(used)
+
+
+def _accounts(
+    batch: Batch, tx: CTxEffects, used: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, int, int, tuple[int, ...]], ...]:
+    key = batch.names.key
+    moved = _moved(tx)
+    signed = used if tx.evm_inputs else ((),) * len(moved)
+    return tuple(
+        [
+            (key(ACCOUNT + one.address), key(one.asset_id), one.amount, signatures)
+            for one, signatures in zip(moved, signed, strict=True)
+        ]
+    )
+
+
+def _moved(tx: CTxEffects) -> tuple[EvmInput | EvmOutput, ...]:
+    return (*tx.evm_inputs, *tx.evm_outputs)
