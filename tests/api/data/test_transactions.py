@@ -229,6 +229,7 @@ async def test_automatically_the_sdks_are_told_by_their_name() -> None:
         for headers, index in ((agent, "3"), ({}, 3)):
             async with client.get(X_TXS, headers=headers) as answer:
                 (tx,) = (await answer.json())["transactions"]
+                assert "User-Agent" in answer.headers.getall("vary")
             assert tx["consumedUtxos"][0]["outputIndex"] == index
 
 

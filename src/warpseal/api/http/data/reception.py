@@ -125,6 +125,7 @@ class Reception:
     def _for_sdk(self, request: Request) -> bool:
         if self._data.compat is not Compat.AUTO:
             return self._data.compat is Compat.SDK
+        noted_headers(request.scope)["vary"] = "User-Agent"
         return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
 
     def _made_for(self, services: DataServices) -> tuple[Words, PageTokens]:

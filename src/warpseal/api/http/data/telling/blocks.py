@@ -44,10 +44,13 @@ def _proposer(proposer: Proposer | None) -> ProposerDetails | UnsetType:
 
 
 def told_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
-    """Return a blockchain. for_sdk: what SDKs insist on is 0 where it is not known, and never left out."""
+    """Return a blockchain; 0 is the EVM chain id of what is no EVM chain.
+
+    for_sdk: what SDKs insist on is 0 where it is not known, and never left out.
+    """
     genesis = evm_genesis(chain.genesis)
-    evm_chain_id = chain_id_of(genesis)
     unknown = 0 if for_sdk else None
+    evm_chain_id = unknown if chain.genesis is None else chain_id_of(genesis) or 0
     height = unknown if chain.height is None else chain.height
     return BlockchainDetails(
         blockchain_id=id_text(chain.chain_id),
@@ -56,7 +59,7 @@ def told_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
         vm_id=shared_id_text(chain.vm_id),
         create_block_timestamp=or_unset(unknown if chain.time is None else chain.time),
         create_block_number=UNSET if height is None else str(height),
-        evm_chain_id=or_unset(unknown if evm_chain_id is None else evm_chain_id),
+        evm_chain_id=or_unset(evm_chain_id),
         genesis_data=genesis or UNSET,
         genesis_data_hex=UNSET if genesis is not None else text_or_unset(chain.genesis),
     )
