@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -28,13 +28,10 @@ from warpseal.store.archive_statements import (
     USE,
 )
 from warpseal.store.schema import MESSAGES, SHARES, UNAUDITED
-from warpseal.store.statements import Prepared
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
 from warpseal.store.waiting import Batch, Edit, KeepShares, MarkVerified, RejectShare
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
-
-_IDS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +82,10 @@ def unverified(connection: Connection, limit: int) -> tuple[tuple[UnsignedMessag
 def write(connection: Connection, batch: Batch, now_unix_s: float) -> int:
     """Write all of a batch but its calls; return how many rows that were. now_unix_s: when it is used."""
     rows = write_signed(connection, batch, now_unix_s)
-    changed = {*batch.for_ever, *batch.unsettled, *batch.signed_ids, *map(_id_of, batch.edits)}
-    keys = _keys_of(connection, sorted(changed | batch.used))
     for kind, edits in groupby(batch.edits, type):
-        rows += _WRITERS[kind](connection, list(edits), keys)
-    _settle(connection, [keys[message_id] for message_id in changed if message_id in keys])
-    USE.run(connection, [(now_unix_s, keys[message_id]) for message_id in sorted(batch.used & keys.keys())])
+        rows += _WRITERS[kind](connection, list(edits))
+    _settle(connection, {*batch.for_ever, *batch.unsettled, *batch.signed_ids, *map(_id_of, batch.edits)})
+    USE.run(connection, [(now_unix_s, message_id) for message_id in sorted(batch.used)])
     return rows
 
 
@@ -115,66 +110,47 @@ def _row_of(message: UnsignedMessage, for_ever: int, now_unix_s: float) -> tuple
     return message.id, message.raw, for_ever, MESSAGE_BYTES + len(message.raw), now_unix_s, now_unix_s
 
 
-def _settle(connection: Connection, keys: Iterable[int]) -> None:
+def _settle(connection: Connection, message_ids: Iterable[MessageID]) -> None:
     """Count anew what hangs on messages, and leave of those that may be evicted the newest few signatures."""
-    rows = [(key,) for key in sorted(keys)]
+    rows = [(message_id,) for message_id in sorted(message_ids)]
     TRIM_SIGNATURES.run(connection, rows)
     RECOUNT.run(connection, rows)
 
 
-def _keys_of(connection: Connection, message_ids: Sequence[MessageID]) -> dict[MessageID, int]:
-    keys: dict[MessageID, int] = {}
-    for start in range(0, len(message_ids), _IDS_AT_ONCE):
-        some = message_ids[start : start + _IDS_AT_ONCE]
-        rows = connection.execute(select(MESSAGES.c.message_id, MESSAGES.c.key).where(MESSAGES.c.message_id.in_(some)))
-        keys.update((MessageID(row.message_id), row.key) for row in rows)
-    return keys
-
-
-def _write_shares(connection: Connection, edits: Sequence[KeepShares], keys: Mapping[MessageID, int]) -> int:
+def _write_shares(connection: Connection, edits: Sequence[KeepShares]) -> int:
     candidates: list[tuple[Any, ...]] = []
     verified: list[tuple[Any, ...]] = []
     for edit in edits:
-        key = keys[edit.message.id]
-        candidates += _packed(key, [share for share in edit.shares if not share.verified])
+        candidates += _packed(edit.message.id, [share for share in edit.shares if not share.verified])
         # In one statement no row may be replaced twice: of equal keys the first stands here, too.
         proven = {share.public_key: share for share in reversed(edit.shares) if share.verified}
-        verified += _packed(key, list(proven.values()))
+        verified += _packed(edit.message.id, list(proven.values()))
     ADD_CANDIDATES.run(connection, candidates)
     ADD_VERIFIED.run(connection, verified)
     return sum(len(edit.shares) for edit in edits)
 
 
-def _packed(key: int, shares: Sequence[StoredShare]) -> list[tuple[Any, ...]]:
+def _packed(message_id: MessageID, shares: Sequence[StoredShare]) -> list[tuple[Any, ...]]:
     """Return the parameters that insert shares. Raises ValueError where one of them has not the size of a share."""
     if not shares:
         return []
     if any(len(share.public_key) != KEY_BYTES or len(share.signature) != SIGNATURE_BYTES for share in shares):
         raise ValueError("a share is a key of 48 bytes and a signature of 96")
     joined = b"".join([share.public_key for share in shares]), b"".join([share.signature for share in shares])
-    return [(len(shares), key, *joined)]
+    return [(len(shares), message_id, *joined)]
 
 
-def _write_rejections(connection: Connection, edits: Sequence[RejectShare], keys: Mapping[MessageID, int]) -> int:
-    return _write_marks(connection, REJECT, edits, keys)
+def _write_rejections(connection: Connection, edits: Sequence[RejectShare]) -> int:
+    REJECT.run(connection, [(edit.message_id, edit.public_key, edit.signature) for edit in edits])
+    return len(edits)
 
 
-def _write_verified(connection: Connection, edits: Sequence[MarkVerified], keys: Mapping[MessageID, int]) -> int:
-    return _write_marks(connection, MARK, edits, keys)
+def _write_verified(connection: Connection, edits: Sequence[MarkVerified]) -> int:
+    MARK.run(connection, [(edit.message_id, edit.public_key, edit.signature) for edit in edits])
+    return len(edits)
 
 
-def _write_marks(
-    connection: Connection,
-    statement: Prepared,
-    edits: Iterable[RejectShare | MarkVerified],
-    keys: Mapping[MessageID, int],
-) -> int:
-    rows = [(keys[edit.message_id], edit.public_key, edit.signature) for edit in edits if edit.message_id in keys]
-    statement.run(connection, rows)
-    return len(rows)
-
-
-_WRITERS: Final[dict[type, Callable[[Connection, Any, Mapping[MessageID, int]], int]]] = {
+_WRITERS: Final[dict[type, Callable[[Connection, Any], int]]] = {
     KeepShares: _write_shares,
     RejectShare: _write_rejections,
     MarkVerified: _write_verified,

@@ -1,11 +1,13 @@
-"""Every statement about messages, shares and signatures but eviction's, written once for both databases."""
+"""Every statement about messages, shares and signatures but eviction's, written once for both databases.
+
+What is given as `message` is the id of a message where rows are written, and its key where they are read.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Double,
     Integer,
@@ -42,6 +44,11 @@ _signature_bytes = select(
 ).where(SIGNATURES.c.message_key == MESSAGES.c.key)
 
 
+# Messages are named by their ids.
+_is_named = MESSAGES.c.message_id == bindparam("message", type_=LargeBinary)
+_key = select(MESSAGES.c.key).where(_is_named).scalar_subquery()
+
+
 def _used_again(statement: Insert, **values: Any) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=["message_id"], set_={"used_at": statement.excluded.used_at, **values}
@@ -57,7 +64,7 @@ def _unpacked(statement: Insert, *, verified: int) -> Insert:
     following = select(numbers.c.n + _literal(1)).where(numbers.c.n + _literal(1) < bindparam("count", type_=Integer))
     numbers = numbers.union_all(following)
     rows = select(
-        bindparam("message", type_=BigInteger),
+        _key,
         _piece("keys", numbers.c.n, KEY_BYTES),
         _piece("signatures", numbers.c.n, SIGNATURE_BYTES),
         _literal(verified),
@@ -102,7 +109,7 @@ ADD_VERIFIED: Final = Prepared(
 )
 REJECT: Final = Prepared(
     lambda _: SHARES.delete().where(
-        SHARES.c.message_key == bindparam("message"),
+        SHARES.c.message_key == _key,
         SHARES.c.public_key == bindparam("of"),
         SHARES.c.signature == bindparam("bytes"),
     ),
@@ -112,7 +119,7 @@ MARK: Final = Prepared(
     lambda _: update(SHARES)
     .values(verified=_literal(1))
     .where(
-        SHARES.c.message_key == bindparam("message"),
+        SHARES.c.message_key == _key,
         SHARES.c.public_key == bindparam("of"),
         SHARES.c.signature == bindparam("bytes"),
     ),
@@ -127,13 +134,13 @@ ADD_SIGNATURE: Final = Prepared(
                 bindparam("keys", type_=LargeBinary),
                 bindparam("sum", type_=LargeBinary),
                 bindparam("now", type_=Double),
-            ).where(MESSAGES.c.message_id == bindparam("id")),
+            ).where(_is_named),
         )
     ),
-    "keys", "sum", "now", "id",
+    "keys", "sum", "now", "message",
 )  # fmt: skip
 USE: Final = Prepared(
-    lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(MESSAGES.c.key == bindparam("message")),
+    lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(_is_named),
     "now", "message",
 )  # fmt: skip
 RECOUNT: Final = Prepared(
@@ -146,15 +153,13 @@ RECOUNT: Final = Prepared(
             + _signature_bytes.scalar_subquery(),
             candidates=_share_count.where(SHARES.c.verified == _literal(0)).scalar_subquery(),
         )
-        .where(MESSAGES.c.key == bindparam("message"))
+        .where(_is_named)
     ),
     "message",
 )
 RECALL_MESSAGE: Final = Prepared(
-    lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(
-        MESSAGES.c.message_id == bindparam("id")
-    ),
-    "id",
+    lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(_is_named),
+    "message",
 )
 RECALL_SHARES: Final = Prepared(
     lambda _: select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(
@@ -177,7 +182,7 @@ TRIM_SIGNATURES: Final = Prepared(
         SIGNATURES.c.key.in_(
             select(SIGNATURES.c.key)
             .join(MESSAGES, MESSAGES.c.key == SIGNATURES.c.message_key)
-            .where(SIGNATURES.c.message_key == bindparam("message"), EVICTABLE)
+            .where(_is_named, EVICTABLE)
             .order_by(SIGNATURES.c.created_at.desc(), SIGNATURES.c.key.desc())
             .limit(_literal(_ANY_NUMBER))
             .offset(_literal(MAX_EVICTABLE_SIGNATURES))
