@@ -10,6 +10,7 @@ from tests.node.recorded_node import (
     C_CHAIN,
     L1,
     L1_CHAIN,
+    NETWORK_ID,
     NO_CHAIN,
     Params,
     RecordedNode,
@@ -20,6 +21,7 @@ from tests.node.recorded_node import (
 )
 from tests.node.test_l1_state import REGISTER, nowhere
 from warpseal.errors import NodeUnavailable
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Active, Rewards
 from warpseal.node.own_validation import decode_peer, decode_validations
@@ -133,6 +135,21 @@ async def test_a_blockchain_without_a_transaction_is_told_as_it_is_listed() -> N
         p_chain = await upstream.view.blockchain(P_CHAIN)
         assert p_chain is not None
         assert p_chain.vm_id.rstrip(b"\x00") == b"platformvm"
+
+
+async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_listed() -> None:
+    asked = RecordedNode()
+    async with upstream_of(asked) as upstream:
+        assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
+        assert not asked.calls
+        chains = await upstream.view.primary_chains(NETWORK_ID)
+    assert chains.of_id(C_CHAIN) is PrimaryChain.C
+    assert chains.of_id(P_CHAIN) is PrimaryChain.P
+    assert id_text(chains.x) == "g7dijKMsQFeQu2cEHwQC3rRxBQHLeCnokt9CWko3RbcrV5252"
+    assert chains.of_id(L1_CHAIN) is None
+    async with upstream_of(RecordedNode({"platform.getBlockchains": {"blockchains": None}})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.view.primary_chains(NETWORK_ID)
 
 
 async def test_a_transaction_that_creates_no_blockchain_is_none() -> None:

@@ -17,6 +17,7 @@ from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Validation
 from warpseal.node.failover import NodePool
@@ -34,6 +35,8 @@ T = TypeVar("T")
 REMEMBERED_S: Final = 10.0
 MAX_REMEMBERED: Final = 1_000
 _PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
+_AVM: Final = b"avm".ljust(32, b"\x00")
+_EVM: Final = b"evm".ljust(32, b"\x00")
 
 
 class OwnView:
@@ -44,6 +47,19 @@ class OwnView:
         self._p_chain = p_chain
         self._info = info
         self._remembered: OrderedDict[NodeID, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
+
+    async def primary_chains(self, network_id: int) -> PrimaryChains:
+        """Return the ids of the primary chains: known ones of the public networks, else as nodes list them."""
+        known = PUBLIC_CHAINS.get(network_id)
+        if known is not None:
+            return known
+        of_primary = {
+            one.vm_id: one.chain_id for one in await self._ask(_BLOCKCHAINS) if one.subnet_id == PRIMARY_NETWORK
+        }
+        try:
+            return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
+        except KeyError:
+            raise NodeUnavailable("the ids of the X- and C-Chain") from None
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain: its creation, and where that is older than transactions, what nodes list of it."""

@@ -48,12 +48,16 @@ class Clocks:
 
 
 class DataApi:
-    """Mounted on the API port. `opening` is opened as soon as there is something behind the doors."""
+    """Mounted on the API port. `opening` is opened as soon as there is something behind the doors.
+
+    settings: those of the Edge that must wrap the app. access: guards other routes, too.
+    """
 
     def __init__(
         self, opening: DataOpening, settings: ApiSettings, data: DataApiSettings, clocks: Clocks | None = None
     ) -> None:
         clocks = clocks or Clocks()
+        self.settings = data
         reception = Reception(opening, settings, data, clocks.now)
         self.access = Access(opening, data, clocks.monotonic)
         self._chains = ChainDoors(reception)
