@@ -5,12 +5,13 @@ Source of truth: avalanchego `vms/platformvm/service.go`; `utils/formatting/enco
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, TypeVar
 
 import msgspec
 
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeAttempt, NodeUnavailable
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.info import InfoClient
 from warpseal.node.limits import Origin
@@ -43,6 +44,13 @@ class BlocksClient:
         """Return the height of the last accepted block of the first node in service."""
         return await self._call(Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.FOLLOWER))
 
+    async def tips(self) -> tuple[int, ...]:
+        """Return the heights of all nodes that answer; the first one's is that of the first in configured order."""
+        answers = await self._pool.call_each(
+            Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.FOLLOWER)
+        )
+        return told_by(answers, "platform.getHeight")
+
     async def block_at(self, height: int) -> bytes:
         """Return the bytes that the first node in service gives for the accepted block at `height`."""
         return await self._call(_block_call(height))
@@ -63,6 +71,15 @@ class BlocksClient:
             pass
         # A node that lags, or is not ready, refuses what it will answer later.
         raise NodeUnavailable(call.method)
+
+
+def told_by(answers: Sequence[NodeAnswer[T]], method: str) -> tuple[T, ...]:
+    """Return what those nodes told that answered. Raises NodeUnavailable where none did."""
+    told = tuple(answer.value for answer in answers if answer.value is not None)
+    if not told:
+        failed = [NodeAttempt(one.position, one.failure) for one in answers if one.failure is not None]
+        raise NodeUnavailable(method, failed)
+    return told
 
 
 class _BlockAnswer(msgspec.Struct):

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from warpseal.errors import NodeUnavailable
+from warpseal.node.blocks import told_by
 from warpseal.node.failover import NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.refusals import RpcRefusal
@@ -45,20 +46,14 @@ class CBlocksClient:
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
-    async def tip(self) -> int:
-        """Return the number of the last accepted block."""
-        call = Call("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, Origin.FOLLOWER)
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
+    async def tips(self) -> tuple[int, ...]:
+        """Return the numbers of the last accepted blocks of all nodes that tell one."""
+        call = Call("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, Origin.FOLLOWER, optional=True)
+        return told_by(await self._pool.call_each(call), call.method)
 
     async def blocks(self, first: int, count: int) -> tuple[EvmBlock | None, ...]:
         """Return `count` blocks from number `first` on, each None that the node does not have. Raises BatchRefused."""
-        numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
-        call = Call(
-            "eth_getBlockByNumber", [], C_CHAIN_PATHS, _decode_blocks, Origin.FOLLOWER, large=True, batch=numbers
-        )
+        call = _blocks_call(first, count)
         try:
             found = await self._pool.call(call)
         except RpcRefusal as refusal:
@@ -67,6 +62,18 @@ class CBlocksClient:
             if block is not None and block.number != number:
                 raise NodeUnavailable(call.method)
         return found
+
+    async def block_of_each(self, number: int) -> tuple[EvmBlock, ...]:
+        """Return the different blocks that all nodes give for a number, in configured order."""
+        answers = await self._pool.call_each(_blocks_call(number, 1))
+        told = (answer.value[0] for answer in answers if answer.value is not None)
+        return tuple(dict.fromkeys(block for block in told if block is not None and block.number == number))
+
+
+def _blocks_call(first: int, count: int) -> Call[tuple[EvmBlock | None, ...]]:
+    numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
+    paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
+    return Call(method, [], paths, _decode_blocks, Origin.FOLLOWER, large=True, batch=numbers)
 
 
 class _Block(msgspec.Struct, rename="camel"):

@@ -8,18 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from warpseal.errors import NodeAttempt, NodeUnavailable
 from warpseal.node.failover import NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.numbers import u64
 from warpseal.node.p_chain import checked_hex
 from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
+from warpseal.node.rpc import Call, CallFailure
+
+T = TypeVar("T")
 
 MAX_CONTAINERS: Final = 1024
+_NOT_SERVED: Final = (403, 404, 405)
 
 
 class Stream(StrEnum):
@@ -48,10 +52,8 @@ class ContainersClient:
     async def last_index(self, stream: Stream) -> int | None:
         """Return the index of the last container; None where no node has the index API, or nothing in it."""
         call = Call("index.getLastAccepted", _HEX, _paths(stream), _decode_one, Origin.FOLLOWER, True, optional=True)
-        try:
-            return (await self._pool.call(call)).index
-        except RpcRefusal:
-            return None
+        found = await self._ask(call)
+        return None if found is None else found.index
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
         """Return at most `count` (up to 1,024) containers from index `first` on; None where no node has them."""
@@ -59,10 +61,23 @@ class ContainersClient:
         call = Call(
             "index.getContainerRange", params, _paths(stream), _decode_range, Origin.FOLLOWER, True, optional=True
         )
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
+        return await self._ask(call)
+
+    async def _ask(self, call: Call[T]) -> T | None:
+        """Return the first node's answer that is one; None where a node refuses, or has no such API."""
+        attempts: list[NodeAttempt] = []
+        is_refused = False
+        for node in await self._pool.in_turn(call.origin):
+            try:
+                return await node.ask(call)
+            except RpcRefusal:
+                is_refused = True
+            except CallFailure as error:
+                attempts.append(NodeAttempt(node.position, error.failure))
+                is_refused = is_refused or error.status in _NOT_SERVED
+        if is_refused:
             return None
+        raise NodeUnavailable(call.method, attempts)
 
 
 _HEX: Final = {"encoding": "hex"}

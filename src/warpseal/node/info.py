@@ -20,7 +20,7 @@ from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.node.upgrades import Upgrades, decode_upgrades, known_upgrades
-from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
+from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64
 
@@ -69,6 +69,28 @@ class InfoClient:
         except RpcRefusal:
             return known_upgrades(network_id)
 
+    async def is_bootstrapped(self, chain: str) -> bool:
+        """Tell whether the first node that answers is done bootstrapping a chain, by its alias; raises NodeUnavailable.
+
+        A node that does not say is taken for one that is.
+        """
+        call = Call(
+            "info.isBootstrapped", {"chain": chain}, INFO_PATHS, _decode_bootstrapped, Origin.FOLLOWER, optional=True
+        )
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            return True
+
+    async def blockchain_id(self, alias: str) -> ChainID:
+        """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable."""
+        params = {"alias": alias}
+        call = Call("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, Origin.DAEMON)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
+
     async def peers(self) -> tuple[PeerHint, ...]:
         """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
         return (await self.peers_of_each()).hints
@@ -113,6 +135,14 @@ class _NodeIP(msgspec.Struct):
     ip: str
 
 
+class _Bootstrapped(msgspec.Struct):
+    is_bootstrapped: bool = msgspec.field(name="isBootstrapped")
+
+
+class _BlockchainID(msgspec.Struct):
+    blockchain_id: str = msgspec.field(name="blockchainID")
+
+
 def _decode_peers(result: bytes) -> tuple[PeerHint, ...]:
     listed = msgspec.json.decode(result, type=_Peers).peers or []
     return tuple(_hints(listed))
@@ -126,6 +156,14 @@ def _hints(listed: Iterable[_Peer]) -> Iterable[PeerHint]:
             yield PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
         except (MalformedID, ValueError):
             continue
+
+
+def _decode_bootstrapped(result: bytes) -> bool:
+    return msgspec.json.decode(result, type=_Bootstrapped).is_bootstrapped
+
+
+def _decode_blockchain_id(result: bytes) -> ChainID:
+    return ChainID(parse_id(msgspec.json.decode(result, type=_BlockchainID).blockchain_id))
 
 
 def _decode_node_id(result: bytes) -> NodeID:

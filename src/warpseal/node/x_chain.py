@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeUnavailable
+from warpseal.node.blocks import told_by
 from warpseal.node.failover import NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.p_chain import checked_hex, decode_height, decode_tx
@@ -46,25 +47,28 @@ class XChainClient:
         except RpcRefusal:
             return None
 
-    async def height(self) -> int | None:
-        """Return the height of the last accepted block; None where no node has blocks of the X-Chain.
-
-        Raises NodeUnavailable when no node answered.
-        """
+    async def heights(self) -> tuple[int, ...]:
+        """Return the heights of all nodes that tell one. Raises NodeUnavailable where none does."""
         call = Call("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, Origin.FOLLOWER, optional=True)
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            return None
+        return told_by(await self._pool.call_each(call), call.method)
 
     async def block_at(self, height: int) -> bytes:
         """Return the bytes of the accepted block at `height`. Raises NodeUnavailable where no node gives any."""
-        params = {"height": str(height), "encoding": "hex"}
-        call = Call("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_block, Origin.FOLLOWER, large=True)
+        call = _block_call(height)
         try:
             return await self._pool.call(call)
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
+
+    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
+        """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
+        answers = await self._pool.call_each(_block_call(height))
+        return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
+
+
+def _block_call(height: int) -> Call[bytes]:
+    params = {"height": str(height), "encoding": "hex"}
+    return Call("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_block, Origin.FOLLOWER, large=True)
 
 
 class _Block(msgspec.Struct):

@@ -10,7 +10,7 @@ from warpseal.history.chains import PrimaryChain
 
 
 @dataclass(frozen=True, slots=True)
-class IndexSettings:
+class IndexingSettings:
     """Durations in seconds.
 
     chains: which are indexed; none: nothing is. first_heights: where a chain begins, by chain; from its first block
@@ -25,6 +25,7 @@ class IndexSettings:
     per_s: int = 100
     at_once: int = 8
     poll_s: float = 1.0
+    call_timeout_s: float = 30.0
 
     checkpoint_blocks: int = 20_000
     checkpoint_s: float = 60.0

@@ -1,0 +1,188 @@
+"""Each chain's way of beginning and going on: reads come from the event loop, all else runs on the writing thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.ids import TxID
+from warpseal.chains.x_txs import XTx, parse_x_tx
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.places import Place
+from warpseal.indexer.c_indexing import CWork
+from warpseal.indexer.p_indexing import PWork
+from warpseal.indexer.patience import Patience
+from warpseal.indexer.sources import CSource, LineSource, Source, first_available
+from warpseal.indexer.wrapping import RawBlock
+from warpseal.indexer.x_indexing import XWork
+from warpseal.node.c_blocks import EvmBlock
+from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
+from warpseal.node.limits import Origin
+from warpseal.node.x_chain import XChainClient
+
+T = TypeVar("T")
+
+_FETCHED_AT_ONCE: Final = 8
+
+
+class Driver(Protocol[T]):
+    """One chain, and where its blocks come from."""
+
+    @property
+    def chain(self) -> PrimaryChain:
+        """Which."""
+        ...
+
+    @property
+    def source(self) -> Source[T]:
+        """Where its blocks come from."""
+        ...
+
+    async def resume(self) -> Place | None:
+        """Go back to what is written; None: nothing is. Raises Stopped, StoreDown."""
+        ...
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin at height `wanted`, or at the lowest above it that a node has; return the next height to write."""
+        ...
+
+    async def write(self, first_height: int, blocks: Sequence[T]) -> None:
+        """Write the next blocks. Raises Stopped, StoreDown."""
+        ...
+
+
+class Desk:
+    """The one thread that applies and writes blocks."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Run `work` there, and return what it returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
+
+
+class PDriver:
+    """The P-Chain."""
+
+    chain = PrimaryChain.P
+
+    def __init__(self, work: PWork, source: LineSource, desk: Desk, patience: Patience) -> None:
+        self.source = source
+        self._work = work
+        self._desk = desk
+        self._patience = patience
+
+    async def resume(self) -> Place | None:
+        """Go back to what is written."""
+        return await self._desk.run(self._work.resume)
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin with the genesis, or at a block that does not decide about the one before it."""
+        wanted = max(wanted, self._work.least_height())
+        first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        while True:
+            (block,) = await self.source.read(first, 1)
+            if await self._desk.run(self._work.begin, block, first):
+                return first + 1
+            # Its parent where there is one, else its child: neither is a decision.
+            has_parent = await self._patience.nodes(partial(self.source.has, first - 1))
+            first = first - 1 if has_parent else first + 1
+
+    async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
+        """Write the next blocks."""
+        await self._desk.run(self._work.write, first_height, blocks)
+
+
+class XDriver:
+    """The X-Chain."""
+
+    chain = PrimaryChain.X
+
+    def __init__(
+        self,
+        work: XWork,
+        source: LineSource,
+        clients: tuple[XChainClient, ContainersClient],
+        desk: Desk,
+        patience: Patience,
+    ) -> None:
+        self.source = source
+        self._work = work
+        self._client, self._containers = clients
+        self._desk = desk
+        self._patience = patience
+        self._past_count = 0
+
+    async def resume(self) -> Place | None:
+        """Go back to what is written."""
+        return await self._desk.run(self._work.resume)
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin with the genesis and what the index API has of the time before the first block."""
+        if wanted == 0:
+            await self._desk.run(self._work.begin)
+            await self._read_past()
+        return await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+
+    async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
+        """Write the next blocks; outputs that they spend and nobody knows are fetched first."""
+        prepared = await self._desk.run(self._work.prepare, first_height, blocks)
+        await self._desk.run(self._work.write, prepared, await self._fetch(prepared.unknown))
+
+    async def _read_past(self) -> None:
+        while True:
+            first = max(0, await self._desk.run(self._work.past_count))
+            read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
+            containers = await self._patience.nodes(read)
+            if not containers:
+                return
+            txs, unknown = await self._desk.run(self._work.prepare_past, containers)
+            await self._desk.run(self._work.write_past, containers, txs, await self._fetch(unknown))
+
+    async def _fetch(self, tx_ids: Sequence[TxID]) -> tuple[XTx, ...]:
+        """Return those of the transactions that a node has."""
+        limit = asyncio.Semaphore(_FETCHED_AT_ONCE)
+
+        async def fetch(tx_id: TxID) -> bytes | None:
+            async with limit:
+                return await self._patience.nodes(partial(self._client.transaction, tx_id, Origin.FOLLOWER))
+
+        async with asyncio.TaskGroup() as tasks:
+            fetching = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]
+        return tuple(tx for task in fetching if (tx := _x_tx(task.result())) is not None)
+
+
+class CDriver:
+    """The C-Chain."""
+
+    chain = PrimaryChain.C
+
+    def __init__(self, work: CWork, source: CSource, desk: Desk, patience: Patience) -> None:
+        self.source = source
+        self._work = work
+        self._desk = desk
+        self._patience = patience
+
+    async def resume(self) -> Place | None:
+        """Go back to what is written."""
+        return await self._desk.run(self._work.resume)
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin at the first block that a node has: many of them do not keep the oldest."""
+        return await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+
+    async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
+        """Write the next blocks."""
+        await self._desk.run(self._work.write, blocks)
+
+
+def _x_tx(raw: bytes | None) -> XTx | None:
+    try:
+        return None if raw is None else parse_x_tx(raw)
+    except MalformedChainBytes:
+        return None

@@ -1,0 +1,224 @@
+"""A node on loopback that answers from the recordings of the local network: blocks, containers, balances, UTXOs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from aiohttp import web
+
+from tests.chains.exchanges import checked, lines, results
+from tests.chains.p_vectors import genesis_bytes, recorded
+from tests.ledger.recorded import p_blocks, x_blocks
+from warpseal.chains.p_genesis import parse_p_genesis
+
+Answer = dict[str, Any]
+
+
+class Refused(Exception):
+    """A JSON-RPC error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def with_checksum(raw: bytes) -> str:
+    """Return a node's `hex` encoding."""
+    return "0x" + (raw + sha256(raw).digest()[-4:]).hex()
+
+
+@dataclass
+class Chains:
+    """What a node has: blocks by height, and containers in the order of the index API (by its path)."""
+
+    p: list[bytes]
+    x: list[bytes]
+    c: list[Answer]
+    containers: dict[str, list[Answer]] = field(default_factory=dict)
+    x_txs: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def recorded_chains() -> Chains:
+    """Return the recorded network's chains."""
+    p = [parse_p_genesis(genesis_bytes("localnet")).block.raw, *(block.raw for block in p_blocks())]
+    x = [block.raw for block in x_blocks()]
+    told = (call for call in lines("index-node.jsonl") if call["method"] == "eth_getBlockByNumber")
+    c = sorted((call["result"] for call in told), key=lambda block: int(block["number"], 16))
+    containers = {
+        call["path"].removeprefix("/ext/index/"): call["result"]["containers"] for call in lines("index.jsonl")
+    }
+    txs = {params["txID"]: result["tx"] for params, result in results("avm.jsonl", "avm.getTx", encoding="hex")}
+    return Chains(p, x, c, containers, txs)
+
+
+@dataclass
+class ReplayNode:
+    """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
+
+    has_index: whether it has the index API. answers: what is answered instead, by method. busy: how many next
+    requests get 429. asked: how often each method was called; replaced: other blocks, by chain and height.
+    """
+
+    chains: Chains = field(default_factory=recorded_chains)
+    network_id: int = 88888
+    has_index: bool = True
+    tips: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    busy: int = 0
+    most_in_batch: int = 1000
+    replaced: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    heights: Counter[tuple[str, int]] = field(default_factory=Counter)
+    bootstrapped: bool = True
+    url: str = ""
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def tip(self, chain: str) -> int:
+        """Return the height of the last block that it has."""
+        counts = {"P": len(self.chains.p), "X": len(self.chains.x), "C": len(self.chains.c)}
+        return self.tips.get(chain, counts[chain] - 1)
+
+    def has(self, chain: str, height: int) -> bool:
+        """Tell whether it has a block."""
+        return self.first.get(chain, 0) <= height <= self.tip(chain)
+
+    def block(self, chain: str, height: int) -> bytes:
+        """Return the bytes that it gives for a block of the P- or X-Chain."""
+        self.heights[chain, height] += 1
+        if not self.has(chain, height):
+            raise Refused(-32000, f"couldn't get block at height {height}: not found")
+        blocks = self.chains.p if chain == "P" else self.chains.x
+        return self.replaced.get((chain, height), blocks[height])
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer one request, or a batch of the C-Chain."""
+        if self.busy:
+            self.busy -= 1
+            return web.Response(status=429, headers={"Retry-After": "0"})
+        body = await request.json()
+        if isinstance(body, list):
+            if len(body) > self.most_in_batch:
+                return web.json_response(
+                    {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "batch too large"}}
+                )
+            return web.json_response([self._answer(request.path, call) for call in body])
+        if request.path.startswith("/ext/index/") and not self.has_index:
+            return web.Response(status=404)
+        return web.json_response(self._answer(request.path, body))
+
+    def _answer(self, path: str, call: Answer) -> Answer:
+        method, params = call["method"], call.get("params") or {}
+        self.asked[method] += 1
+        head = {"jsonrpc": "2.0", "id": call["id"]}
+        try:
+            return head | {"result": self._result(path, method, params)}
+        except Refused as error:
+            return head | {"error": {"code": error.code, "message": error.message}}
+
+    def _result(self, path: str, method: str, params: Any) -> Any:
+        if method in self.answers:
+            return self.answers[method]
+        if method.startswith("index."):
+            return self._index(path.removeprefix("/ext/index/"), method, params)
+        match method:
+            case "info.getNetworkID":
+                return {"networkID": str(self.network_id)}
+            case "info.isBootstrapped":
+                return {"isBootstrapped": self.bootstrapped}
+            case "platform.getHeight":
+                return {"height": str(self.tip("P"))}
+            case "avm.getHeight":
+                return {"height": str(self.tip("X"))}
+            case "eth_blockNumber":
+                return hex(self.tip("C"))
+            case "platform.getBlockByHeight" | "avm.getBlockByHeight":
+                chain = "P" if method.startswith("platform") else "X"
+                return {"block": with_checksum(self.block(chain, int(params["height"]))), "encoding": "hex"}
+            case "eth_getBlockByNumber":
+                number = int(params[0], 16)
+                self.heights["C", number] += 1
+                return self.chains.c[number] if self.has("C", number) else None
+            case "avm.getTx":
+                if params["txID"] not in self.chains.x_txs:
+                    raise Refused(-32000, "not found")
+                return {"tx": self.chains.x_txs[params["txID"]], "encoding": "hex"}
+        return _recorded_answer(method, params)
+
+    def _index(self, stream: str, method: str, params: Answer) -> Any:
+        chain = stream[0]
+        kept = self.chains.containers.get(stream, [])
+        if stream.endswith("block"):
+            kept = kept[: max(0, self.tip(chain))]
+        if not kept:
+            raise Refused(-32000, "no containers have been accepted")
+        if method == "index.getLastAccepted":
+            return kept[-1]
+        if method != "index.getContainerRange":
+            raise Refused(-32000, f"rpc: can't find method {method!r}")
+        start, count = int(params["startIndex"]), int(params["numToFetch"])
+        if count > 1024 or start >= len(kept):
+            raise Refused(-32000, f"start index ({start}) > last accepted index ({len(kept) - 1})")
+        for container in kept[start : start + count]:
+            self.heights[chain, int(container["index"]) + 1] += 1
+        return {"containers": kept[start : start + count]}
+
+
+@asynccontextmanager
+async def serving(node: ReplayNode) -> AsyncIterator[ReplayNode]:
+    """Let a node answer, at its `url`."""
+    app = web.Application(client_max_size=2**24)
+    app.router.add_post("/{path:.*}", node.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    port = int(node.url.rpartition(":")[2]) if node.url else 0
+    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    await site.start()
+    assert site._server is not None
+    node.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+    try:
+        yield node
+    finally:
+        await runner.cleanup()
+
+
+@cache
+def _exchanges() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for file in ("info.jsonl", "index-node.jsonl", "ledger.jsonl", "platform.jsonl", "l1.jsonl", "avm.jsonl"):
+        for call in lines(file):
+            found.setdefault(_key(call["method"], call["params"]), call)
+    for method in ("getUTXOs", "getTx"):
+        for params, result in recorded(method, "hex"):
+            found.setdefault(_key(f"platform.{method}", params), {"result": result})
+    return found
+
+
+def _key(method: str, params: Any) -> str:
+    if isinstance(params, dict):
+        params = {name: value for name, value in params.items() if value is not False}
+    return json.dumps([method, params], sort_keys=True)
+
+
+def _recorded_answer(method: str, params: Any) -> Any:
+    call = _exchanges().get(_key(method, params))
+    if call is None:
+        raise Refused(-32000, f"rpc: can't find method {method!r}")
+    if "error" in call:
+        raise Refused(call["error"]["code"], call["error"]["message"])
+    return call["result"]
+
+
+def recorded_utxos(method: str) -> Iterable[tuple[Answer, list[bytes]]]:
+    """Yield what was asked for unspent outputs, and the bytes that the node gave."""
+    for call in _exchanges().values():
+        if call.get("method") == method and "result" in call:
+            yield call["params"], [checked(text) for text in call["result"]["utxos"]]
