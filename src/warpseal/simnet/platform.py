@@ -58,6 +58,7 @@ class Platform:
             "getValidatorsAt": self._validators_at,
             "getAllValidatorsAt": self._all_validators_at,
             "getCurrentValidators": self._current_validators,
+            "getTotalStake": self._total_stake,
             "getL1Validator": self._l1_validator,
             "getSubnet": self._subnet,
             "getSubnets": self._subnets,
@@ -145,6 +146,10 @@ class Platform:
         seats = self._view().seats(_subnet_argument(params))
         shown = (seat for seat in seats if not wanted_ids or seat.node_id in wanted_ids)
         return {"validators": [self._seat_json(seat) for seat in shown]}
+
+    def _total_stake(self, params: Params) -> Any:
+        weight = str(sum(seat.weight for seat in self._view().seats(_subnet_argument(params))))
+        return {"stake": weight, "weight": weight}
 
     def _l1_validator(self, params: Params) -> Any:
         validation_id = ValidationID(id_argument(params, "validationID"))
