@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from warpseal.store.errors import StoreUnusable
@@ -46,7 +46,8 @@ def writing_engine(url: StoreUrl) -> Engine:
         return _postgresql(url, connections=1)
     assert url.path is not None
     engine = _sqlite(url.path, connections=1, mode="rwc")
-    event.listen(engine, "begin", _begin_immediate)
+    # Where SQLAlchemy leaves it to the driver; an error there is translated as any other.
+    engine.dialect.do_begin = _begin_immediate  # type: ignore[assignment, method-assign]
     return engine
 
 
@@ -123,5 +124,7 @@ def process_name() -> str:
     return f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63]
 
 
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_immediate(connection: PoolProxiedConnection) -> None:
+    cursor = connection.cursor()
+    cursor.execute("BEGIN IMMEDIATE")
+    cursor.close()
