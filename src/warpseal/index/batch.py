@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from warpseal.chains.ids import TxID, UtxoID
 from warpseal.index import bulk, kinds
 from warpseal.index.bulk import Row
 from warpseal.index.details import OutputDetail, Owners, encode
+from warpseal.index.early import Completion, EarlySpend, complete
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of, to_column
 from warpseal.index.names import Names
@@ -53,20 +54,23 @@ class TxPlace:
 
 @dataclass(slots=True)
 class Batch:
-    """All of it. early: outputs that were spent before their chain was read: (their key, who spent them) by id."""
+    """All of it. avax: key of the asset. known: outputs that are written and spent here. early: see `EarlySpend`."""
 
     connection: Connection
     names: Names
     outputs: UnspentOutputs
     chains: ChainIds
     numbers: Numbers
+    avax: int
     known: Mapping[UtxoID, Unspent]
-    early: Mapping[UtxoID, tuple[int, int, int]]
+    early: dict[UtxoID, EarlySpend]
     new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     made: dict[UtxoID, Unspent] = field(default_factory=dict)
     unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
+    completed: list[Completion] = field(default_factory=list)
+    adopted: list[LedgerOutput] = field(default_factory=list)
     _numbers: dict[ChainID, int] = field(default_factory=dict)
 
     def add(self, table: Table, row: Row) -> None:
@@ -140,7 +144,10 @@ class Batch:
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():
-            bulk.replace(self.connection, table, rows)
+            # The first column is the key; what was written last stands.
+            bulk.replace(self.connection, table, list({row[0]: row for row in rows}.values()))
+        if self.completed:
+            complete(self.connection, self.completed)
 
     def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)
@@ -154,17 +161,9 @@ class Batch:
         self.add(OUTPUTS, row)
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
-            self._complete(early, row, owners[1])
+            self.completed.append(Completion(output.id, early, key, owners[1]))
         elif not output.staked:
             self._offer(key, output, asset, owners)
-
-    def _complete(self, early: tuple[int, int, int], row: Row, owners: tuple[int, ...]) -> None:
-        """Tell what was spent early all about itself, now that it is known."""
-        copy, spender, kind = early
-        self.change(OUTPUTS, (copy, *row[1:]))
-        self.add(SPENDS, (row[0], spender))
-        bulk.insert_new(self.connection, ADDRESS_TXS, [(one, spender) for one in owners])
-        bulk.insert_new(self.connection, ADDRESS_KIND_TXS, [(one, kind, spender) for one in owners])
 
     def _offer(self, key: int, output: LedgerOutput, asset: int, owners: Owners) -> None:
         held_on = self._number_of(output.held_on)
@@ -176,7 +175,10 @@ class Batch:
 
     def _outside(self, tx: TxPlace, consumed: Consumed) -> Unspent:
         """Write an output that no block made that was read so far."""
-        output = self.outputs.adopted(consumed.id) or consumed.rebuilt
+        adopted = self.outputs.adopted(consumed.id)
+        if adopted is not None:
+            self.adopted.append(adopted)
+        output = adopted or consumed.rebuilt
         if output is None:
             raise IndexDamaged(f"output {consumed.id.hex()} is spent and was never written")
         asset, owners = self._columns(output)
@@ -185,6 +187,7 @@ class Batch:
         self.add(OUTPUTS, self._row(key, None, None, output, asset, owners, output.tx_id))
         if output.created_on != output.held_on:
             self.add(EARLY, (prefix_of(output.id), output.id[8:], key, tx.key))
+            self.early[output.id] = EarlySpend(key, tx.key, tx.kind)
         return Unspent(key, asset, output.asset_id, output.amount, 0, owners[1])
 
     def _row(
@@ -209,17 +212,6 @@ class Batch:
             except KeyError:
                 return None
         return number
-
-
-def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, tuple[int, int, int]]:
-    """Return, of these outputs, those that were spent early: the copy's key, and key and type of who spent it."""
-    wanted = set(ids)
-    text = (
-        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early e JOIN txs t ON t.key = e.tx WHERE prefix IN {keys}"
-    )
-    rows = bulk.run(connection, text, sorted(map(prefix_of, wanted))) if wanted else ()
-    found = {UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest)): tuple(row) for prefix, rest, *row in rows}
-    return {one: row for one, row in found.items() if one in wanted}
 
 
 def _owner_columns(owners: Owners) -> tuple[int | None, bytes | None]:

@@ -79,6 +79,13 @@ def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) ->
     return result.fetchall() if result.returns_rows else ()
 
 
+def execute(connection: Connection, text: str, *values: Any) -> None:
+    """Run a statement with `?` for its values."""
+    if connection.dialect.name == POSTGRESQL:
+        text = _marked(text)
+    connection.exec_driver_sql(text, values)
+
+
 def fetch(connection: Connection, text: str, *values: Any) -> Sequence[Any]:
     """Run a statement with `?` for its values, and return all its rows."""
     if connection.dialect.name == POSTGRESQL:

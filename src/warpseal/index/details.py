@@ -20,7 +20,7 @@ _TX_NAMES: Final = {
     "inputs": "i",
     "released": "r",
     "burned": "b",
-    "l1_balance": "l",
+    "l1_funded": "l",
     "source": "s",
     "destination": "d",
     "memo": "m",
@@ -44,18 +44,18 @@ _TX_NAMES: Final = {
 class TxDetail(msgspec.Struct, omit_defaults=True, gc=False, rename=_TX_NAMES):
     """What one transaction has beside its columns.
 
-    inputs: keys of the outputs that it consumes, in its order; released: keys of those. burned: by asset; l1_balance:
-    nAVAX for balances of L1 validators. source, destination: of imports and exports. manager: its chain and address.
-    l1: L1 validators as it left them (key, weight, balance, change). owner: a subnet's (locktime, threshold,
-    addresses). closes: the staking that it closes: its key, or its id where it is not indexed. bls: key and proof.
-    signatures: each once; signed: for each input, which of them. accounts: what leaves or reaches them (account,
-    asset, amount, which signatures). vertices: id, height, time.
+    inputs: keys of the outputs that it consumes, in its order; released: keys of those. burned: by asset; l1_funded:
+    asset and amount put into balances of L1 validators. source, destination: of imports and exports. manager: its
+    chain and address. l1: L1 validators as it left them (key, weight, balance, change). owner: a subnet's (locktime,
+    threshold, addresses). closes: the staking that it closes: its key, or its id where it is not indexed. bls: key
+    and proof. signatures: each once; signed: for each input, which of them. accounts: what leaves or reaches them
+    (account, asset, amount, which signatures). vertices: id, height, time.
     """
 
     inputs: tuple[int, ...] = ()
     released: tuple[int, ...] = ()
     burned: tuple[tuple[int, int], ...] = ()
-    l1_balance: int = 0
+    l1_funded: tuple[int, int] | None = None
     source: ChainRef | None = None
     destination: ChainRef | None = None
     memo: bytes = b""

@@ -136,7 +136,8 @@ def _detail(
         detail.memo = base.memo
     if tx.amounts.burned:
         detail.burned = tuple([(key(asset_id), amount) for asset_id, amount in tx.amounts.burned])
-    detail.l1_balance = tx.amounts.l1_balance
+    if tx.amounts.l1_balance:
+        detail.l1_funded = (batch.avax, tx.amounts.l1_balance)
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
     closed = tx.closed or tx.renewed

@@ -19,6 +19,7 @@ from warpseal.history.transactions import Vertex
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.ledger.c_chain import CHeader
+from warpseal.ledger.outputs import LedgerOutput
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
@@ -26,11 +27,14 @@ _LEVEL: Final = 3
 
 
 class Form(IntEnum):
-    """What an entry is: a block, the genesis of a chain, or a transaction from before the X-Chain had blocks."""
+    """What an entry is: a block, the genesis of a chain, a transaction from before the X-Chain had blocks, or an output
+    of a transaction that is not indexed, as a node told of it.
+    """
 
     BLOCK = 0
     GENESIS = 1
     PAST = 2
+    OUTPUT = 3
 
 
 class _CBlock(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +58,16 @@ def parse_c_raw(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
     kept = msgspec.msgpack.decode(raw, type=_CBlock)
     place = (kept.number, kept.hash, kept.parent_hash, kept.time_s, kept.size_bytes, kept.evm_tx_count)
     return CHeader(*place), parse_atomic_txs(kept.atomic, batch=True)
+
+
+def output_raw(output: LedgerOutput) -> bytes:
+    """Return what is kept of an output of a transaction that is not indexed."""
+    return msgspec.msgpack.encode(output)
+
+
+def parse_output_raw(raw: bytes) -> LedgerOutput:
+    """Return what `output_raw` was given. Raises msgspec.MsgspecError."""
+    return msgspec.msgpack.decode(raw, type=LedgerOutput)
 
 
 class PastTx(msgspec.Struct, frozen=True, array_like=True):

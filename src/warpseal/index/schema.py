@@ -65,6 +65,9 @@ RAWS: Final = Table(
     Index("raws_of_chain", "chain", "form", "first"),
 )
 
+# Whether all that was there before a chain's first block is known.
+BEGUN: Final = Table("begun", KEPT, _key("chain"), _small("is_complete"))
+
 # One row a chain. height, block_id, time: of the last block written; first_parent: what block first_height names.
 # past: the next container of the time before the chain had blocks.
 CHAINS: Final = Table(

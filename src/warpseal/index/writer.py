@@ -14,16 +14,17 @@ from sqlalchemy import Connection, Engine
 from warpseal.chains.ids import UtxoID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, p_rows, xc_rows
-from warpseal.index.batch import Batch, Numbers, early_spends
+from warpseal.index.batch import Batch, Numbers
 from warpseal.index.block_writer import BlockWriter
 from warpseal.index.chain_rows import ChainRow, chain_rows, check_unmoved, place_of, write_chains
+from warpseal.index.early import early_spends
 from warpseal.index.errors import told
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.names import Names
 from warpseal.index.places import ChainNote, Place, encode_note
-from warpseal.index.raws import Form, PastTx, SegmentWriter, blocks_between
+from warpseal.index.raws import Form, PastTx, SegmentWriter, blocks_between, output_raw
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
-from warpseal.index.schema import ASSETS, LEDGERS, NOTES, RAWS, make_rows
+from warpseal.index.schema import ASSETS, BEGUN, LEDGERS, NOTES, RAWS, make_rows
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
 from warpseal.index.unspent import ChainIds, UnspentOutputs
@@ -151,6 +152,7 @@ class IndexWriter:
         for number, chain in chains.items():
             if number not in begun:
                 chain.is_complete = int(is_complete)
+                batch.change(BEGUN, (number, chain.is_complete))
         self._blocks.finish(batch)
         self._stakings.flush(batch)
         self._names.flush(batch.connection)
@@ -158,6 +160,9 @@ class IndexWriter:
 
     def _keep(self, batch: Batch, records: Sequence[Record]) -> None:
         segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
+        # In front of the blocks that spend them.
+        for number, output in enumerate(batch.adopted):
+            segments.add(X, Form.OUTPUT, number, output_raw(output))
         for record in records:
             segments.add(*_entry(record))
         for row in segments.finish():
@@ -183,7 +188,8 @@ class IndexWriter:
         self._names.load(connection, ids)
         known = self.outputs.rows(connection, [one for one in spent if one not in made])
         early = early_spends(connection, crossing) if self._has_early and crossing else {}
-        batch = Batch(connection, self._names, self.outputs, self._ids, self._numbers, known, early)
+        avax = self._names.key(self._params.staking_asset_id)
+        batch = Batch(connection, self._names, self.outputs, self._ids, self._numbers, avax, known, early)
         self._set_up(batch)
         return batch
 

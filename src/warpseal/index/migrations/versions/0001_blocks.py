@@ -12,9 +12,9 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table that is kept, and those that follow from it.
+    """Make the tables that are kept, and those that follow from them.
 
-    A later version changes `raws` in so many words, and calls `make_rows` alone for everything else.
+    A later version changes those that are kept in so many words, and calls `make_rows` alone for everything else.
     """
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
@@ -27,4 +27,9 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
     )
     op.create_index("raws_of_chain", "raws", ["chain", "form", "first"])
+    op.create_table(
+        "begun",
+        sa.Column("chain", number, primary_key=True, autoincrement=False),
+        sa.Column("is_complete", sa.SmallInteger(), nullable=False),
+    )
     make_rows(op.get_bind())

@@ -1,0 +1,72 @@
+"""Outputs that are spent before the chain that made them is read that far: the three chains are read at their own pace.
+
+What the input tells of such an output is written at once; when the output itself comes, it takes that row's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from warpseal.chains.ids import UtxoID
+from warpseal.index import bulk
+from warpseal.index.details import decode_tx, encode
+from warpseal.index.keys import prefix_of
+from warpseal.index.schema import ADDRESS_KIND_TXS, ADDRESS_TXS, EARLY, OUTPUTS, SPENDS
+
+
+@dataclass(frozen=True, slots=True)
+class EarlySpend:
+    """An output that was spent before the chain that made it was read that far: the row it has, who spent it."""
+
+    output: int
+    spender: int
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Such an output, now that it is made: the key that it has from now on, and whom it belonged to."""
+
+    utxo_id: UtxoID
+    early: EarlySpend
+    output: int
+    owners: tuple[int, ...]
+
+
+def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, EarlySpend]:
+    """Return, of these outputs, those that were spent early."""
+    wanted = set(ids)
+    text = (
+        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early e JOIN txs t ON t.key = e.tx"
+        " WHERE e.prefix IN {keys}"
+    )
+    found: dict[UtxoID, EarlySpend] = {}
+    for prefix, rest, *row in bulk.run(connection, text, sorted(map(prefix_of, wanted))):
+        utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
+        if utxo_id in wanted:
+            found[utxo_id] = EarlySpend(*row)
+    return found
+
+
+def complete(connection: Connection, completed: Sequence[Completion]) -> None:
+    """Let who spent them name the outputs' own rows, and the addresses of those; drop the rows made from inputs."""
+    _rename_inputs(connection, completed)
+    bulk.delete(connection, OUTPUTS, [one.early.output for one in completed])
+    bulk.delete(connection, SPENDS, [one.early.output for one in completed])
+    bulk.insert(connection, SPENDS, [(one.output, one.early.spender) for one in completed])
+    bulk.delete_ids(connection, EARLY, [(prefix_of(one.utxo_id), one.utxo_id[8:]) for one in completed])
+    owned = [(owner, one.early) for one in completed for owner in one.owners]
+    bulk.insert_new(connection, ADDRESS_TXS, [(owner, early.spender) for owner, early in owned])
+    bulk.insert_new(connection, ADDRESS_KIND_TXS, [(owner, early.kind, early.spender) for owner, early in owned])
+
+
+def _rename_inputs(connection: Connection, completed: Sequence[Completion]) -> None:
+    names = {one.early.output: one.output for one in completed}
+    spenders = sorted({one.early.spender for one in completed})
+    for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
+        detail = decode_tx(bytes(raw))
+        detail.inputs = tuple([names.get(one, one) for one in detail.inputs])
+        bulk.execute(connection, "UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)

@@ -1,0 +1,192 @@
+"""The index as callers ask it: every query one look in a reading thread, and how far the chains are from memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, TypeVar
+
+import psycopg
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import SQLAlchemyError
+
+from warpseal.chains.ids import Address
+from warpseal.errors import StoreDown
+from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.index import ChainFreshness
+from warpseal.history.questions import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.history.staking import Reward, Validation
+from warpseal.history.transactions import Transaction
+from warpseal.index import block_values, staking_values
+from warpseal.index.database import MIGRATIONS, reading_index
+from warpseal.index.keys import CHAINS
+from warpseal.index.places import ChainNote, decode_note
+from warpseal.index.reading import Memory, Reading
+from warpseal.index.settings import MEBIBYTE, IndexSettings
+from warpseal.index.streams import transaction_keys
+from warpseal.index.tx_values import TxValues
+from warpseal.store.access import snapshot
+from warpseal.store.migrate import version_of
+from warpseal.store.reader import Reader
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import Kind, StoreUrl
+from warpseal.warp.ids import ChainID
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MOST_OUTPUTS: Final = 1_000
+"""How many outputs the transactions of one page have together, unless it is a single one that has more."""
+
+_READ_CACHE_BYTES: Final = 64 * MEBIBYTE
+
+
+class Index:
+    """Answers from an index that another process writes. `async with` opens and closes it; `run` keeps it fresh."""
+
+    def __init__(self, url: StoreUrl, chains: PrimaryChains, settings: IndexSettings) -> None:
+        self._url = url
+        self._chains = chains
+        self._settings = settings
+        self._engine: Engine = reading_index(url, settings)
+        if url.kind is Kind.SQLITE:
+            event.listen(self._engine.pool, "connect", _with_cache)
+        bounds = StoreSettings(readers=settings.readers, max_waiting_reads=settings.max_waiting_reads)
+        self._reader = Reader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
+        self._memory = Memory()
+        self._freshness: tuple[ChainFreshness, ...] = ()
+        self._notes: dict[PrimaryChain, ChainNote] = {}
+        self._is_checked = False
+
+    async def __aenter__(self) -> Index:
+        with suppress(StoreDown):
+            await self.refresh()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+    async def run(self) -> None:
+        """Look how far the chains are, again and again, until cancelled."""
+        is_down = False
+        while True:
+            try:
+                await self.refresh()
+            except StoreDown as error:
+                if not is_down:
+                    log.warning("the index cannot be read", extra={"reason": error.reason})
+                is_down = True
+            else:
+                is_down = False
+            await asyncio.sleep(self._settings.refresh_s)
+
+    async def refresh(self) -> None:
+        """Look how far the chains are. Raises StoreDown."""
+        self._freshness, notes = await self._read(_freshness)
+        self._notes = {note.chain: note for note in notes}
+
+    def freshness(self) -> Sequence[ChainFreshness]:
+        """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
+        return self._freshness
+
+    def notes(self) -> Mapping[PrimaryChain, ChainNote]:
+        """Tell how indexing the chains stands, as who indexes last wrote."""
+        return self._notes
+
+    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+        """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
+        return await self._read(lambda reading: self._transactions(reading, query, page))
+
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+        """Return blocks, newest first. Raises StoreDown."""
+        return await self._read(lambda reading: block_values.blocks(reading, query, page))
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        """Return a blockchain of any subnet, None where the P-Chain knows none of this id. Raises StoreDown."""
+        return await self._read(lambda reading: block_values.blockchain(reading, chain_id))
+
+    async def chains_of(
+        self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
+    ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
+        """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
+        return await self._read(lambda reading: block_values.chains_of(reading, addresses, evm_addresses))
+
+    async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+        """Return rewards that were paid, in order. Raises StoreDown."""
+        return await self._read(lambda reading: staking_values.rewards(reading, query, page))
+
+    async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+        """Return the validations of a node, in order. Raises StoreDown."""
+        return await self._read(lambda reading: staking_values.validations(reading, query, page))
+
+    def _transactions(self, reading: Reading, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+        after = _key(page)
+        found = transaction_keys(reading, query, after, page.size + 1)
+        values = TxValues(reading, self._chains)
+        values.load_rows(found.keys)
+        shown = _cut(found.keys[: page.size], values)
+        more = shown[-1] if len(shown) < len(found.keys) else found.scanned_to
+        return Page(values.of(shown), None if more is None else (more,))
+
+    async def _read(self, query: Callable[[Reading], T]) -> T:
+        return await self._reader.read(lambda connection: self._look(connection, query), self._settings.read_wait_s)
+
+    def _look(self, connection: Connection, query: Callable[[Reading], T]) -> T:
+        """Ask for everything as of one moment."""
+        try:
+            if not self._is_checked:
+                self._check(connection)
+            self._memory.trim()
+            with snapshot(connection):
+                return query(Reading(connection, self._memory))
+        except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
+            self._is_checked = False
+            raise StoreDown(self._url.redact(str(error)).partition("\n")[0]) from None
+
+    def _check(self, connection: Connection) -> None:
+        version = version_of(connection)
+        if version != MIGRATIONS.head:
+            raise StoreDown(f"the index has schema version {version}, and this program reads {MIGRATIONS.head}")
+        self._memory.clear()
+        self._is_checked = True
+
+
+def _freshness(reading: Reading) -> tuple[tuple[ChainFreshness, ...], list[ChainNote]]:
+    text = (
+        "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height"
+        " FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
+    )
+    fresh = [
+        ChainFreshness(CHAINS[number], height, max(height, node_height), time, bool(is_behind), first_height)
+        for number, height, node_height, time, is_behind, first_height in reading.rows(text)
+    ]
+    return tuple(fresh), [decode_note(row[0]) for row in reading.rows("SELECT body FROM notes ORDER BY chain")]
+
+
+def _key(page: PageRequest) -> int | None:
+    if page.after is None:
+        return None
+    (key,) = page.after
+    assert isinstance(key, int)
+    return key
+
+
+def _cut(keys: Sequence[int], values: TxValues) -> Sequence[int]:
+    """Return the first transactions, as many as have no more than 1,000 outputs together, and one at least."""
+    total = 0
+    for number, key in enumerate(keys):
+        total += values.moved(key)
+        if number and total > MOST_OUTPUTS:
+            return keys[:number]
+    return keys
+
+
+def _with_cache(session: sqlite3.Connection, _: object) -> None:
+    session.execute(f"PRAGMA cache_size = -{_READ_CACHE_BYTES // 1024}")

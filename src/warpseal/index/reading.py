@@ -1,0 +1,128 @@
+"""One look at the index: statements straight at the driver, and what never changes remembered across looks.
+
+A page takes a dozen small statements; what SQLAlchemy does around each costs more than the statement itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from warpseal.chains.ids import AssetID
+from warpseal.history.outputs import Asset
+from warpseal.index.bulk import POSTGRESQL
+from warpseal.index.keys import prefix_of
+
+_REMEMBERED: Final = 100_000
+_ASSETS: Final = (
+    "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
+    " FROM assets a JOIN ids i ON i.key = a.asset WHERE a.asset IN {keys}"
+)
+
+
+class Memory:
+    """Ids by key, keys by id, and assets: none of them ever changes. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.ids: dict[int, bytes] = {}
+        self.keys: dict[bytes, int] = {}
+        self.assets: dict[int, Asset] = {}
+
+    def trim(self) -> None:
+        """Forget all when it is too much."""
+        for part in (self.ids, self.keys, self.assets):
+            if len(part) > _REMEMBERED:
+                part.clear()
+
+    def clear(self) -> None:
+        """Forget all: the rows were made anew."""
+        for part in (self.ids, self.keys, self.assets):
+            part.clear()
+
+
+class Reading:
+    """Statements on one connection, and what they found. Their texts have `?` for values and `{keys}` for numbers."""
+
+    def __init__(self, connection: Connection, memory: Memory) -> None:
+        self.is_postgresql = connection.dialect.name == POSTGRESQL
+        self._driver: Any = connection.connection.driver_connection
+        self._memory = memory
+        self._ids: dict[int, bytes] = {}
+        self._assets: dict[int, Asset] = {}
+
+    def rows(self, text: str, *values: Any) -> Sequence[Any]:
+        """Return all rows of a statement."""
+        rows: Sequence[Any] = self._driver.execute(_postgresql(text) if self.is_postgresql else text, values).fetchall()
+        return rows
+
+    def by_keys(self, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
+        """Return all rows of a statement that names `{keys}` before all values; none for no keys."""
+        listed = list(keys)
+        if not listed:
+            return ()
+        if self.is_postgresql:
+            return self.rows(text.replace("IN {keys}", "= ANY(?::bigint[])"), listed, *values)
+        return self.rows(_sqlite(text), json.dumps(listed), *values)
+
+    def load_ids(self, keys: Iterable[int]) -> None:
+        """Find the ids behind keys, for `id_of`."""
+        known, found = self._memory.ids, self._ids
+        missing = []
+        for key in keys:
+            raw = known.get(key)
+            if raw is None:
+                missing.append(key)
+            else:
+                found[key] = raw
+        for key, raw in self.by_keys("SELECT key, id FROM ids WHERE key IN {keys}", missing):
+            found[key] = known[key] = bytes(raw)
+
+    def id_of(self, key: int) -> bytes:
+        """Return the id behind a key that was loaded."""
+        return self._ids[key]
+
+    def keys_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the keys of ids, of those that have one."""
+        wanted = list(ids)
+        known = self._memory.keys
+        missing = [raw for raw in wanted if raw not in known]
+        for key, raw in self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing)):
+            known[bytes(raw)] = key
+        return {raw: known[raw] for raw in wanted if raw in known}
+
+    def load_assets(self, keys: Iterable[int]) -> None:
+        """Find assets, for `asset_of`; one that nobody has described has its id and no name."""
+        known, found = self._memory.assets, self._assets
+        missing = []
+        for key in keys:
+            asset = known.get(key)
+            if asset is None:
+                missing.append(key)
+            else:
+                found[key] = asset
+        if not missing:
+            return
+        for key, raw, name, symbol, denomination, is_nft in self.by_keys(_ASSETS, missing):
+            found[key] = known[key] = Asset(AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft))
+        unknown = [key for key in missing if key not in found]
+        self.load_ids(unknown)
+        for key in unknown:
+            found[key] = Asset(AssetID(self._ids[key]), "", "", 0)
+
+    def asset_of(self, key: int) -> Asset:
+        """Return an asset that was loaded."""
+        return self._assets[key]
+
+
+@cache
+def _sqlite(text: str) -> str:
+    return text.replace("{keys}", "(SELECT value FROM json_each(?))")
+
+
+@cache
+def _postgresql(text: str) -> str:
+    return text.replace("%", "%%").replace("?", "%s")
