@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -62,9 +63,6 @@ class DataApi:
         self.access = Access(opening, data, clocks.monotonic)
         self._chains = ChainDoors(reception)
         self._staking = StakingDoors(reception)
-        described = document()
-        self._document = msgspec.json.encode(described)
-        self._page = page(described)
 
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
@@ -81,12 +79,22 @@ class DataApi:
 
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return await respond_bytes(request, self._document, JSON, "public, no-cache")
+        return await respond_bytes(request, _document(), JSON, "public, no-cache")
 
     async def docs(self, request: Request) -> Response:
         """GET /docs."""
         noted_headers(request.scope)["content-security-policy"] = POLICY
-        return await respond_bytes(request, self._page, "text/html", "public, no-cache")
+        return await respond_bytes(request, _page(), "text/html", "public, no-cache")
 
     def _route(self, operation: Operation, endpoint: Endpoint) -> Route:
         return Route(operation.path, self.access.guard(endpoint, operation.units), methods=["GET"])
+
+
+@cache
+def _document() -> bytes:
+    return msgspec.json.encode(document())
+
+
+@cache
+def _page() -> bytes:
+    return page(document())
