@@ -124,10 +124,13 @@ class XDriver:
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis and what the index API has of the time before the first block."""
-        if wanted == 0:
+        first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        if first == 0:
             await self._desk.run(self._work.begin)
             await self._read_past()
-        return await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        else:
+            await self._desk.run(self._work.begin_late)
+        return first
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks; outputs that they spend and nobody knows are fetched first."""

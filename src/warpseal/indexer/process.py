@@ -134,7 +134,9 @@ class Indexing:
         creation = next(tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id))
         assert isinstance(creation, CreateChainTx)
         ended_s = 0 if self._subject.is_x_complete else params.upgrades.cortina_s
-        return XBeginning(parse_x_genesis(creation.genesis), creation.genesis, genesis.timestamp, ended_s)
+        # Block 0 has the time of that upgrade, even where the network began later.
+        time_s = min(genesis.timestamp, params.upgrades.cortina_s)
+        return XBeginning(parse_x_genesis(creation.genesis), creation.genesis, time_s, ended_s)
 
 
 async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | None) -> Subject:

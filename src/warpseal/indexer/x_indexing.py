@@ -68,9 +68,15 @@ class XWork:
         """Begin where was written to; None: nothing is."""
         self._index.outputs.forget()
         place = self._index.place(self.chain)
+        if place is not None:
+            self._is_complete = place.is_complete
         self._parent_id = None if place is None else place.block_id
         self._proposer = None if place is None else place.proposer
         return place
+
+    def begin_late(self) -> None:
+        """Begin without what was before the first block that a node has."""
+        self._is_complete = False
 
     def begin(self) -> None:
         """Write the genesis, where it is known and was not written yet."""

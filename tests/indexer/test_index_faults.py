@@ -1,0 +1,152 @@
+"""What cannot be right stops its chain with a name, and nothing is skipped; the other chains go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.indexer.indexed import GENESIS, caught_up, index_all, indexing_of, only
+from tests.indexer.replay import ReplayNode, recorded_chains, serving
+from tests.indexer.rows import query
+from tests.ledger.recorded import p_blocks
+from warpseal.chains.p_blocks import Block
+from warpseal.errors import StartupError
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.places import ChainNote, decode_note
+from warpseal.indexer.genesis import genesis_of
+from warpseal.indexer.process import Indexing
+from warpseal.warp.ids import id_text
+
+SEVENTH = p_blocks()[6]
+UNKNOWN_TYPE = SEVENTH.raw[:2] + (77).to_bytes(4, "big") + SEVENTH.raw[6:]
+# Block 7 with another parent, and one that spends again what block 6 did.
+STRANGER = Block.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
+TWICE = Block.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
+
+
+async def stopped(indexing: Indexing, folder: Path) -> dict[str, object]:
+    """Wait until the P-Chain has stopped and that is written, and return how it stands."""
+    await until(lambda: "stopped" in indexing.chains[PrimaryChain.P].as_fields())
+    await until(lambda: query(folder, "SELECT 1 FROM notes WHERE chain = 0") != [])
+    return indexing.chains[PrimaryChain.P].as_fields()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def note(folder: Path, chain: int = 0) -> ChainNote:
+    """Return what is written about how a chain stands."""
+    return decode_note(query(folder, "SELECT body FROM notes WHERE chain = ?", chain)[0][0])
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (UNKNOWN_TYPE, "unknown_type"),
+        (SEVENTH.raw[:-1], "undecodable_block"),
+        (p_blocks()[2].raw, "wrong_height"),
+        (STRANGER, "wrong_parent"),
+        (TWICE, "contradiction"),
+    ],
+)
+async def test_a_block_that_cannot_be_right_stops_its_chain_until_it_is_right(
+    tmp_path: Path, raw: bytes, reason: str
+) -> None:
+    node = ReplayNode(has_index=False, replaced={("P", 7): raw})
+    async with serving(node), indexing_of(tmp_path, node) as indexing:
+        told = await stopped(indexing, tmp_path)
+        assert (told["stopped"], told["stopped_at"], told["height"]) == (reason, 7, 6)
+        await until(lambda: all(indexing.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
+        await until(lambda: note(tmp_path).stopped != "")
+        kept = note(tmp_path)
+        assert (kept.stopped, kept.stopped_at, kept.raw) == (reason, 7, raw)
+        assert query(tmp_path, "SELECT height FROM chains WHERE chain = 0") == [(6,)]
+        node.replaced.clear()
+        await caught_up(indexing)
+    assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 0") == [(20,)]
+
+
+async def test_another_node_that_has_the_right_block_is_believed(tmp_path: Path) -> None:
+    liar, honest = ReplayNode(has_index=False, replaced={("P", 7): STRANGER}), ReplayNode(has_index=False)
+    async with serving(liar), serving(honest):
+        await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.P))
+    assert query(tmp_path, "SELECT height FROM chains") == [(19,)]
+
+
+async def test_containers_that_are_not_the_blocks_are_left_for_single_blocks(tmp_path: Path) -> None:
+    recorded = recorded_chains()
+    shuffled = dict(recorded.containers)
+    shuffled["P/block"] = [*recorded.containers["P/block"][:9], *recorded.containers["P/block"][10:]]
+    node = ReplayNode(chains=replace(recorded, containers=shuffled))
+    async with serving(node):
+        await index_all(tmp_path, node, settings=only(PrimaryChain.P))
+    assert query(tmp_path, "SELECT count(*) FROM blocks") == [(20,)]
+    assert node.asked["platform.getBlockByHeight"] > 2
+
+
+async def test_batches_that_are_refused_are_asked_for_in_smaller_ones(tmp_path: Path) -> None:
+    node = ReplayNode(most_in_batch=2)
+    async with serving(node):
+        await index_all(tmp_path, node, settings=only(PrimaryChain.C))
+    assert query(tmp_path, "SELECT height FROM chains") == [(10,)]
+
+
+async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path) -> None:
+    other = genesis_of(5, None)
+    node = ReplayNode()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(node))
+        change = lambda subject: replace(subject, genesis=other)  # noqa: E731
+        settings = only(PrimaryChain.P)
+        indexing = await stack.enter_async_context(indexing_of(tmp_path, node, settings=settings, change=change))
+        told = await stopped(indexing, tmp_path)
+    assert (told["stopped"], told["stopped_at"]) == ("wrong_genesis", 0)
+    assert query(tmp_path, "SELECT * FROM chains") == []
+
+
+async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) -> None:
+    slow, fast = ReplayNode(tips={"P": 9}), ReplayNode()
+    async with serving(slow), serving(fast):
+        async with indexing_of(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexing:
+            await until(lambda: indexing.chains[PrimaryChain.P].height == 9)
+            await asyncio.sleep(0.1)
+        told = note(tmp_path)
+    assert (told.node_height, told.is_node_behind) == (19, True)
+
+
+async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
+    node = ReplayNode(bootstrapped=False)
+    async with serving(node):
+        await index_all(tmp_path, node, settings=only(PrimaryChain.P))
+    assert note(tmp_path).is_node_behind
+
+
+def test_the_public_networks_geneses_come_with_the_program() -> None:
+    mainnet, fuji = genesis_of(1, None), genesis_of(5, None)
+    assert mainnet is not None
+    assert fuji is not None
+    assert id_text(mainnet.id) == "UUvXi6j7QhVvgpbKM89MP5HdrxKm9CaJeHc187TsDNf8nZdLk"
+    assert id_text(fuji.id) == "MSj6o9TpezwsQx4Tv7SHqpVvCbJ8of1ikjsqPZ1bKRjc9zBy3"
+    assert genesis_of(88888, None) is None
+
+
+def test_a_genesis_file_is_read_packed_or_plain(tmp_path: Path) -> None:
+    file = tmp_path / "genesis"
+    for content in (GENESIS.raw, zstandard.compress(GENESIS.raw)):
+        file.write_bytes(content)
+        assert genesis_of(88888, file) == GENESIS
+    file.write_bytes(b"no genesis")
+    with pytest.raises(StartupError, match="no P-Chain genesis"):
+        genesis_of(88888, file)
+    with pytest.raises(StartupError, match="cannot be read"):
+        genesis_of(88888, tmp_path / "nowhere")

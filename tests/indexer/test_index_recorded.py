@@ -1,0 +1,116 @@
+"""The recorded network, indexed from a node that replays it, is all there and ends where its node says it stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chains.exchanges import LOCALNET
+from tests.indexer.indexed import caught_up, index_all, indexing_of, only
+from tests.indexer.replay import ReplayNode, serving
+from tests.indexer.rows import query, rows
+from tests.ledger.recorded import c_blocks, p_blocks, params, replayed, x_blocks
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.keys import prefix_of
+from warpseal.warp.ids import parse_id
+
+STORY: dict[str, Any] = json.loads((LOCALNET / "story.json").read_text())
+
+
+async def indexed(folder: Path, node: ReplayNode | None = None) -> Path:
+    """Return the folder with an index of everything."""
+    async with serving(node or ReplayNode()) as served:
+        await index_all(folder, served)
+    return folder
+
+
+async def test_every_block_is_there_with_its_time_and_count(tmp_path: Path) -> None:
+    folder = await indexed(tmp_path)
+    found = {row[0]: row[1:] for row in query(folder, "SELECT key, block_id, time, txs FROM blocks")}
+    wanted = {block.height: (block.id, block.time, len(block.txs)) for block in p_blocks()}
+    wanted |= {1 << 40 | block.height: (block.id, block.time, len(block.txs)) for block in x_blocks()}
+    wanted |= {2 << 40 | header.number: (header.hash, header.time_s, len(txs)) for header, txs in c_blocks()}
+    genesis = found.pop(0)
+    assert found == wanted
+    assert genesis[0] == replayed().p[0].block.id
+
+
+async def test_every_transaction_of_the_wallet_is_there_at_its_height_and_time(tmp_path: Path) -> None:
+    folder = await indexed(tmp_path)
+    found = {row[0]: row[1:] for row in query(folder, "SELECT tx_id, height, time FROM txs")}
+    times: dict[bytes, tuple[int, int | None]] = {}
+    times |= {tx.id: (block.height, block.time) for block in p_blocks() for tx in block.txs}
+    times |= {tx.id: (block.height, block.time) for block in x_blocks() for tx in block.txs}
+    times |= {tx.id: (header.number, header.time_s) for header, txs in c_blocks() for tx in txs}
+    assert len(STORY["transactions"]) == 26
+    for text in STORY["transactions"].values():
+        tx_id = parse_id(text)
+        assert found[tx_id] == times[tx_id]
+
+
+async def test_what_is_unspent_is_what_a_replay_of_all_chains_by_time_leaves(tmp_path: Path) -> None:
+    folder = await indexed(tmp_path)
+    chains = {chain_id: number for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))}
+    text = "SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM unspent u JOIN ids a ON a.key = u.asset"
+    wanted = {
+        (prefix_of(out.id), out.id[8:], out.amount, out.asset_id, chains[out.held_on])
+        for out in replayed().outputs.unspent.values()
+    }
+    assert set(query(folder, text)) == wanted
+    assert query(folder, "SELECT * FROM early") == []
+
+
+async def test_proposers_are_those_of_the_containers(tmp_path: Path) -> None:
+    folder = await indexed(tmp_path / "one")
+    assert query(folder, "SELECT count(*) FROM blocks WHERE proposer IS NULL AND chain = 0") == [(1,)]
+    apart = await indexed(tmp_path / "other", ReplayNode(has_index=False))
+    assert query(apart, "SELECT count(*) FROM blocks WHERE proposer IS NOT NULL") == [(0,)]
+    one, other = rows(folder), rows(apart)
+    for part in (one, other):
+        part["blocks"] = [row[:-1] for row in part["blocks"]]
+    assert one == other
+
+
+async def test_each_block_is_asked_for_once(tmp_path: Path) -> None:
+    node = ReplayNode(has_index=False)
+    await indexed(tmp_path, node)
+    asked = dict(node.heights)
+    # Whether the very first one is there is looked at before it is read.
+    for chain in "PXC":
+        assert asked.pop((chain, 0)) <= 2
+    assert set(asked.values()) == {1}
+    assert len(asked) == 19 + 13 + 10
+
+
+@pytest.mark.parametrize("chain", list(PrimaryChain))
+async def test_each_chain_can_be_indexed_alone(tmp_path: Path, chain: PrimaryChain) -> None:
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node, settings=only(chain))
+    heights = {PrimaryChain.P: 19, PrimaryChain.X: 13, PrimaryChain.C: 10}
+    assert [row[0] for row in query(tmp_path, "SELECT height FROM chains")] == [heights[chain]]
+
+
+async def test_a_chain_that_begins_later_says_where(tmp_path: Path) -> None:
+    begun_late = replace(only(*PrimaryChain), first_heights={PrimaryChain.P: 7, PrimaryChain.X: 5, PrimaryChain.C: 4})
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node, settings=begun_late)
+    found = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains ORDER BY chain")
+    assert found == [(0, 7, 19, 0), (1, 5, 13, 0), (2, 4, 10, 0)]
+
+
+async def test_what_a_node_lacks_sets_the_first_height(tmp_path: Path) -> None:
+    async with serving(ReplayNode(first={"C": 6, "X": 3})) as node:
+        await index_all(tmp_path, node, settings=only(PrimaryChain.X, PrimaryChain.C))
+    found = query(tmp_path, "SELECT chain, first_height, height FROM chains ORDER BY chain")
+    assert found == [(1, 3, 13), (2, 6, 10)]
+
+
+async def test_without_a_genesis_the_chain_is_marked_incomplete(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node, indexing_of(tmp_path, node, with_genesis=False) as indexing:
+        await caught_up(indexing)
+    found = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains WHERE chain < 2")
+    assert found == [(0, 1, 19, 0), (1, 0, 13, 0)]
