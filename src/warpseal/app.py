@@ -14,10 +14,12 @@ from typing import Final, NoReturn
 
 from warpseal import __version__
 from warpseal.api.http.aggregator import AggregatorDoors
+from warpseal.api.http.data.mount import DataApi
+from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets, Secrets
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.metrics_page import MetricsPage
-from warpseal.api.http.routes import api_app, metrics_app
+from warpseal.api.http.routes import ApiDoors, api_app, metrics_app
 from warpseal.api.opening import Opening, Services
 from warpseal.api.server import HttpServer
 from warpseal.backoff import Backoff
@@ -26,7 +28,9 @@ from warpseal.core import core_of, ground_of, sources_of
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
+from warpseal.node.own_view import OwnView
 from warpseal.peers.identity import claim_identity
+from warpseal.store.settings import OFF
 from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)
@@ -55,13 +59,13 @@ async def serve(config: Config, announce: Callable[[Listening], None]) -> None:
 
 async def _serve(config: Config, announce: Callable[[Listening], None], stopping: asyncio.Event) -> None:
     metrics = Metrics()
-    opening = Opening(config.aggregation.default_timeout_s)
-    api, page = _front_doors(config, opening, metrics)
+    opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
+    api, page = _front_doors(config, opening, data, metrics)
     announce(Listening(api.url, page.url))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(api.run())
         showing = tasks.create_task(page.run())
-        working = tasks.create_task(_work(config, opening, metrics))
+        working = tasks.create_task(_work(config, opening, data, metrics))
         await stopping.wait()
         log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
         api.stop()
@@ -72,12 +76,15 @@ async def _serve(config: Config, announce: Callable[[Listening], None], stopping
     log.info("stopped")
 
 
-def _front_doors(config: Config, opening: Opening, metrics: Metrics) -> tuple[HttpServer, HttpServer]:
+def _front_doors(
+    config: Config, opening: Opening, data: DataOpening, metrics: Metrics
+) -> tuple[HttpServer, HttpServer]:
     settings = config.api
     doors = AggregatorDoors(opening, settings, metrics)
     l1_door = L1MessageDoor(opening, settings, metrics, doors.in_flight)
     health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
-    app = api_app(doors, l1_door, health, settings, metrics)
+    mounted = ApiDoors(doors, l1_door, health, DataApi(data, settings, config.data))
+    app = api_app(mounted, settings, metrics)
     api = HttpServer(app, settings.api_host, settings.api_port, settings)
     page = metrics_app(MetricsPage(metrics), settings, metrics)
     shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
@@ -86,7 +93,7 @@ def _front_doors(config: Config, opening: Opening, metrics: Metrics) -> tuple[Ht
     return api, shown
 
 
-async def _work(config: Config, opening: Opening, metrics: Metrics) -> None:
+async def _work(config: Config, opening: Opening, data: DataOpening, metrics: Metrics) -> None:
     async with ground_of(config, metrics) as ground:
         network_id = await _network_id(ground.upstream.info, opening)
         async with AsyncExitStack() as stack:
@@ -98,7 +105,10 @@ async def _work(config: Config, opening: Opening, metrics: Metrics) -> None:
             opening.open(
                 Services(network_id, core.aggregator, core.l1_messages, core.followed, core.heights, core.beside)
             )
-            await core.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(core.run())
+                secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
+                tasks.create_task(_open_data(data, network_id, ground.upstream.view, secrets))
 
 
 async def _network_id(info: InfoClient, opening: Opening) -> int:
@@ -112,6 +122,21 @@ async def _network_id(info: InfoClient, opening: Opening) -> int:
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             log.warning("the network id is not known yet", extra={"reason": str(error), "next_try_s": delay_s})
             await asyncio.sleep(delay_s)
+
+
+async def _open_data(data: DataOpening, network_id: int, view: OwnView, secrets: Secrets) -> None:
+    """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
+    delay_s, random = 0.0, SystemRandom()
+    while True:
+        try:
+            chains = await view.primary_chains(network_id)
+        except NodeUnavailable as error:
+            data.unavailable(error)
+            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
+            await asyncio.sleep(delay_s)
+        else:
+            data.open(DataServices(network_id, chains, None, view, secrets))
+            return
 
 
 @contextmanager

@@ -12,10 +12,13 @@ import aiohttp
 from starlette.types import ASGIApp
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.data_settings import DataApiSettings
 from warpseal.api.http.aggregator import AggregatorDoors
+from warpseal.api.http.data.mount import DataApi
+from warpseal.api.http.data.services import DataOpening
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.l1_messages import L1MessageDoor
-from warpseal.api.http.routes import api_app
+from warpseal.api.http.routes import ApiDoors, api_app
 from warpseal.api.opening import Opening, Services
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
@@ -108,7 +111,8 @@ class World:
         doors = AggregatorDoors(self.opening, self.settings, self.metrics)
         l1_door = L1MessageDoor(self.opening, self.settings, self.metrics, doors.in_flight)
         health = HealthPages(self.opening.readiness, self.opening.height_is_fresh, self.opening.background)
-        return api_app(doors, l1_door, health, self.settings, self.metrics)
+        data = DataApi(DataOpening(), self.settings, DataApiSettings())
+        return api_app(ApiDoors(doors, l1_door, health, data), self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
         self.opening.open(

@@ -57,7 +57,8 @@ async def test_the_file_says_all_that_a_client_needs(tmp_path: Path, capsys: pyt
     words = ("--validators", "4", "--messages", "6", "--presign", "2", "--l1", "validators=2,weights=5/3")
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
-    assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "config"}
+    assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
+    assert [one["type"] for one in written["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
     primary, l1 = written["subnets"]
     assert [len(one["validators"]) for one in (primary, l1)] == [4, 2]
     assert [(one["weight"], one["active"]) for one in l1["validators"]] == [(5, True), (3, False)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from starlette.applications import Starlette
@@ -13,6 +14,8 @@ from starlette.routing import Route
 
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.body import DiscardUnread
+from warpseal.api.http.data.edge import Edge
+from warpseal.api.http.data.mount import DataApi
 from warpseal.api.http.error_edge import ErrorEdge
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.l1_messages import L1MessageDoor
@@ -27,18 +30,28 @@ V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
 KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
-def api_app(
-    doors: AggregatorDoors, l1_door: L1MessageDoor, health: HealthPages, settings: ApiSettings, observer: HttpObserver
-) -> Starlette:
+@dataclass(frozen=True, slots=True)
+class ApiDoors:
+    """Everything that is mounted on the API port."""
+
+    aggregator: AggregatorDoors
+    l1_messages: L1MessageDoor
+    health: HealthPages
+    data: DataApi
+
+
+def api_app(doors: ApiDoors, settings: ApiSettings, observer: HttpObserver) -> Starlette:
     """Return the app of the API port."""
+    keyed, health = doors.data.access.keyed, doors.health
     routes = [
-        Route(V1_AGGREGATE, doors.v1, methods=["POST"]),
-        Route(V1_L1_MESSAGE, l1_door.get, methods=["GET"]),
-        Route(KEBAB_AGGREGATE, doors.kebab, methods=()),  # Every method: the door answers them all.
+        Route(V1_AGGREGATE, keyed(doors.aggregator.v1), methods=["POST"]),
+        Route(V1_L1_MESSAGE, keyed(doors.l1_messages.get), methods=["GET"]),
+        Route(KEBAB_AGGREGATE, doors.aggregator.kebab, methods=()),  # Every method: the door answers them all.
         Route("/health", health.health),
         Route("/ready", health.ready),
+        *doors.data.routes(),
     ]
-    return _app(routes, settings, observer)
+    return _app(routes, settings, observer, Middleware(Edge, settings=doors.data.settings))
 
 
 def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver) -> Starlette:
@@ -46,12 +59,13 @@ def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver
     return _app([Route("/metrics", page.show)], settings, observer)
 
 
-def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver, *edges: Middleware) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(RequestLog, observer=observer, paths={route.endpoint: route.path for route in routes}),
             Middleware(DiscardUnread, settings=settings),
+            *edges,
             Middleware(ErrorEdge),
         ],
         exception_handlers={404: _no_such_route, 405: _no_such_method},

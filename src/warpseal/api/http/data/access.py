@@ -58,6 +58,20 @@ class Access:
 
         return guarded
 
+    def keyed(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that lets a request through where a key is not required, or is there; at no cost.
+
+        Signing has limits of its own, and relayers must not be turned away for asking often.
+        """
+
+        async def guarded(request: Request) -> Response:
+            if self.is_private:
+                key = await self._key(request)
+                log_fields(request.scope)["api_key"] = key.name if key else None
+            return await endpoint(request)
+
+        return guarded
+
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown where a key is required."""
         key = await self._key(request)

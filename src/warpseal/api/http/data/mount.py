@@ -34,8 +34,6 @@ from warpseal.api.http.data.services import DataOpening
 from warpseal.api.http.data.staking_doors import StakingDoors
 from warpseal.api.settings import ApiSettings
 
-AGGREGATION_UNITS: Final = 20
-"""Compute units of endpoints 1 and 2."""
 OPENAPI_PATH: Final = "/openapi.json"
 DOCS_PATH: Final = "/docs"
 

@@ -1,0 +1,28 @@
+"""The Data API of a daemon that indexes nothing: what the node tells, and why there is no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.daemon import config_of, running, simulated
+from warpseal.simnet.plan import Plan
+from warpseal.warp.ids import id_text
+
+PLAN = Plan(validators=5)
+
+
+async def test_without_an_index_the_node_tells_blockchains_and_validators(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+        subnet = network.subnets[1]
+        assert subnet.manager_chain_id is not None
+        networks = "/v1/networks/mainnet"
+        blockchain = await daemon.get(f"{networks}/blockchains/{id_text(subnet.manager_chain_id)}")
+        validator = await daemon.get(f"{networks}/validators/{network.validators[0].name}")
+        blocks = await daemon.get(f"{networks}/blockchains/p-chain/blocks")
+        document = await daemon.get("/openapi.json")
+    assert (blockchain.status, blockchain.body["subnetId"]) == (200, id_text(subnet.subnet_id))
+    assert validator.status == 200, validator.body
+    (told,) = validator.body["validators"]
+    assert (told["validationStatus"], told["delegationFee"]) == ("active", "2")
+    assert (blocks.status, blocks.body["code"]) == (404, "index_not_enabled")
+    assert document.body["openapi"] == "3.1.0"
