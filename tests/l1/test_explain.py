@@ -9,6 +9,7 @@ from typing import Any
 from tests.l1.test_service import QUICK, validation
 from tests.l1.world import World, wanted, world
 from warpseal.simnet.ledger import Transaction
+from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 
 
@@ -113,3 +114,26 @@ async def test_a_quorum_that_weight_without_keys_makes_impossible_is_told(tmp_pa
         told = await explained(running, registration, height=0)
         assert told["failing"] == "quorum_possible"
         assert told["weights"] == {"total": "10000", "required": "6700", "withKey": "4000", "validators": 4}
+
+
+async def test_the_height_is_the_proposed_one_where_the_epoch_is_older_than_the_l1(tmp_path: Path) -> None:
+    plan = Plan(validators=3, l1s=(L1Plan(validators=3, unconverted=True),), messages=0, epoch_blocks=40)
+    async with world(tmp_path, plan, QUICK) as running:
+        conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
+        answer = await running.messages.get(wanted(conversion.tx_id))
+        told = await explained(running, conversion)
+        assert (answer.height, answer.height_source) == (21, "proposed")
+        assert told["pChainHeight"] == {"height": "21", "source": "proposed"}
+        assert told["failing"] is None
+        why = next(check["why"] for check in told["checks"] if check["check"] == "p_chain_height")
+        assert why == "chosen by: proposed, since that of the epoch (20) has no validators"
+
+
+async def test_an_l1_that_is_too_young_to_sign_has_no_validators_yet(tmp_path: Path) -> None:
+    l1s = (L1Plan(validators=3, unconverted=True),)
+    plan = Plan(validators=3, l1s=l1s, messages=0, epoch_blocks=40, proposed_lag=2)
+    async with world(tmp_path, plan, QUICK) as running:
+        conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
+        told = await explained(running, conversion)
+        assert told["pChainHeight"]["source"] == "proposed"
+        assert told["failing"] == "validator_set"

@@ -49,7 +49,8 @@ class NoMessage(WarpsealError):
     code = "no_message"
 
     def __init__(self, kind: str, chain: str = "P-Chain") -> None:
-        super().__init__(f"a {kind} of the {chain} has no Warp message")
+        article = "an" if kind[:1] in "AEIOU" else "a"
+        super().__init__(f"{article} {kind} of the {chain} has no Warp message")
         self.kind = kind
         self.chain = chain
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from warpseal.errors import NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
+from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
 from warpseal.l1.derived import Derived
-from warpseal.l1.heights import HeightChoice
+from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, Hints
 from warpseal.l1.ports import Archive, Heights, Sets
 from warpseal.l1.request import L1Request
@@ -148,15 +148,17 @@ class Explainer:
         choice: HeightChoice,
         deadline: float,
     ) -> None:
-        height = await _tried(self._height(choice), deadline)
+        why = f"chosen by: {choice.source}"
+        height, members = await self._members(subnet_id, choice, deadline)
+        if choice.is_epoch and _serves_nobody(members):
+            why = f"chosen by: {PROPOSED.source}, since that of the epoch ({height}) has no validators"
+            choice = PROPOSED
+            height, members = await self._members(subnet_id, choice, deadline)
         if not isinstance(height, int):
             told.check("p_chain_height", None, str(height))
             return
         told.parts["pChainHeight"] = {"height": str(height), "source": choice.source}
-        told.check("p_chain_height", True, f"chosen by: {choice.source}")
-        members = await _tried(
-            self._sets.at(subnet_id, height, named=choice.height is not None, epoch=choice.is_epoch), deadline
-        )
+        told.check("p_chain_height", True, why)
         if not isinstance(members, CanonicalValidatorSet):
             told.check("validator_set", None, str(members))
             return
@@ -164,6 +166,16 @@ class Explainer:
         stored = await _tried(self._archive.recall(derived.message.id), deadline)
         if isinstance(stored, Recollection):
             _stored(told, stored, members)
+
+    async def _members(
+        self, subnet_id: SubnetID, choice: HeightChoice, deadline: float
+    ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
+        """Return a choice's height and the set there, or why they are not known."""
+        height = await _tried(self._height(choice), deadline)
+        if not isinstance(height, int):
+            return height, height
+        named = choice.height is not None
+        return height, await _tried(self._sets.at(subnet_id, height, named=named, epoch=choice.is_epoch), deadline)
 
     async def _height(self, choice: HeightChoice) -> int:
         return await self._heights.first() if choice.height is None else choice.height
@@ -178,6 +190,13 @@ async def _tried(work: Awaitable[T], deadline: float) -> T | WarpsealError | str
         return error
     except TimeoutError:
         return _TOO_LATE
+
+
+def _serves_nobody(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
+    """Tell whether the request, too, goes from the epoch's height to the proposed one."""
+    if isinstance(members, CanonicalValidatorSet):
+        return not members.total_weight
+    return isinstance(members, HeightTooNew)
 
 
 def _transaction_shown(located: Located) -> dict[str, Any]:
