@@ -12,7 +12,7 @@ from typing import NoReturn
 from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, print_report, print_summary
 
-NAMES = ("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost")
+NAMES = ("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost", "index_run")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,168 @@
+"""Makes P-, X- and C-Chains of a chosen length that are valid to the last byte, behind the recorded network's genesis.
+
+Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block exports, too. Signatures are
+made up: whoever indexes takes those of accepted transactions for granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from tests.chains.p_vectors import genesis_bytes
+from warpseal.chains.c_atomic import C_TX, EvmInput, encode_atomic_txs
+from warpseal.chains.c_atomic import ExportTx as CExportTx
+from warpseal.chains.components import (
+    BaseFields,
+    Credential,
+    TransferableInput,
+    TransferableOutput,
+    TransferInput,
+    TransferOutput,
+)
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID
+from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_genesis import Genesis, parse_p_genesis
+from warpseal.chains.p_transfers import BaseTx, ExportTx
+from warpseal.chains.p_txs import P_TX
+from warpseal.chains.proposervm import ProposedBlock
+from warpseal.chains.x_blocks import XBlock
+from warpseal.chains.x_txs import X_TX
+from warpseal.chains.x_txs import BaseTx as XBaseTx
+from warpseal.ledger.params import primary_chains
+from warpseal.warp.ids import P_CHAIN, ChainID
+
+NETWORK_ID: Final = 88888
+STARTED_S: Final = 1_795_226_560
+_FEE: Final = 1_000
+_SIGNED: Final = (Credential((bytes(65),)),)
+# As long as those of most validators.
+_CERTIFICATE: Final = bytes(1_185)
+_ADDRESSES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """An output that can be spent."""
+
+    tx_id: TxID
+    index: int
+    amount: int
+
+
+def genesis() -> Genesis:
+    """Return what all of it stands on."""
+    return parse_p_genesis(genesis_bytes("localnet"))
+
+
+def address(number: int) -> Address:
+    """Return one of some thousand addresses; low ones come far more often than high ones."""
+    drawn = int.from_bytes(sha256(number.to_bytes(8, "big")).digest()[:4], "big") / 2**32
+    return Address(sha256(b"owner %d" % int(_ADDRESSES * drawn**3)).digest()[:20])
+
+
+def p_blocks(count: int) -> Iterator[Block]:
+    """Yield block 0 and `count` blocks behind it."""
+    begun = genesis()
+    yield begun.block
+    asset_id = begun.utxos[0].utxo.asset_id
+    _, c_chain = primary_chains(begun)
+    largest = max(begun.utxos, key=lambda each: _free_amount(each.utxo.output))
+    purse = Purse(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
+    parent = begun.block.id
+    for height in range(1, count + 1):
+        purse, tx = _p_transfer(purse, asset_id, height, c_chain if height % 10 == 0 else None)
+        block = Block.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
+        parent = block.id
+        yield block
+
+
+def containers(blocks: Iterator[Block] | Iterator[XBlock]) -> Iterator[bytes]:
+    """Yield blocks as the proposervm wraps them; the first, which nobody proposed, is left out."""
+    parent = BlockID(bytes(32))
+    next(iter(blocks))
+    for block in blocks:
+        outer = ProposedBlock(parent, block.time or 0, block.height, _CERTIFICATE, block.raw, None, bytes(256))
+        parent = outer.id
+        yield outer.encode()
+
+
+def x_blocks(count: int) -> Iterator[XBlock]:
+    """Yield block 0 and `count` blocks behind it."""
+    from warpseal.chains.p_subnets import CreateChainTx
+    from warpseal.chains.x_genesis import parse_x_genesis
+
+    begun = genesis()
+    creation = begun.chains[0].unsigned
+    assert isinstance(creation, CreateChainTx)
+    asset = parse_x_genesis(creation.genesis).assets[0]
+    x_chain, _ = primary_chains(begun)
+    outputs = [output for state in asset.creation.states for output in state.outputs]
+    index = max(range(len(outputs)), key=lambda n: getattr(outputs[n], "amount", 0))
+    purse = Purse(asset.tx.id, index, outputs[index].amount)  # type: ignore[union-attr]
+    block = XBlock.build(BlockID(bytes(32)), 0, STARTED_S, ())
+    yield block
+    for height in range(1, count + 1):
+        base = _base(purse, asset.asset_id, height, x_chain)
+        tx = X_TX.build(XBaseTx(base), _SIGNED)
+        purse = Purse(tx.id, 1, base.outputs[1].output.amount)
+        block = XBlock.build(block.id, height, STARTED_S + height, (tx,))
+        yield block
+
+
+def c_blocks(count: int) -> Iterator[dict[str, Any]]:
+    """Yield what a node tells of block 0 and `count` blocks behind it; every fifth exports to the P-Chain."""
+    begun = genesis()
+    asset_id = begun.utxos[0].utxo.asset_id
+    _, c_chain = primary_chains(begun)
+    parent = bytes(32)
+    for number in range(count + 1):
+        found = sha256(b"block %d" % number).digest()
+        extra = b""
+        if number and number % 5 == 0:
+            made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
+            spent = EvmInput(address(number), 10**9 + _FEE, asset_id, number)
+            unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (made,))
+            extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),), batch=True)
+        yield {
+            "number": hex(number),
+            "hash": "0x" + found.hex(),
+            "parentHash": "0x" + parent.hex(),
+            "timestamp": hex(STARTED_S + number),
+            "size": hex(2_000),
+            "transactions": ["0x" + sha256(found + bytes([n])).hexdigest() for n in range(number % 8)],
+            "blockExtraData": "0x" + extra.hex(),
+            "miner": "0x" + bytes(20).hex(),
+            "logsBloom": "0x" + bytes(256).hex(),
+            "stateRoot": "0x" + found.hex(),
+            "receiptsRoot": "0x" + found.hex(),
+            "transactionsRoot": "0x" + found.hex(),
+        }
+        parent = found
+
+
+def _p_transfer(purse: Purse, asset_id: AssetID, height: int, export_to: ChainID | None) -> tuple[Purse, Any]:
+    base = _base(purse, asset_id, height, P_CHAIN)
+    left = base.outputs[1].output.amount
+    if export_to is None:
+        tx = P_TX.build(BaseTx(base), _SIGNED)
+        return Purse(tx.id, 1, left), tx
+    kept = BaseFields(base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b"")
+    tx = P_TX.build(ExportTx(kept, export_to, base.outputs[:1]), _SIGNED)
+    return Purse(tx.id, 0, left), tx
+
+
+def _base(purse: Purse, asset_id: AssetID, height: int, chain_id: ChainID) -> BaseFields:
+    paid = 1_000 + height % 1_000
+    outputs = (
+        TransferableOutput(asset_id, TransferOutput(paid, 0, 1, (address(height),))),
+        TransferableOutput(asset_id, TransferOutput(purse.amount - paid - _FEE, 0, 1, (address(height + 1),))),
+    )
+    spent = TransferableInput(purse.tx_id, purse.index, asset_id, TransferInput(purse.amount, (0,)))
+    return BaseFields(NETWORK_ID, chain_id, outputs, (spent,), b"")
+
+
+def _free_amount(output: object) -> int:
+    return output.amount if isinstance(output, TransferOutput) else 0

@@ -1,0 +1,141 @@
+"""A node that answers whoever indexes, from memory and as fast as this machine lets it; for benchmarks only.
+
+python -m benchmarks.index_node --blocks 50000 [--no-index]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import uvloop
+
+from benchmarks import index_chain
+from tests.chains.exchanges import lines
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_REFUSED = b'"error":{"code":-32000,"message":"not found"}'
+
+
+class Call(msgspec.Struct):
+    """One JSON-RPC request."""
+
+    method: str
+    id: int = 1
+    params: Any = None
+
+
+_CALL = msgspec.json.Decoder(Call | list[Call])
+
+
+class Node:
+    """What it has, as the JSON that it gives."""
+
+    def __init__(self, count: int, *, has_index: bool) -> None:
+        self._has_index = has_index
+        p, x = list(index_chain.p_blocks(count)), list(index_chain.x_blocks(count))
+        self._blocks = {
+            "platform.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % _hex(block.raw) for block in p],
+            "avm.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % _hex(block.raw) for block in x],
+        }
+        self._containers = {"P": _containers(iter(p)), "X": _containers(iter(x))}
+        self._c = [json.dumps(block, separators=(",", ":")).encode() for block in index_chain.c_blocks(count)]
+        tip = b'{"height":"%d"}' % count
+        self._fixed = {
+            "platform.getHeight": tip,
+            "avm.getHeight": tip,
+            "eth_blockNumber": b'"%s"' % hex(count).encode(),
+        }
+        self._fixed["info.isBootstrapped"] = b'{"isBootstrapped":true}'
+        for file in ("info.jsonl", "ledger.jsonl", "index-node.jsonl"):
+            for call in lines(file):
+                if "result" in call:
+                    self._fixed.setdefault(call["method"], json.dumps(call["result"]).encode())
+
+    def answer(self, path: bytes, body: bytes) -> bytes:
+        """Return the body of the answer to a request."""
+        call = _CALL.decode(body)
+        if isinstance(call, list):
+            return b"[" + b",".join(self._one(path, each) for each in call) + b"]"
+        return self._one(path, call)
+
+    def _one(self, path: bytes, call: Call) -> bytes:
+        result = self._result(path, call)
+        told = _REFUSED if result is None else b'"result":' + result
+        return b'{"jsonrpc":"2.0","id":%d,' % call.id + told + b"}"
+
+    def _result(self, path: bytes, call: Call) -> bytes | None:
+        params = call.params
+        blocks = self._blocks.get(call.method)
+        if blocks is not None:
+            return blocks[int(params["height"])]
+        if call.method == "eth_getBlockByNumber":
+            return self._c[int(params[0], 16)]
+        if call.method == "index.getContainerRange":
+            kept = self._containers.get(path.decode()[len("/ext/index/")], []) if path.endswith(b"block") else []
+            start = int(params["startIndex"])
+            if not self._has_index or start >= len(kept):
+                return None
+            return b'{"containers":[' + b",".join(kept[start : start + int(params["numToFetch"])]) + b"]}"
+        return self._fixed.get(call.method)
+
+
+class Connection(asyncio.Protocol):
+    """One client: requests with a Content-Length, one after another."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep where answers go."""
+        self._transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request that is there."""
+        self._held += data
+        while (end := self._held.find(b"\r\n\r\n")) >= 0:
+            head = self._held[:end]
+            at = head.lower().index(b"content-length:") + 15
+            length = int(head[at:].split(b"\r\n", 1)[0])
+            if len(self._held) < end + 4 + length:
+                return
+            body, self._held = self._held[end + 4 : end + 4 + length], self._held[end + 4 + length :]
+            answer = self._node.answer(head.split(b" ", 2)[1], body)
+            self._transport.write(_HEAD % len(answer) + answer)
+
+
+async def serve(node: Node) -> None:
+    """Answer until standard input ends."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(node), "127.0.0.1", 0)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+def _hex(raw: bytes) -> bytes:
+    return b"0x" + (raw + sha256(raw).digest()[-4:]).hex().encode()
+
+
+def _containers(blocks: Any) -> list[bytes]:
+    made = index_chain.containers(blocks)
+    time = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
+    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (_hex(raw), time, n) for n, raw in enumerate(made)]
+
+
+def main() -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, required=True)
+    parser.add_argument("--no-index", action="store_true")
+    args = parser.parse_args()
+    uvloop.run(serve(Node(args.blocks, has_index=not args.no_index)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""How fast the three chains are indexed from a node on loopback, and how much of that is downloading and hashing.
+
+The node is a process of its own that answers from memory; all blocks are written to a fresh SQLite file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import uvloop
+
+from benchmarks import index_chain
+from benchmarks.process import running
+from benchmarks.report import Aim, Figure, Report
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.database import index_url, writing_index
+from warpseal.index.settings import IndexSettings
+from warpseal.index.writer import IndexWriter
+from warpseal.indexer.indexing_settings import IndexingSettings
+from warpseal.indexer.process import Indexing, learn_subject, node_settings
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import connect_upstream
+
+AT_ONCE = 16
+_RANGE = 512
+
+
+class _Container(msgspec.Struct):
+    bytes: str
+
+
+class _Result(msgspec.Struct):
+    block: str = ""
+    containers: list[_Container] = []
+
+
+class _Answer(msgspec.Struct):
+    result: _Result
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def run(quick: bool) -> Report:
+    """Index from container ranges, from single blocks, and the other two chains; measure the floors beside them."""
+    count = 4_000 if quick else 60_000
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "node.log"
+        with running(["--blocks", str(count)], log, module="benchmarks.index_node") as node:
+            ranges = rate(node.ready_line, PrimaryChain.P, count)
+            floor_ranges = floor(node.ready_line, count, by_range=True)
+            x, c = rate(node.ready_line, PrimaryChain.X, count), rate(node.ready_line, PrimaryChain.C, count)
+        with running(["--blocks", str(count), "--no-index"], log, module="benchmarks.index_node") as node:
+            singles = rate(node.ready_line, PrimaryChain.P, count)
+            floor_singles = floor(node.ready_line, count, by_range=False)
+    figures = (
+        Figure("P-Chain from container ranges", ranges, "blocks/s", Aim(3_000, at_least=True)),
+        Figure("downloading and hashing container ranges", floor_ranges, "blocks/s"),
+        Figure("P-Chain from single blocks", singles, "blocks/s", Aim(1_500, at_least=True)),
+        Figure("downloading and hashing single blocks", floor_singles, "blocks/s"),
+        Figure("single blocks against their floor", floor_singles / singles, "times", Aim(2.0)),
+        Figure("X-Chain from container ranges", x, "blocks/s"),
+        Figure("C-Chain from batches", c, "blocks/s"),
+    )
+    notes = (f"{count} blocks of one transaction; {AT_ONCE} requests at once; every tenth P block exports",)
+    return Report("index_run", quick, figures, notes)
+
+
+def rate(url: str, chain: PrimaryChain, count: int) -> float:
+    """Return how many blocks a second are indexed of one chain."""
+    with tempfile.TemporaryDirectory() as folder:
+        return uvloop.run(_index(url, chain, count, Path(folder)))
+
+
+async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
+    settings = IndexingSettings(chains=(chain,), per_s=1_000_000, at_once=AT_ONCE, poll_s=0.05)
+    endpoint = (NodeEndpoint(url),)
+    nodes = node_settings(NodeSettings(endpoint, endpoint), settings)
+    with ThreadPoolExecutor(1) as thread, ThreadPoolExecutor(1) as decoding:
+        async with open_session() as session:
+            upstream = connect_upstream(nodes, session, executor=decoding)
+            subject = await learn_subject(upstream, index_chain.NETWORK_ID, index_chain.genesis())
+            own = IndexSettings()
+            loop = asyncio.get_running_loop()
+            engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
+            indexing = Indexing(upstream, IndexWriter(engine, subject.params, own), subject, settings, thread)
+            started_at = time.perf_counter()
+            task = asyncio.create_task(indexing.run())
+            while not indexing.chains[chain].is_caught_up:
+                await asyncio.sleep(0.01)
+                told = indexing.chains[chain].as_fields()
+                if "stopped" in told:
+                    raise RuntimeError(json.dumps(told, default=str))
+            took_s = time.perf_counter() - started_at
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await loop.run_in_executor(thread, engine.dispose)
+    return count / took_s
+
+
+def floor(url: str, count: int, *, by_range: bool) -> float:
+    """Return how many blocks a second can be downloaded and hashed with the same number of requests at once."""
+    return uvloop.run(_download(url, count, by_range=by_range))
+
+
+async def _download(url: str, count: int, *, by_range: bool) -> float:
+    bodies = iter(_range_requests(count) if by_range else _single_requests(count))
+    target = url + ("/ext/index/P/block" if by_range else "/ext/bc/P")
+    async with aiohttp.ClientSession() as session:
+
+        async def work() -> None:
+            for body in bodies:
+                async with session.post(target, data=body, headers={"Content-Type": "application/json"}) as answer:
+                    result = _ANSWER.decode(await answer.read()).result
+                for text in [result.block] if result.block else [each.bytes for each in result.containers]:
+                    sha256(bytes.fromhex(text[2:])[:-4]).digest()
+
+        started_at = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(work())
+        return count / (time.perf_counter() - started_at)
+
+
+def _single_requests(count: int) -> Iterator[bytes]:
+    for height in range(1, count + 1):
+        yield _request("platform.getBlockByHeight", {"height": str(height), "encoding": "hex"})
+
+
+def _range_requests(count: int) -> Iterator[bytes]:
+    for start in range(0, count, _RANGE):
+        params = {"startIndex": str(start), "numToFetch": str(_RANGE), "encoding": "hex"}
+        yield _request("index.getContainerRange", params)
+
+
+def _request(method: str, params: dict[str, str]) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
