@@ -83,7 +83,7 @@ class BlockWriter:
         is_genesis = block.height == 0
         chain = _chain(chains, P, lambda: ChainRow.new(P, P_CHAIN, block.height, block.parent_id))
         check_next(chain, block.height, block.parent_id)
-        time_s = max(chain.time, effects.time_s)
+        time_s = effects.time_s
         if is_genesis:
             _write_genesis(batch, record, time_s)
         for started in effects.started:
@@ -133,7 +133,7 @@ def _x(batch: Batch, chains: dict[int, ChainRow], record: XRecord) -> None:
     if not chain.block_id:
         _begin_blocks(chain, block.height, block.parent_id)
     check_next(chain, block.height, block.parent_id)
-    time_s = max(chain.time, effects.time_s)
+    time_s = effects.time_s
     first_tx = chain.next_tx
     for tx in effects.txs:
         write_x(batch, tx, When(chain.take_tx(), time_s, time_s), False)
@@ -168,7 +168,7 @@ def _c(batch: Batch, chains: dict[int, ChainRow], record: CRecord) -> None:
     first = (header.number, header.parent_hash)
     chain = _chain(chains, C, lambda: ChainRow.new(C, effects.chain_id, *first))
     check_next(chain, header.number, header.parent_hash)
-    time_s = max(chain.time, header.time_s)
+    time_s = header.time_s
     first_tx = chain.next_tx
     for tx in () if effects.is_repeat else effects.txs:
         write_c(batch, tx, When(chain.take_tx(), time_s, time_s))

@@ -76,10 +76,9 @@ def write_block(
     batch: Batch, chain: ChainRow, block: BlockPlace, first_tx: int, state: tuple[int | None, int | None, int | None]
 ) -> None:
     """Write a block's row and move the chain on. state: supply, accrued fees and active L1 validators after it."""
-    chain.time = max(chain.time, block.time_s)
-    chain.height, chain.block_id = block.height, block.block_id
+    chain.height, chain.block_id, chain.time = block.height, block.block_id, block.time_s
     key = block_key(chain.chain, block.height)
-    place = (key, block.block_id, chain.time, block.kind, block.size_bytes, first_tx, block.tx_count)
+    place = (key, block.block_id, block.time_s, block.kind, block.size_bytes, first_tx, block.tx_count)
     batch.add(BLOCKS, (*place, *state, encode_proposer(block.proposer), block.repeated, chain.chain))
 
 

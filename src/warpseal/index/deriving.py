@@ -64,7 +64,7 @@ class _Derivation:
         self._places = {chain: writer.place(chain) for chain in CHAINS}
         self._past = writer.past_count()
         self._before: dict[int, Proposer | None] = {
-            number: place and place.proposer for number, place in enumerate(self._places.values())
+            number: None if place is None else place.proposer for number, place in enumerate(self._places.values())
         }
         self._state = self._state_now()
         self._ledger_height = self._state.height if self._state is not None else -1
@@ -182,7 +182,7 @@ class _Derivation:
 
 
 def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
-    """Return what is told of a block's proposer. before: of the block in front of it, whose header counts for options."""
+    """Return what is told of a block's proposer. before: of the block in front, whose header counts for options."""
     if isinstance(outer, ProposedBlock):
         node_id = None if outer.proposer == EMPTY_NODE_ID else outer.proposer
         return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)

@@ -1,0 +1,486 @@
+"""What the index should tell, by the plainest means: effects become values in lists, nothing is looked up or counted.
+
+The lists are asked by the same in-memory index as the Data API's tests ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tests.api.data.memory_index import MemoryIndex
+from warpseal.chains.components import OutputOwners
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
+from warpseal.chains.p_components import ProofOfPossession
+from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.outputs import Amount, Asset, RewardKind, Signer, Spending, Utxo
+from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
+from warpseal.history.transactions import (
+    AssetCreation,
+    BlsKey,
+    CTransaction,
+    EvmInput,
+    EvmOutput,
+    L1Change,
+    Manager,
+    NewBlockchain,
+    Owner,
+    PTransaction,
+    Transaction,
+    Vertex,
+    XTransaction,
+)
+from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.ledger.c_chain import CTxEffects
+from warpseal.ledger.effects import (
+    Outcome,
+    PeriodClosed,
+    StakingPeriod,
+    SubnetConverted,
+    SubnetMade,
+    SubnetOwned,
+    Sums,
+    TxEffects,
+)
+from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.rewards import split
+from warpseal.ledger.x_chain import Cap, XTxEffects
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
+
+
+@dataclass
+class Coin:
+    """An output, and what became of it."""
+
+    output: LedgerOutput
+    height: int
+    time: int
+    spent: Spending | None = None
+
+
+@dataclass
+class Stake:
+    """A staking, and what became of it."""
+
+    period: StakingPeriod
+    state: str
+    potential: int | None
+    closed: PeriodClosed | None = None
+    removed: tuple[TxID, int] | None = None
+    paid_fees: int = 0
+
+
+@dataclass
+class Model:
+    """All blocks in the order in which they were given."""
+
+    params: Parameters
+    coins: dict[UtxoID, Coin] = field(default_factory=dict)
+    txs: list[tuple[Any, Any]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    chains: list[Blockchain] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
+    stakes: dict[TxID, Stake] = field(default_factory=dict)
+    assets: dict[AssetID, tuple[Asset, int, bool]] = field(default_factory=dict)
+    block_ids: dict[tuple[PrimaryChain, int], bytes] = field(default_factory=dict)
+    proposals: dict[TxID, int] = field(default_factory=dict)
+    max_stakes: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    l1: dict[bytes, tuple[Any, bytes]] = field(default_factory=dict)
+    genesis_owners: set[Address] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        avax = self.params.staking_asset_id
+        self.assets[avax] = (Asset(avax, "Avalanche", "AVAX", 9), 0, True)
+        self.max_stakes[PRIMARY_NETWORK] = (self.params.max_validator_stake, 5)
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Take in blocks."""
+        for record in records:
+            match record:
+                case PRecord():
+                    self._p(record)
+                case XRecord():
+                    self._block(
+                        PrimaryChain.X, record.effects.block.height, record.effects.block.id,
+                        record.effects.block.parent_id, "StandardBlock", record.effects.time_s,
+                        record.effects.txs, record.effects.size_bytes, record,
+                    )  # fmt: skip
+                    for tx in record.effects.txs:
+                        self._xc(tx, record.effects.time_s, False)
+                case XPastRecord():
+                    for tx in record.txs:
+                        self._xc(tx, record.time_s, record.vertex or True)
+                case CRecord():
+                    header = record.effects.header
+                    self._block(
+                        PrimaryChain.C, header.number, BlockID(header.hash), BlockID(header.parent_hash),
+                        "Block", header.time_s, record.effects.txs, header.size_bytes, record,
+                    )  # fmt: skip
+                    for c_tx in record.effects.txs:
+                        self._xc(c_tx, header.time_s, False)
+
+    def index(self) -> MemoryIndex:
+        """Return an index that has all of it."""
+        made = PlainIndex(
+            txs=[self._value(tx, when) for tx, when in self.txs],
+            all_blocks=self.blocks,
+            blockchains=self.chains,
+            all_rewards=[self._reward(*one) for one in self.rewards],
+            all_validations=self._validations(),
+        )
+        made.genesis_owners = frozenset(self.genesis_owners)
+        return made
+
+    # P
+
+    def _p(self, record: PRecord) -> None:
+        effects, block = record.effects, record.effects.block
+        time = effects.time_s
+        for output in effects.emitted:
+            self.coins[output.id] = Coin(output, 0, time)
+            self.genesis_owners.update(output.addresses)
+        for started in effects.started:
+            stake = self.stakes[started.tx_id]
+            stake.state, stake.potential = "active", started.potential_reward
+        for ended in effects.ended:
+            self.stakes[ended].state = "completed"
+        if effects.settled is not None:
+            place = self.proposals.pop(effects.settled.tx.id)
+            proposed_at = self.txs[place][1]
+            self.txs[place] = (effects.settled, proposed_at)
+            self._p_tx(effects.settled, proposed_at, time, block.height)
+        for tx in effects.txs:
+            self.txs.append((tx, time))
+            if tx.outcome is Outcome.PROPOSED:
+                self.proposals[tx.tx.id] = len(self.txs) - 1
+            else:
+                self._p_tx(tx, time, time, block.height)
+        self._block(
+            PrimaryChain.P, block.height, block.id, block.parent_id, block.kind, time,
+            effects.txs if block.height else (), effects.size_bytes, record,
+            accrued_fees=effects.l1_accrued_fees, active_l1_validators=effects.l1_active, supply=effects.supply,
+        )  # fmt: skip
+
+    def _p_tx(self, tx: TxEffects, time: int, settled_at: int, height: int) -> None:
+        self._spend(tx.consumed, tx.tx.id, tx.height, time, None)
+        for output in tx.emitted:
+            self.coins[output.id] = Coin(output, height, time)
+        if tx.opened is not None:
+            is_active = tx.opened.potential_reward is not None
+            state = "active" if is_active or tx.opened.start_s <= settled_at else "pending"
+            self.stakes[tx.tx.id] = Stake(tx.opened, state, tx.opened.potential_reward)
+        if tx.closed is not None and tx.closed.tx_id in self.stakes:
+            stake = self.stakes[tx.closed.tx_id]
+            stake.state, stake.closed = "completed", tx.closed
+            self.rewards += [(tx, out, stake, settled_at) for out in tx.emitted if out.reward is not None]
+        if tx.removed is not None:
+            stake = self.stakes[tx.removed.tx_id]
+            stake.state, stake.removed = "removed", (tx.tx.id, settled_at)
+        unsigned: Any = tx.tx.unsigned
+        if tx.chain is not None:
+            made = tx.chain
+            self.chains.append(
+                Blockchain(
+                    chain_id=made.chain_id,
+                    subnet_id=made.subnet_id,
+                    vm_id=made.vm_id,
+                    name=made.name,
+                    genesis=unsigned.genesis,
+                    height=tx.height,
+                    time=time,
+                )
+            )
+        if tx.tx.kind == "TransformSubnetTx" and tx.subnet is not None:
+            limits = (unsigned.max_validator_stake, unsigned.max_validator_weight_factor)
+            self.max_stakes[tx.subnet.subnet_id] = limits
+        for change in tx.l1:
+            if change.is_new:
+                self.l1[change.validation_id] = (change, _proof(unsigned, change.public_key))
+
+    # X and C
+
+    def _xc(self, tx: XTxEffects | CTxEffects, time: int, past: Vertex | bool) -> None:
+        self._spend(tx.consumed, tx.tx.id, tx.height or 0, time, tx.tx.credentials)
+        for output in tx.emitted:
+            before = self.coins.get(output.id)
+            spent = before.spent if before is not None else None
+            self.coins[output.id] = Coin(output, tx.height or 0, time, spent)
+        if isinstance(tx, XTxEffects) and tx.asset is not None:
+            made = tx.asset
+            asset = Asset(made.asset_id, made.name, made.symbol, made.denomination, made.is_nft)
+            self.assets[made.asset_id] = (asset, time, made.cap is Cap.FIXED)
+        self.txs.append((tx, (time, past)))
+
+    def _spend(
+        self, consumed: Sequence[Consumed], tx_id: TxID, height: int, time: int, credentials: Sequence[Any] | None
+    ) -> None:
+        for one in consumed:
+            coin = self.coins.get(one.id)
+            if coin is None:
+                assert one.rebuilt is not None
+                coin = self.coins[one.id] = Coin(one.rebuilt, 0, 0)
+            signatures = credentials[one.credential].signatures if credentials is not None else ()
+            coin.spent = Spending(tx_id, height, time, tuple(map(Signer, signatures)))
+
+    def _block(
+        self, chain: PrimaryChain, height: int, block_id: BlockID, parent_id: BlockID, kind: str, time: int,
+        txs: Sequence[Any], size: int, record: Any, **state: Any,
+    ) -> None:  # fmt: skip
+        self.block_ids[chain, height] = block_id
+        self.blocks.append(
+            Block(
+                chain=chain,
+                height=height,
+                block_id=block_id,
+                parent_id=parent_id,
+                kind=kind,
+                time=time,
+                tx_ids=tuple(tx.tx.id for tx in txs),
+                size_bytes=size,
+                proposer=record.proposer,
+                **state,
+            )
+        )
+
+    # Values
+
+    def _chain(self, chain_id: ChainID) -> PrimaryChain:
+        numbers = {P_CHAIN: PrimaryChain.P, self.params.x_chain_id: PrimaryChain.X}
+        return numbers.get(chain_id, PrimaryChain.C)
+
+    def _asset(self, asset_id: AssetID) -> Asset:
+        known = self.assets.get(asset_id)
+        return known[0] if known is not None else Asset(asset_id, "", "", 0)
+
+    def _utxo(self, utxo_id: UtxoID) -> Utxo:
+        coin = self.coins[utxo_id]
+        out = coin.output
+        stake = self.stakes[out.tx_id].period if out.staked else None
+        reward = None if out.reward is None else RewardKind(out.reward.value)
+        kind = "STAKE" if out.staked else _KINDS[out.kind]
+        return Utxo(
+            utxo_id=out.id, tx_id=out.tx_id, output_index=out.output_index, asset=self._asset(out.asset_id),
+            amount=out.amount, addresses=out.addresses, threshold=out.threshold,
+            created_on=self._chain(out.created_on), consumed_on=self._chain(out.held_on),
+            height=coin.height, time=coin.time, kind=kind, locktime=out.locktime,
+            stakeable_locktime=out.stakeable_locktime, spent=coin.spent, staked=out.staked,
+            stake_start=stake and stake.start_s, stake_end=stake and stake.end_s, reward=reward,
+            group_id=out.group_id, payload=out.payload, is_incomplete=not out.is_complete,
+        )  # fmt: skip
+
+    def _amounts(self, sums: Sums) -> tuple[Amount, ...]:
+        return tuple(Amount(self._asset(asset_id), amount) for asset_id, amount in sums)
+
+    def _value(self, tx: Any, when: Any) -> Transaction:
+        if isinstance(tx, TxEffects):
+            return self._p_value(tx, when)
+        time, past = when
+        common = {
+            "tx_id": tx.tx.id, "kind": tx.tx.kind, "time": time,
+            "consumed": tuple(self._utxo(one.id) for one in tx.consumed),
+            "emitted": tuple(self._utxo(one.id) for one in tx.emitted),
+            "source_chain": tx.source_chain_id, "destination_chain": tx.destination_chain_id,
+        }  # fmt: skip
+        if isinstance(tx, CTxEffects):
+            return self._c_value(tx, common)
+        creation = None if tx.asset is None else AssetCreation(*self.assets[tx.asset.asset_id])
+        return XTransaction(
+            **common, height=tx.height, memo=tx.tx.unsigned.base.memo, asset_created=creation,
+            block_id=None if tx.height is None else BlockID(self.block_ids[PrimaryChain.X, tx.height]),
+            vertices=(past,) if isinstance(past, Vertex) else (), is_time_approximate=past is not False,
+        )  # fmt: skip
+
+    def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
+        signed = [tuple(map(Signer, one.signatures)) for one in tx.tx.credentials]
+        amounts = [Amount(self._asset(one.asset_id), one.amount) for one in (*tx.evm_inputs, *tx.evm_outputs)]
+        return CTransaction(
+            **common, height=tx.height, block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
+            evm_inputs=tuple(
+                EvmInput(one.address, amount, signers)
+                for one, amount, signers in zip(tx.evm_inputs, amounts, signed, strict=False)
+            ),
+            evm_outputs=tuple(
+                EvmOutput(one.address, amount) for one, amount in zip(tx.evm_outputs, amounts, strict=False)
+            ),
+        )  # fmt: skip
+
+    def _p_value(self, tx: TxEffects, time: int) -> PTransaction:
+        unsigned: Any = tx.tx.unsigned
+        stake = self.stakes.get(tx.tx.id)
+        emitted = (*tx.released, *tx.emitted)
+        subnet = tx.subnet
+        made: dict[str, Any] = {}
+        if stake is not None:
+            made.update(
+                start=stake.period.start_s, end=stake.period.end_s, delegation_fee_shares=stake.period.shares,
+                estimated_reward=stake.potential, reward_addresses=_owners(stake.period),
+                reward_tx_id=stake.closed and stake.closed.reward_tx_id,
+                node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
+            )  # fmt: skip
+        if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not Outcome.PROPOSED:
+            made.update(node_id=unsigned.node_id, subnet_id=unsigned.subnet_id)
+        if tx.tx.kind == "AddSubnetValidatorTx" and tx.outcome is not Outcome.PROPOSED:
+            validator = unsigned.validator
+            made.update(node_id=validator.validator.node_id, subnet_id=validator.subnet_id)
+        if subnet is not None:
+            made["subnet_id"] = subnet.subnet_id
+        if isinstance(subnet, SubnetMade | SubnetOwned):
+            made["subnet_owner"] = _owner(subnet.owner)
+        if isinstance(subnet, SubnetConverted):
+            made["manager"] = Manager(subnet.manager_chain_id, subnet.manager_address)
+        if tx.chain is not None:
+            made["subnet_id"] = tx.chain.subnet_id
+            made["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
+        if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(unsigned.signer, ProofOfPossession):
+            made["bls"] = BlsKey(unsigned.signer.public_key, unsigned.signer.proof)
+        if tx.amounts.l1_balance:
+            made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.amounts.l1_balance),)
+        if tx.outcome is not Outcome.PROPOSED:
+            base = getattr(unsigned, "base", None)
+            made["memo"] = base.memo if base is not None else b""
+        return PTransaction(
+            tx_id=tx.tx.id, kind=tx.api_type, time=time, height=tx.height,
+            block_id=BlockID(self.block_ids[PrimaryChain.P, tx.height]),
+            consumed=tuple(self._utxo(one.id) for one in tx.consumed),
+            emitted=tuple(self._utxo(one.id) for one in emitted),
+            value=self._amounts(tx.amounts.value), burned=self._amounts(tx.amounts.burned),
+            staked=self._amounts(tx.amounts.staked), source_chain=tx.source_chain_id,
+            destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
+            staking_tx_id=tx.closed and tx.closed.tx_id, **made,
+        )  # fmt: skip
+
+    def _l1(self, change: Any) -> L1Change:
+        first, proof = self.l1[change.validation_id]
+        return L1Change(
+            validation_id=change.validation_id, node_id=change.node_id, subnet_id=change.subnet_id,
+            weight=change.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
+            bls=BlsKey(first.public_key, proof),
+        )  # fmt: skip
+
+    def _reward(self, tx: TxEffects, output: LedgerOutput, stake: Stake, paid_at: int) -> Reward:
+        period = stake.period
+        assert output.reward is not None
+        return Reward(
+            addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
+            start=period.start_s, end=period.end_s, kind=RewardKind(output.reward.value), utxo_id=output.id,
+            output_index=output.output_index, reward=Amount(self._asset(output.asset_id), output.amount),
+            reward_tx_id=tx.tx.id, paid_at=paid_at,
+        )  # fmt: skip
+
+    def _validations(self) -> list[Validation]:
+        ordered = sorted(
+            (place, tx.tx.id)
+            for place, (tx, _) in enumerate(self.txs)
+            if isinstance(tx, TxEffects) and tx.tx.id in self.stakes
+        )
+        own = [self.stakes[tx_id] for _, tx_id in ordered]
+        own.sort(key=lambda stake: stake.period.start_s)
+        return [self._validation(stake) for stake in own if not stake.period.is_delegation]
+
+    def _delegations(self, stake: Stake) -> list[Stake]:
+        """Return those that delegated to a validator: of its place, within its time."""
+        one = stake.period
+        return [
+            other
+            for other in self.stakes.values()
+            if other.period.is_delegation
+            and (other.period.subnet_id, other.period.node_id) == (one.subnet_id, one.node_id)
+            and one.start_s <= other.period.start_s
+            and other.period.end_s <= one.end_s
+        ]
+
+    def _validation(self, stake: Stake) -> Validation:
+        period = stake.period
+        bls = None if period.signer is None else BlsKey(period.signer.public_key, period.signer.proof)
+        return Validation(
+            tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
+            start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
+        )  # fmt: skip
+
+    def _state(self, stake: Stake) -> Pending | Active | Completed | Removed:
+        period, shares = stake.period, stake.period.shares
+        delegations = [one for one in self._delegations(stake) if one.state != "pending"]
+        if stake.state == "pending":
+            return Pending()
+        if stake.removed is not None:
+            return Removed(*stake.removed)
+        paid = sum(one.closed.validator_share for one in delegations if one.closed and not one.closed.is_deferred)
+        if stake.state == "completed":
+            closed = stake.closed
+            fees = paid + (closed.delegation_reward if closed else 0)
+            earned = closed.validation_reward if closed else 0
+            rewards = Rewards(
+                earned, fees, _owners(period), closed.reward_tx_id if closed and (earned or fees) else None
+            )
+            total = sum(one.period.weight for one in delegations)
+            return Completed(
+                delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
+            )
+        active = [one for one in delegations if one.state == "active"]
+        weight = sum(one.period.weight for one in active)
+        would_pay = [one for one in delegations if one.state == "active" or (one.closed and one.closed.is_rewarded)]
+        due = sum(split(one.potential or 0, shares or 0)[0] for one in would_pay)
+        return Active(
+            delegator_count=len(active), total_stake=self._total(period.subnet_id),
+            potential=Rewards(stake.potential or 0, due, _owners(period)),
+            delegated=None if shares is None else weight,
+            capacity=None if shares is None else self._capacity(period, weight),
+        )  # fmt: skip
+
+    def _capacity(self, period: StakingPeriod, delegated: int) -> int:
+        most, factor = self.max_stakes[period.subnet_id]
+        return max(0, min(most, factor * period.weight) - period.weight - delegated)
+
+    def _total(self, subnet_id: SubnetID) -> int:
+        active = [one.period for one in self.stakes.values() if one.state == "active"]
+        return sum(period.weight for period in active if period.subnet_id == subnet_id)
+
+
+@dataclass
+class PlainIndex(MemoryIndex):
+    """A memory index that knows whose the genesis' outputs are, which no transaction tells."""
+
+    genesis_owners: frozenset[Address] = frozenset()
+
+    async def chains_of(self, addresses: Any, evm_addresses: Any) -> Any:
+        found, accounts = await super().chains_of(addresses, evm_addresses)
+        for address in self.genesis_owners.intersection(addresses):
+            found = {**found, address: found[address] | {PrimaryChain.P}}
+        return found, accounts
+
+
+def without_bytes(value: Any) -> Any:
+    """Return a transaction without the codec bytes of its outputs, which the model does not make."""
+    bare = [tuple(msgspec.structs.replace(utxo, raw=None) for utxo in part) for part in (value.consumed, value.emitted)]
+    return msgspec.structs.replace(value, consumed=bare[0], emitted=bare[1])
+
+
+def _owners(period: StakingPeriod) -> tuple[Address, ...]:
+    owners = [owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None]
+    return tuple(dict.fromkeys(address for owner in owners for address in owner.addresses))
+
+
+def _owner(owner: OutputOwners) -> Owner:
+    return Owner(owner.locktime, owner.threshold, owner.addresses)
+
+
+def _proof(unsigned: Any, public_key: bytes) -> bytes:
+    if hasattr(unsigned, "proof_of_possession"):
+        return bytes(unsigned.proof_of_possession)
+    (proof,) = {one.signer.proof for one in unsigned.validators if one.signer.public_key == public_key}
+    return bytes(proof)
+
+
+_KINDS = {
+    OutputKind.TRANSFER: "TRANSFER",
+    OutputKind.MINT: "MINT",
+    OutputKind.NFT_MINT: "NFT_MINT",
+    OutputKind.NFT: "NFT",
+    OutputKind.PROPERTY_MINT: "PROPERTY_MINT",
+    OutputKind.PROPERTY: "PROPERTY",
+}

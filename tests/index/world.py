@@ -1,0 +1,149 @@
+"""Histories to index: made-up ones of the P-Chain, and the recorded network with all three chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from tests.ledger import world as made_up
+from tests.ledger.histories import History
+from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks
+from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.history.chains import PrimaryChains
+from warpseal.history.questions import Page, PageRequest
+from warpseal.index.database import index_url, writing_index
+from warpseal.index.index import Index
+from warpseal.index.raws import c_raw
+from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.settings import IndexSettings
+from warpseal.index.writer import IndexWriter
+from warpseal.ledger.beginning import from_genesis
+from warpseal.ledger.c_chain import apply_c
+from warpseal.ledger.checkpoint import dump
+from warpseal.ledger.outputs import MemoryOutputs
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.x_chain import apply_x, x_genesis_effects
+
+SMALL = IndexSettings(recent_outputs=50, known_addresses=20, raw_bytes=4_000)
+"""So little memory that everything is looked up again and again."""
+
+
+def made_up_params() -> Parameters:
+    """Return the parameters of made-up histories."""
+    return made_up.PARAMS
+
+
+@cache
+def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
+    """Return a history of the P-Chain, each block with the ledger's state after it."""
+    history = History(seed)
+    state, effects = from_genesis(history.genesis, made_up.PARAMS)
+    outputs = MemoryOutputs()
+    outputs.make(effects.emitted)
+    outputs.follow(effects.txs)
+    made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), dump(state))]
+    for _ in range(blocks):
+        block = history.next_block()
+        effects = apply(state, block, outputs)
+        outputs.follow(moves(effects))
+        made.append((PRecord(effects, block.raw), dump(state)))
+    return tuple(made)
+
+
+@cache
+def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]:
+    """Return the recorded network's blocks as they came by time, or the P-Chain first, then X, then C."""
+    outputs = MemoryOutputs()
+    state, effects = from_genesis(GENESIS, params())
+    outputs.make(effects.emitted)
+    outputs.follow(effects.txs)
+    creation = GENESIS.chains[0].unsigned
+    assert isinstance(creation, CreateChainTx)
+    x_effects = x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
+    outputs.follow(x_effects)
+    made: list[Record] = [PRecord(effects, GENESIS.raw)]
+    made.append(XPastRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
+    timed = _timed([(block.time or 0, _imports(block.txs), block) for block in p_blocks()])
+    timed += _timed([(block.time, _imports(block.txs), block) for block in x_blocks()])
+    timed += _timed([(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()])
+    if not one_after_the_other:
+        timed.sort(key=lambda each: each[:2])
+    for _, _, block in timed:
+        made.append(_applied(state, block, outputs))
+    return tuple(made)
+
+
+def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
+    """Return a chain's blocks so that sorting by time, exports first, leaves them in their order."""
+    made: list[tuple[int, bool, Any]] = []
+    last = (0, False)
+    for time, imports, block in blocks:
+        last = max(last, (time, imports))
+        made.append((*last, block))
+    return made
+
+
+def _applied(state: Any, block: Any, outputs: MemoryOutputs) -> Record:
+    if isinstance(block, tuple):
+        c_effects = apply_c(params().c_chain_id, *block, outputs)
+        outputs.follow(c_effects.txs)
+        return CRecord(c_effects, c_raw(*block))
+    if type(block).__name__ == "XBlock":
+        x_effects = apply_x(params().x_chain_id, block, outputs, is_complete=True)
+        outputs.follow(x_effects.txs)
+        return XRecord(x_effects, block.raw)
+    effects = apply(state, block, outputs)
+    outputs.follow(moves(effects))
+    return PRecord(effects, block.raw)
+
+
+def _imports(txs: Any) -> bool:
+    return any(tx.kind == "ImportTx" for tx in txs)
+
+
+def settings_of(url: str) -> IndexSettings:
+    """Return settings of an index at a URL that remembers little."""
+    return IndexSettings(url, SMALL.cache_bytes, SMALL.recent_outputs, SMALL.known_addresses, raw_bytes=SMALL.raw_bytes)
+
+
+@contextmanager
+def written(url: str, network: Parameters) -> Iterator[IndexWriter]:
+    """Hold an index open for writing."""
+    settings = settings_of(url)
+    writer = IndexWriter(writing_index(index_url(settings, None), settings), network, settings)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def write_all(url: str, network: Parameters, records: Sequence[Record], at_once: int = 50) -> None:
+    """Write a history."""
+    with written(url, network) as writer:
+        for start in range(0, len(records), at_once):
+            writer.write(records[start : start + at_once])
+
+
+def opened(url: str, network: Parameters) -> Index:
+    """Return an index to ask, to be opened by `async with`."""
+    settings = settings_of(url)
+    chains = PrimaryChains(network.x_chain_id, network.c_chain_id)
+    return Index(index_url(settings, None), chains, settings)
+
+
+async def all_pages(ask: Any, query: Any, size: int) -> list[Any]:
+    """Return the items of all pages; a page is never empty while there are more, and never longer than asked for."""
+    items: list[Any] = []
+    after = None
+    while True:
+        page: Page[Any] = await ask(query, PageRequest(size, after))
+        assert len(page.items) <= size
+        items += page.items
+        if page.next is None:
+            return items
+        assert len(str(page.next)) < 100
+        after = page.next
