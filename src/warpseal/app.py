@@ -26,6 +26,7 @@ from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.core import core_of, ground_of, sources_of
 from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.logs.loggers import DaemonLoggers
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.node.own_view import OwnView
@@ -47,17 +48,24 @@ class Listening:
     metrics_url: str
 
 
-async def serve(config: Config, announce: Callable[[Listening], None]) -> None:
-    """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError."""
+async def serve(
+    config: Config, announce: Callable[[Listening], None], loggers: DaemonLoggers | None = None
+) -> None:
+    """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError.
+
+    loggers: what the process logs through; None: its levels are nobody's.
+    """
     stopping = asyncio.Event()
     with _signals(stopping):
         try:
-            await _serve(config, announce, stopping)
+            await _serve(config, announce, loggers or DaemonLoggers(config.log_level), stopping)
         except* StartupError as failures:
             raise _first(failures) from None
 
 
-async def _serve(config: Config, announce: Callable[[Listening], None], stopping: asyncio.Event) -> None:
+async def _serve(
+    config: Config, announce: Callable[[Listening], None], loggers: DaemonLoggers, stopping: asyncio.Event
+) -> None:
     metrics = Metrics()
     opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
     api, page = _front_doors(config, opening, data, metrics)

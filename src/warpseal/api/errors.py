@@ -23,6 +23,7 @@ MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
+TEXT: Final = b"text/plain; charset=utf-8"
 
 
 class Dialect(StrEnum):
@@ -30,11 +31,12 @@ class Dialect(StrEnum):
 
     V1 = "/v1"
     KEBAB = "/aggregate-signatures"
+    NODE = "/ext"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one type of error is answered.
+    """How one type of error is answered; the node interfaces say its own text, with the kebab status.
 
     v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
     kebab dialect says in place of the error's own text (a text of the reference). retry_after_s: None means
@@ -111,17 +113,20 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """What goes out for an error: the body is JSON; headers are those beyond content type and length."""
+    """What goes out for an error; headers are those beyond content type and length."""
 
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...]
+    content_type: bytes = b"application/json"
 
 
 def answer(error: errors.WarpsealError, dialect: Dialect) -> ErrorAnswer:
     """Return the answer to `error` in the words of `dialect`."""
     rule = rule_of(type(error))
     status = _status(error, rule, dialect)
+    if dialect is Dialect.NODE:
+        return ErrorAnswer(status, f"{text_of(error)}\n".encode(), _headers(error, rule), TEXT)
     if dialect is Dialect.V1:
         shown = {"message": text_of(error), "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
@@ -166,4 +171,6 @@ def _retry_after_s(error: errors.WarpsealError, rule: Rule, default_s: int) -> i
 
 def dialect_of(path: str) -> Dialect:
     """Return the dialect that clients of `path` speak."""
-    return Dialect.V1 if path == "/v1" or path.startswith("/v1/") else Dialect.KEBAB
+    if path == "/v1" or path.startswith("/v1/"):
+        return Dialect.V1
+    return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB

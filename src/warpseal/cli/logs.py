@@ -1,79 +1,17 @@
-"""Sets up logging: one line per event on standard error, key=value fields, the request id on each line of a request."""
+"""Sets up logging for a command; the loggers are of `warpseal.logs`."""
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
-import time
+from pathlib import Path
 
-from warpseal.requestid import request_id
-
-TRACE = 5
-LEVELS = {
-    "off": logging.CRITICAL + 10,
-    "fatal": logging.CRITICAL,
-    "error": logging.ERROR,
-    "warn": logging.WARNING,
-    "info": logging.INFO,
-    "debug": logging.DEBUG,
-    "trace": TRACE,
-    "verbo": 1,
-}
-"""The reference's level names, most silent first."""
-
-_STANDARD_FIELDS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
-    "message",
-    "asctime",
-    "request_id",
-}
-_QUIET_LIBRARIES = ("aiohttp", "asyncio", "uvicorn")
+from warpseal.logs.loggers import DaemonLoggers
 
 
-def set_up_logging(level: str) -> None:
-    """Send every log line at or above `level` (a key of LEVELS) to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
-    handler.addFilter(_add_request_id)
-    logging.addLevelName(TRACE, "TRACE")
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(LEVELS[level])
-    for library in _QUIET_LIBRARIES:
-        logging.getLogger(library).setLevel(max(LEVELS[level], logging.WARNING))
+def set_up_logging(level: str, display_level: str | None = None, folder: Path | None = None) -> DaemonLoggers:
+    """Log to standard error, and into files where there is a folder; levels are keys of LEVELS.
 
-
-class LineFormatter(logging.Formatter):
-    """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        level = "FATAL" if record.levelno >= logging.CRITICAL else record.levelname
-        line = f"{moment}.{int(record.msecs):03d}Z {level:5} {record.name} {escape_controls(record.getMessage())}"
-        fields = "".join(f" {key}={_shown(value)}" for key, value in _fields_of(record).items())
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return line + fields + trace
-
-
-def escape_controls(message: str) -> str:
-    """Return the message with control characters escaped, so that no peer or client can forge a log line."""
-    if message.isprintable():
-        return message
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
-
-
-def _add_request_id(record: logging.LogRecord) -> bool:
-    record.request_id = request_id.get()
-    return True
-
-
-def _fields_of(record: logging.LogRecord) -> dict[str, object]:
-    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
-    current = getattr(record, "request_id", "")
-    return {**fields, "request_id": current} if current else fields
-
-
-def _shown(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = text.isprintable() and text != "" and not any(char in text for char in ' ="')
-    return text if plain else json.dumps(text)
+    Raises StartupError where the folder cannot be used.
+    """
+    loggers = DaemonLoggers(level, display_level, folder)
+    loggers.attach()
+    return loggers

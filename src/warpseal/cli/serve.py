@@ -20,7 +20,7 @@ GC_THRESHOLDS = (20_000, 20, 20)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
     add_config_arguments(parser)
-    for key in KEYS:
+    for key in (key for key in KEYS if not key.secret):
         parser.add_argument(f"--{key.name}", metavar=key.metavar, help=key.help)
 
 
@@ -41,9 +41,9 @@ def load_config(args: argparse.Namespace) -> Loaded:
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until it is told to stop; return the exit code."""
     config = load_config(args).config
-    set_up_logging(config.log_level)
+    loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir)
     gc.set_threshold(*GC_THRESHOLDS)
-    run_on_loop(serve(config, _announce))
+    run_on_loop(serve(config, _announce, loggers))
     return 0
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data_settings import Compat, DataApiSettings
+from warpseal.api.node_settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
+from warpseal.health.settings import HealthSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
@@ -31,7 +33,10 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration: each room's settings, and the log level (a name of the reference)."""
+    """The whole configuration: each room's settings, and what is logged (levels are names of the reference).
+
+    log_display_level: None is the log_level. log_dir: None is no files.
+    """
 
     api: ApiSettings
     aggregation: AggregationSettings
@@ -43,14 +48,19 @@ class Config:
     store: StoreSettings
     data: DataApiSettings
     prices: PriceSettings
+    ext: NodeApiSettings
+    health: HealthSettings
     log_level: str = "info"
+    log_display_level: str | None = None
+    log_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key of the config file. target: "room.field" of Config.
 
-    reference: the reference aggregator knows the key too, so its unprefixed environment name counts.
+    reference: the reference aggregator knows the key too, so its unprefixed environment name counts. secret: never
+    shown, and no flag, which everybody on the machine could read.
     """
 
     name: str
@@ -60,6 +70,7 @@ class Key:
     metavar: str = "N"
     reference: bool = False
     required: bool = False
+    secret: bool = False
 
 
 PORT = v.integer(0, 65535)
@@ -263,6 +274,49 @@ KEYS = (
     Key("price-url", "prices.url", v.price_url, "prices of AVAX: a JSON document, with {date} and {currency}", "URL"),
     Key("price-path", "prices.path", v.price_path, "where in that document the price stands: a.0.{currency}", "PATH"),
     Key("require-api-key", "data.require_api_key", v.boolean, "serve /v1 to callers with an API key only", "BOOL"),
+    Key("api-admin-enabled", "ext.admin_enabled", v.boolean, "serve /ext/admin", "BOOL"),
+    Key(
+        "admin-token",
+        "ext.admin_token",
+        v.secret,
+        "who has it may use /ext/admin; without one, this machine only (never a flag)",
+        "TOKEN",
+        secret=True,
+    ),
+    Key("api-health-enabled", "ext.health_enabled", v.boolean, "serve /ext/health", "BOOL"),
+    Key(
+        "http-allowed-hosts",
+        "ext.allowed_hosts",
+        v.list_of(v.text),
+        "names by which clients may call /ext; addresses always pass, * is any",
+        "NAMES",
+    ),
+    Key("chain-aliases-file", "ext.chain_aliases_file", v.optional_path, "JSON: blockchain id -> aliases", "FILE"),
+    Key("vm-aliases-file", "ext.vm_aliases_file", v.optional_path, "JSON: VM id -> aliases", "FILE"),
+    Key("plugin-dir", "ext.plugin_dir", v.optional_path, "VM plugins; unset: plugins in data-dir", "DIR"),
+    Key("profile-dir", "ext.profile_dir", v.optional_path, "profiles; unset: profiles in data-dir", "DIR"),
+    Key(
+        "health-check-frequency",
+        "health.check_frequency_s",
+        v.duration(0.1, HOUR_S),
+        "how often health is checked: 30s, or seconds",
+        "DURATION",
+    ),
+    Key(
+        "health-max-lag",
+        "health.max_lag_s",
+        v.duration(1, 24 * HOUR_S),
+        "a followed chain that is further behind is unhealthy: 2m, or seconds",
+        "DURATION",
+    ),
+    Key(
+        "log-display-level",
+        "log_display_level",
+        v.one_of(*v.LOG_LEVELS),
+        "how much of the log is displayed; unset: as log-level",
+        "LEVEL",
+    ),
+    Key("log-dir", "log_dir", v.optional_path, "folder of the log files, one for each logger; unset: none", "DIR"),
 )
 
 _ROOMS = {
@@ -276,6 +330,8 @@ _ROOMS = {
     "store": StoreSettings,
     "data": DataApiSettings,
     "prices": PriceSettings,
+    "ext": NodeApiSettings,
+    "health": HealthSettings,
 }
 
 
@@ -296,6 +352,8 @@ def describe(key: Key, config: Config) -> str:
     """Return the effective value of a key, fit to print: of a node only scheme, host and port, of a secret nothing."""
     room, _, field = key.target.rpartition(".")
     value = getattr(getattr(config, room) if room else config, field)
+    if key.secret:
+        return "set" if value else "none"
     if key.parse is v.price_url:
         return host_of(value) or "none"
     return _shown(shown_url(value) if key.parse is v.store_url else value)

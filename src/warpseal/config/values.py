@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from warpseal.logs.levels import LEVELS
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.peers.settings import ManualPeer
@@ -20,8 +21,11 @@ from warpseal.prices import urls
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id, parse_node_id
 
-LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace", "verbo")
+LOG_LEVELS = tuple(LEVELS)
 
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _METHOD = re.compile(r"[A-Za-z0-9]+_(?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 
 T = TypeVar("T")
@@ -113,6 +117,26 @@ def seconds(low: float, high: float) -> Parser[float]:
         return number
 
     return parse
+
+
+def duration(low: float, high: float) -> Parser[float]:
+    """Accept a duration as nodes write it ("30s", "1m30s"), or in seconds."""
+    plain = seconds(low, high)
+
+    def parse(value: Any, path: str) -> float:
+        if isinstance(value, str) and _DURATION.fullmatch(value):
+            value = sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(value))
+        return plain(value, path)
+
+    return parse
+
+
+def secret(value: Any, path: str) -> str:
+    """Accept a secret of at least 16 characters that a header can carry; no fault ever shows it."""
+    shown = text(value, path)
+    if shown and (len(shown) < 16 or not all("!" <= char <= "~" for char in shown)):
+        raise fault(path, "expected at least 16 characters of printable ASCII, without spaces")
+    return shown
 
 
 def one_of(*choices: str) -> Parser[str]:

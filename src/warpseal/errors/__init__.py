@@ -8,6 +8,7 @@ from warpseal.errors.base import (
     StartupError,
     WarpsealError,
 )
+from warpseal.errors.calls import CallRefused
 from warpseal.errors.data import (
     ApiKeyRefused,
     ApiKeyRequired,
@@ -69,6 +70,7 @@ from warpseal.errors.transactions import (
 __all__ = [
     "ApiKeyRefused",
     "ApiKeyRequired",
+    "CallRefused",
     "ExpiredPageToken",
     "HeightTooNew",
     "HeightTooOld",

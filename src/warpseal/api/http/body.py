@@ -16,7 +16,7 @@ _MAX_LENGTH_DIGITS: Final = 18
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> bytes:
     """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientGone."""
-    if _declared_length(scope) > settings.max_body_bytes:
+    if declared_length(scope) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
     try:
         async with asyncio.timeout_at(_receive_by(scope)):
@@ -38,7 +38,8 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
             return bytes(body)
 
 
-def _declared_length(scope: Scope) -> int:
+def declared_length(scope: Scope) -> int:
+    """Return the bytes that Content-Length promises; 0 where it is not there."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value[:_MAX_LENGTH_DIGITS])
@@ -57,9 +58,9 @@ class DiscardUnread:
     asked first whether to send the body at all (Expect: 100-continue) is answered, and the connection closed.
     """
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings, limit_bytes: int = 0) -> None:
         self._app = app
-        self._limit_bytes = MAX_MESSAGE_BODIES * settings.max_body_bytes
+        self._limit_bytes = max(limit_bytes, MAX_MESSAGE_BODIES * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not _has_header(scope, b"content-length", b"transfer-encoding"):

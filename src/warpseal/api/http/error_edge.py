@@ -69,7 +69,7 @@ async def _answer(error: WarpsealError, scope: Scope, send: Send) -> None:
 async def send_error(said: ErrorAnswer, send: Send) -> None:
     """Send an error answer whole."""
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", said.content_type),
         (b"content-length", str(len(said.body)).encode()),
         *said.headers,
     ]

@@ -1,0 +1,113 @@
+"""Names that stand for blockchain ids, and in which order what a caller wrote is understood.
+
+Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alias of an id is its primary one) and
+`genesis/aliases.go`. An alias never hides a blockchain id, a name of the specification or an EVM chain id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
+
+MAX_ALIAS_CHARACTERS: Final = 512
+MAX_ALIASES: Final = 10_000
+P_NAMES: Final = ("P", "platform")
+X_NAMES: Final = ("X", "avm")
+C_NAMES: Final = ("C", "evm")
+SPECIFIED_NAMES: Final = ("p-chain", "x-chain", "c-chain")
+"""The specification's own names of the primary chains: no alias may be one."""
+
+
+class AliasRefused(ValueError):
+    """An alias that cannot be given, or a name that stands for nothing; the text says why."""
+
+
+class ChainAliases:
+    """All aliases of all chains. Those given while the daemon runs end with it."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, ChainID] = {}
+        self._aliases: dict[ChainID, list[str]] = {}
+        self._specified: dict[str, ChainID] = {}
+        self._evm_ids: dict[int, ChainID] = {}
+        self._begin(P_CHAIN, P_NAMES, "p-chain")
+
+    def primary_chains(self, x_chain: ChainID, c_chain: ChainID) -> None:
+        """Learn the ids of the other primary chains, once the network is known."""
+        self._begin(x_chain, X_NAMES, "x-chain")
+        self._begin(c_chain, C_NAMES, "c-chain")
+
+    def know(self, chain_id: ChainID, evm_chain_id: int | None = None) -> None:
+        """Learn of a chain: its id is from now on the last of the aliases that it began with."""
+        self._aliases.setdefault(chain_id, [])
+        if id_text(chain_id) not in self._ids:
+            self._put(chain_id, id_text(chain_id))
+        if evm_chain_id is not None:
+            self._evm_ids[evm_chain_id] = chain_id
+
+    def configure(self, aliases: Mapping[ChainID, Iterable[str]]) -> None:
+        """Give the aliases of a file. Raises AliasRefused at the first that cannot be."""
+        for chain_id, names in aliases.items():
+            for name in names:
+                self.alias(chain_id, name)
+
+    def alias(self, chain_id: ChainID, alias: str) -> None:
+        """Let an alias stand for a chain. Raises AliasRefused."""
+        if len(alias) > MAX_ALIAS_CHARACTERS:
+            raise AliasRefused("alias length is too long")
+        if alias in self._ids:
+            raise AliasRefused(f"alias already mapped to an ID: {alias}")
+        if not alias or alias in SPECIFIED_NAMES or alias.isdigit() or _is_id(alias):
+            raise AliasRefused(f"alias is a name that chains have without it: {alias}")
+        if len(self._ids) >= MAX_ALIASES:
+            raise AliasRefused(f"there are {MAX_ALIASES} aliases already")
+        self._put(chain_id, alias)
+
+    def find(self, name: str) -> ChainID | None:
+        """Return what a name stands for: a blockchain id, a name of the specification, an EVM chain id, an alias."""
+        try:
+            return ChainID(parse_id(name))
+        except MalformedID:
+            pass
+        specified = self._specified.get(name)
+        if specified is not None:
+            return specified
+        if name.isascii() and name.isdigit() and len(name) < 20:
+            return self._evm_ids.get(int(name))
+        return self._ids.get(name)
+
+    def look_up(self, name: str) -> ChainID:
+        """Return what a name stands for. Raises AliasRefused where it is none."""
+        chain_id = self.find(name)
+        if chain_id is None:
+            raise AliasRefused(f"there is no ID with alias: {name}")
+        return chain_id
+
+    def of(self, chain_id: ChainID) -> tuple[str, ...]:
+        """Return the aliases of a chain in the order in which they were given, its id among them if it is known."""
+        return tuple(self._aliases.get(chain_id, ()))
+
+    def primary(self, chain_id: ChainID) -> str:
+        """Return the name under which logs and health know a chain: its first alias, else its id."""
+        return next(iter(self._aliases.get(chain_id, ())), id_text(chain_id))
+
+    def _begin(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
+        self._specified[specified] = chain_id
+        for name in names:
+            if name not in self._ids:
+                self._put(chain_id, name)
+        self.know(chain_id)
+
+    def _put(self, chain_id: ChainID, alias: str) -> None:
+        self._ids[alias] = chain_id
+        self._aliases.setdefault(chain_id, []).append(alias)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        parse_id(text)
+    except MalformedID:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""JSON as the node interfaces take it: the first value of a body, with bounded nesting, its parts kept as they came."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import msgspec
+
+MAX_NESTING: Final = 64
+_BLANK: Final = b" \t\r\n"
+# One that is not closed ends with the text: so each quote is looked at once.
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_BRACKETS: Final = b"[]{}"
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_DECODER: Final = json.JSONDecoder()
+
+
+class NoJson(ValueError):
+    """Text that is no JSON value. The message says why, in few words."""
+
+
+def first_value(body: bytes) -> bytes:
+    """Return the first JSON value of a body, what follows it left away. Raises NoJson."""
+    text = body.strip(_BLANK)
+    if not text:
+        raise NoJson("EOF")
+    _check_nesting(text)
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _first_of_several(text)
+    return text
+
+
+def kind_of(value: bytes) -> str:
+    """Return what a JSON value is, by its first byte: object, array, string, number, bool or null."""
+    kinds = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
+    return kinds.get(value[:1], "number")
+
+
+def _first_of_several(text: bytes) -> bytes:
+    try:
+        shown = text.decode()
+        _, end = _DECODER.raw_decode(shown)
+        value = shown[:end].encode()
+        msgspec.json.decode(value, type=msgspec.Raw)
+    except RecursionError:
+        raise NoJson(f"nesting is deeper than {MAX_NESTING}") from None
+    except UnicodeDecodeError:
+        raise NoJson("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise NoJson(_told(error, len(text))) from None
+    except msgspec.DecodeError as error:
+        raise NoJson(str(error)) from None
+    return value
+
+
+def _told(error: json.JSONDecodeError, length: int) -> str:
+    if error.pos >= length or error.msg.startswith("Unterminated"):
+        return "unexpected EOF"
+    return f"{error.msg} at character {error.pos}"
+
+
+def _check_nesting(text: bytes) -> None:
+    """Raise NoJson where brackets nest deeper than is allowed. What is not balanced is left to the decoder.
+
+    Each pass takes the innermost brackets away: as many passes as there are levels, all of them in C.
+    """
+    if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
+        return
+    left = _STRINGS.sub(b"", text).translate(None, _NOT_BRACKETS)
+    for _ in range(MAX_NESTING):
+        if not left:
+            return
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+    # A few may be left where several values follow each other, or where one is not closed.
+    if left.count(b"[") + left.count(b"{") > 0:
+        raise NoJson(f"nesting is deeper than {MAX_NESTING}")
