@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpseal.aggregation.service import Rooms, SignatureAggregator
@@ -133,7 +133,10 @@ async def core_of(
             archive=store.archive,
         )
         aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
-        follower = PChainFollower(upstream.blocks, store.l1, leadership, config.indexer)
+        # Where nothing is kept, there is no use in following.
+        is_kept = config.store.url != OFF
+        following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
+        follower = PChainFollower(upstream.blocks, store.l1, leadership, following)
         l1_rooms = L1Rooms(
             platform=platform,
             x_chain=upstream.x_chain,
@@ -154,10 +157,7 @@ async def core_of(
             network_id,
             config.l1,
         )
-        # Where nothing is kept, there is no use in following.
-        keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager)
-        if config.store.url == OFF:
-            keeping = ()
+        keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
         background: tuple[Part, ...] = (store, *keeping)
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, background)
 

@@ -59,6 +59,7 @@ async def test_the_callers_proof_serves_only_where_it_proves_the_validation(tmp_
             assert int(unknown.headers["Retry-After"]) >= 1
             assert unknown.detail["validationId"] == id_text(validation_of(removal))
             assert unknown.detail["progress"]["initialValidators"]["subnetsTried"] >= 1
+            assert unknown.detail["progress"]["follower"] == {"off": True}
             for wrong in (
                 {"registrationTxHash": other.text},
                 {"registrationTxHash": network.p_chain.conversion_of(running.l1).text},

@@ -109,6 +109,7 @@ class PChainFollower:
             waiting_for=self._patience.waiting_for,
             remaining_blocks=remaining,
             blocks_read=self._blocks_read,
+            is_off=not self._settings.follow_p_chain,
         )
 
     def progress(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class FollowerStatus:
     first_height: everything from there to `height` was read; target_height: where the backfill ends. backfilled: 0..1.
     rate_blocks_s, eta_s: of the backfill, None where there is none or nobody can tell. stopped: the reason of a
     fault, at stopped_at; waiting_for: "nodes" or a "store" that do not answer. remaining_blocks: of the backfill and of
-    gaps. blocks_read: since the start.
+    gaps. blocks_read: since the start. is_off: nobody follows here, so that the rest means nothing.
     """
 
     height: int | None = None
@@ -35,9 +35,12 @@ class FollowerStatus:
     waiting_for: str | None = None
     remaining_blocks: int | None = None
     blocks_read: int = 0
+    is_off: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return what the body of /ready shows: heights as text, and only what is known."""
+        if self.is_off:
+            return {"off": True}
         shown = {
             "height": _text(self.height),
             "nodeHeight": _text(self.node_height),
@@ -67,6 +70,8 @@ class FollowerStatus:
 
     def progress(self) -> dict[str, Any]:
         """Return how far the backfill is, in few words: for the detail of an error."""
+        if self.is_off:
+            return {"off": True}
         shown = {
             "from": _text(self.first_height),
             "to": _text(self.target_height),
