@@ -12,8 +12,11 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data_settings import Compat, DataApiSettings
 from warpseal.api.node_settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
+from warpseal.config import index_values as iv
 from warpseal.config import values as v
 from warpseal.health.settings import HealthSettings
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
@@ -50,6 +53,8 @@ class Config:
     prices: PriceSettings
     ext: NodeApiSettings
     health: HealthSettings
+    index: IndexSettings
+    indexing: IndexingSettings
     log_level: str = "info"
     log_display_level: str | None = None
     log_dir: Path | None = None
@@ -316,6 +321,42 @@ KEYS = (
         "how much of the log is displayed; unset: as log-level",
         "LEVEL",
     ),
+    Key(
+        "index-chains",
+        "indexing.chains",
+        v.list_of(iv.primary_chain),
+        "chains that are indexed: p, x, c; none: no index",
+        "CHAINS",
+    ),
+    Key(
+        "index-from",
+        "indexing.first_heights",
+        iv.first_heights,
+        'first height of each chain, such as {"c": 30000000}; unset: all from the beginning',
+        "JSON",
+    ),
+    Key(
+        "genesis-file",
+        "indexing.genesis_file",
+        v.optional_path,
+        "P-Chain genesis, plain or zstd; mainnet and Fuji need none",
+        "FILE",
+    ),
+    Key(
+        "index-url",
+        "index.url",
+        v.store_url,
+        "sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in data-dir",
+        "URL",
+    ),
+    Key("index-cache-bytes", "index.cache_bytes", v.integer(MEBIBYTE, 10**12), "memory for pages of the index"),
+    Key(
+        "index-requests-per-second",
+        "indexing.per_s",
+        v.integer(1, 10**6),
+        "calls a second to one node for the index",
+    ),
+    Key("index-requests-in-flight", "indexing.at_once", v.integer(1, 1000), "calls to one node at once for the index"),
     Key("log-dir", "log_dir", v.optional_path, "folder of the log files, one for each logger; unset: none", "DIR"),
 )
 
@@ -332,6 +373,8 @@ _ROOMS = {
     "prices": PriceSettings,
     "ext": NodeApiSettings,
     "health": HealthSettings,
+    "index": IndexSettings,
+    "indexing": IndexingSettings,
 }
 
 
@@ -387,6 +430,8 @@ def _shown(value: Any) -> str:
         return ".".join(map(str, value))
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_shown(key)}: {number}" for key, number in value.items()) or "none"
     if isinstance(value, NodeEndpoint):
         return value.shown
     if isinstance(value, EvmChain):
