@@ -12,8 +12,15 @@ from tests.ledger.histories import History
 from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_genesis import parse_x_genesis
-from warpseal.history.chains import PrimaryChains
-from warpseal.history.questions import Page, PageRequest
+from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.questions import (
+    BlockQuery,
+    Page,
+    PageRequest,
+    RewardQuery,
+    TransactionQuery,
+    ValidationQuery,
+)
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.index import Index
 from warpseal.index.raws import c_raw
@@ -27,6 +34,7 @@ from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x, x_genesis_effects
+from warpseal.warp.ids import NodeID
 
 SMALL = IndexSettings(recent_outputs=50, known_addresses=20, raw_bytes=4_000)
 """So little memory that everything is looked up again and again."""
@@ -147,3 +155,22 @@ async def all_pages(ask: Any, query: Any, size: int) -> list[Any]:
             return items
         assert len(str(page.next)) < 100
         after = page.next
+
+
+async def everything(url: str, network: Parameters) -> dict[str, Any]:
+    """Return all that an index tells without being asked for anything in particular."""
+    async with opened(url, network) as index:
+        told: dict[str, Any] = {"fresh": index.freshness()}
+        nodes: set[NodeID] = set()
+        for chain in PrimaryChain:
+            txs = await all_pages(index.transactions, TransactionQuery(chain), 100)
+            nodes.update(tx.node_id for tx in txs if getattr(tx, "node_id", None) is not None)
+            told[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
+            owners = sorted({one for tx in txs for utxo in (*tx.consumed, *tx.emitted) for one in utxo.addresses})
+            by_owner = [TransactionQuery(chain, addresses=(one,)) for one in owners[:8]]
+            told[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
+        for node_id in sorted(nodes):
+            told[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
+        if nodes:
+            told["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
+    return told

@@ -160,16 +160,25 @@ def _flow_faults(reading: Reading) -> Iterator[Fault]:
 def _flow(values: OutputValues, emitted: Sequence[int], detail: TxDetail) -> dict[AssetID, int]:
     """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1 validators."""
     flow: dict[AssetID, int] = {}
-    for sign, utxos in ((1, values.of(detail.inputs)), (-1, values.of(emitted))):
+    made = [utxo for utxo in values.of(emitted) if utxo.reward is None]
+    for sign, utxos in ((1, values.of(detail.inputs)), (-1, made)):
         for utxo in utxos:
-            if utxo.reward is None and utxo.kind in ("TRANSFER", "STAKE"):
+            if utxo.kind in ("TRANSFER", "STAKE"):
                 flow[utxo.asset.asset_id] = flow.get(utxo.asset.asset_id, 0) + sign * utxo.amount
-    refunded = -sum(change for *_, change in detail.l1 if change < 0)
-    if refunded or detail.l1_funded is not None:
-        # Both are in AVAX, which such a transaction pays its fee with.
-        avax = next(iter(values.of(detail.inputs))).asset.asset_id
-        flow[avax] = flow.get(avax, 0) + refunded - (detail.l1_funded[1] if detail.l1_funded is not None else 0)
+    _add_l1(flow, values, emitted, detail)
     return flow
+
+
+def _add_l1(flow: dict[AssetID, int], values: OutputValues, emitted: Sequence[int], detail: TxDetail) -> None:
+    funded = detail.l1_funded[1] if detail.l1_funded is not None else 0
+    refunded = -sum(change for *_, change in detail.l1 if change < 0)
+    if not funded and not refunded:
+        return
+    # The fee is paid in AVAX as well; what is refunded is the last output.
+    paid = values.of(detail.inputs) if funded else values.of(emitted[-1:])
+    in_avax = [utxo.asset for utxo in paid if utxo.asset.symbol == "AVAX"]
+    asset_id = (in_avax[0] if in_avax else paid[-1].asset).asset_id
+    flow[asset_id] = flow.get(asset_id, 0) + refunded - funded
 
 
 def _compare(utxo: Utxo, row: tuple[Any, ...] | None, *, can_be_spent: bool) -> Iterator[Fault]:

@@ -77,16 +77,18 @@ class UnspentOutputs:
         self._absent.clear()
         wanted = [one for one in ids if one not in self._recent and one not in self._made]
         if wanted:
-            with told(self._engine), self._engine.begin() as connection:
-                self._absent.update(self._load(connection, wanted))
+            self._look_up(wanted)
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownOutput | None:
-        """Return the output that can be spent now on a chain; only what was prefetched or made lately is known."""
+        """Return the output that can be spent now on a chain. What was not prefetched is looked up: StoreDown."""
         if utxo_id in self._spent:
             return None
         made = self._made.get(utxo_id) or self._adopted.get(utxo_id)
         if made is not None:
             return made if made.held_on == held_on else None
+        if utxo_id not in self._recent and utxo_id not in self._absent:
+            # A proposal's inputs are spent when the next block decides, which may be the first of a batch.
+            self._look_up([utxo_id])
         recent = self._recent.get(utxo_id)
         if recent is None or recent.held_on != self._chains.number_of(held_on):
             return None
@@ -140,6 +142,10 @@ class UnspentOutputs:
         """Begin anew with what the database has."""
         for part in (self._recent, self._absent, self._made, self._spent):
             part.clear()
+
+    def _look_up(self, wanted: list[UtxoID]) -> None:
+        with told(self._engine), self._engine.begin() as connection:
+            self._absent.update(self._load(connection, wanted))
 
     def _load(self, connection: Connection, wanted: list[UtxoID]) -> set[UtxoID]:
         """Look up outputs; return those that are not there."""

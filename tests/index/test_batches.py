@@ -1,0 +1,226 @@
+"""However a history is cut into batches, and whatever ends them, the index tells the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from tests.index.world import (
+    all_pages,
+    everything,
+    made_up_history,
+    made_up_params,
+    opened,
+    recorded_history,
+    settings_of,
+    write_all,
+    written,
+)
+from tests.ledger.recorded import params
+from warpseal.errors import StoreDown
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.questions import Order, PageRequest, TransactionQuery
+from warpseal.index.database import index_url, reading_index
+from warpseal.index.deriving import derive_rows
+from warpseal.index.errors import IndexMoved, OutOfOrder
+from warpseal.index.records import PRecord, Record
+from warpseal.index.writer import IndexWriter
+from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.p_chain import apply
+
+NETWORK = made_up_params()
+BLOCKS = 220
+
+
+def records(seed: int = 3) -> list[Record]:
+    """Return a history."""
+    return [record for record, _ in made_up_history(seed, BLOCKS)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an index that was written in one piece."""
+    path = tmp_path_factory.mktemp("whole") / "index.db"
+    write_all(f"sqlite:///{path}", NETWORK, records(), BLOCKS + 1)
+    return path
+
+
+@contextmanager
+def failing(writer: IndexWriter, after: int) -> Iterator[None]:
+    """Let the database fail after so many statements, or at the end of the transaction."""
+    left = after
+
+    def count(*_: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            fail()
+
+    def fail(*_: Any) -> None:
+        raise OperationalError("", None, Exception("the disk is full"))
+
+    engine = writer._engine
+    event.listen(engine, "before_cursor_execute", count)
+    event.listen(engine, "commit", fail)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", count)
+        event.remove(engine, "commit", fail)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_any_split_with_crashes_in_between_tells_the_same(any_index_url: str, whole: Path, seed: int) -> None:
+    random, history, at = Random(seed), records(), 0
+    while at < len(history):
+        # A new writer remembers nothing, as after a crash between two batches.
+        with written(any_index_url, NETWORK) as writer:
+            for _ in range(random.randrange(1, 6)):
+                size = random.choice((1, 2, 7, 30))
+                batch = history[at : at + size]
+                if batch and random.random() < 0.4:
+                    writer.place(PrimaryChain.P)
+                    with failing(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
+                        writer.write(batch)
+                    place = writer.place(PrimaryChain.P)
+                    assert at == (0 if place is None else place.height + 1)
+                writer.write(batch)
+                at += len(batch)
+    assert await everything(any_index_url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
+
+
+async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url: str) -> None:
+    history = list(recorded_history())
+    write_all(any_index_url, params(), history, 7)
+    before = await everything(any_index_url, params())
+    reading = reading_index(index_url(settings_of(any_index_url), None), settings_of(any_index_url))
+    with written(any_index_url, params()) as writer:
+        writer.drop_rows()
+        assert writer.place(PrimaryChain.P) is None
+        derive_rows(writer, reading, params())
+        height, ledger = writer.ledger() or (0, b"")
+        assert (height, load(ledger, params()).height) == (19, 19)
+    reading.dispose()
+    assert await everything(any_index_url, params()) == before
+
+
+async def test_deriving_goes_on_where_it_was_ended(tmp_path: Path, whole: Path) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    write_all(url, NETWORK, records(), 5)
+    reading = reading_index(index_url(settings_of(url), None), settings_of(url))
+
+    def end(chain: PrimaryChain, height: int) -> None:
+        if height > BLOCKS // 2:
+            raise KeyboardInterrupt
+
+    with written(url, NETWORK) as writer:
+        writer.drop_rows()
+        with pytest.raises(KeyboardInterrupt):
+            derive_rows(writer, reading, NETWORK, end)
+    with written(url, NETWORK) as writer:
+        place = writer.place(PrimaryChain.P)
+        assert place is not None
+        assert BLOCKS // 2 < place.height < BLOCKS
+        derive_rows(writer, reading, NETWORK)
+    reading.dispose()
+    assert await everything(url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
+
+
+async def test_the_three_chains_may_be_read_in_any_order(any_index_url: str, tmp_path: Path) -> None:
+    write_all(any_index_url, params(), recorded_history(one_after_the_other=True), 4)
+    by_time = f"sqlite:///{tmp_path}/by-time.db"
+    write_all(by_time, params(), recorded_history(), 4)
+    assert await everything(any_index_url, params()) == await everything(by_time, params())
+
+
+def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: str) -> None:
+    history = made_up_history(3, 120)
+    state = None
+    with written(any_index_url, NETWORK) as writer:
+        for record, after in history:
+            assert isinstance(record, PRecord)
+            if state is None:
+                writer.outputs.follow(record.effects.txs)
+                writer.outputs.make(record.effects.emitted)
+                state = load(after, NETWORK)
+            else:
+                block = record.effects.block
+                spent = [one.id for tx in (record.effects.settled, *record.effects.txs) if tx for one in tx.consumed]
+                writer.outputs.prefetch(spent)
+                effects = apply(state, block, writer.outputs)
+                assert effects == record.effects
+                writer.outputs.follow((effects.settled,) if effects.settled else ())
+                writer.outputs.follow(effects.txs)
+            writer.write([record])
+        assert dump(state) == history[-1][1]
+
+
+def test_state_and_blocks_are_there_for_who_goes_on(tmp_path: Path) -> None:
+    url, history = f"sqlite:///{tmp_path}/index.db", made_up_history(3, 60)
+    with written(url, NETWORK) as writer:
+        writer.write([record for record, _ in history[:30]], history[29][1])
+        writer.write([record for record, _ in history[30:]])
+    with written(url, NETWORK) as writer:
+        place = writer.place(PrimaryChain.P)
+        last = history[-1][0]
+        assert isinstance(last, PRecord)
+        assert place is not None
+        assert (place.height, place.block_id, place.first_height) == (60, last.effects.block.id, 0)
+        assert place.is_complete
+        assert writer.ledger() == (29, history[29][1])
+        raws = [record.raw for record, _ in history]
+        assert list(writer.raw_blocks(PrimaryChain.P, 30, 60)) == raws[30:]
+        assert list(writer.raw_blocks(PrimaryChain.P, 17, 18)) == raws[17:19]
+        assert writer.place(PrimaryChain.X) is None
+        assert writer.past_count() == -1
+
+
+def test_a_block_that_does_not_follow_is_refused(tmp_path: Path) -> None:
+    history = records()
+    with written(f"sqlite:///{tmp_path}/index.db", NETWORK) as writer:
+        writer.write(history[:10])
+        for wrong in (history[11:12], history[9:10], records(4)[10:11]):
+            with pytest.raises(OutOfOrder):
+                writer.write(wrong)
+        writer.write(history[10:12])
+
+
+def test_a_second_writer_is_noticed_and_then_followed(any_index_url: str) -> None:
+    history = records()
+    with written(any_index_url, NETWORK) as one, written(any_index_url, NETWORK) as other:
+        one.write(history[:10])
+        other.write(history[10:20])
+        with pytest.raises(IndexMoved):
+            one.write(history[10:20])
+        one.write(history[20:30])
+        with pytest.raises(StoreDown):
+            other.write(history[20:30])
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_pages_are_stable_while_blocks_arrive(tmp_path: Path, order: Order) -> None:
+    url, history = f"sqlite:///{tmp_path}/index.db", records()
+    query = TransactionQuery(PrimaryChain.P, order=order)
+    with written(url, NETWORK) as writer:
+        writer.write(history[:100])
+        async with opened(url, NETWORK) as index:
+            before = [tx.tx_id for tx in await all_pages(index.transactions, query, 100)]
+            seen, after, at = [], None, 100
+            while True:
+                page = await index.transactions(query, PageRequest(5, after))
+                seen += [tx.tx_id for tx in page.items]
+                if page.next is None or len(seen) >= len(before):
+                    break
+                after = page.next
+                writer.write(history[at : at + 3])
+                at += 3
+    assert [tx_id for tx_id in seen if tx_id in set(before)] == before
+    if order is Order.DESC:
+        assert seen == before

@@ -1,0 +1,178 @@
+"""The parts that stand alone: the schema's versions, output bytes, freshness, and finding what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, Engine
+
+from tests.chains.p_vectors import recorded, unchecked
+from tests.index.world import (
+    made_up_history,
+    made_up_params,
+    opened,
+    recorded_history,
+    settings_of,
+    write_all,
+    written,
+)
+from tests.ledger.recorded import answers, params, replayed
+from warpseal.chains.addresses import parse_address
+from warpseal.chains.ids import Address
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.questions import PageRequest, Times, TransactionQuery
+from warpseal.index.checking import balances, l1_balance, row_faults
+from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
+from warpseal.index.places import ChainNote
+from warpseal.index.records import PRecord, XPastRecord, XRecord
+from warpseal.index.schema import DERIVED, KEPT
+from warpseal.index.settings import IndexSettings
+from warpseal.ledger.moving import Moving
+from warpseal.ledger.outputs import MemoryOutputs
+from warpseal.ledger.x_chain import x_tx_effects
+from warpseal.store.errors import StoreUnusable
+
+
+def reading(url: str) -> Engine:
+    """Return an engine that reads an index."""
+    return reading_index(index_url(settings_of(url), None), settings_of(url))
+
+
+@pytest.mark.parametrize("metadata", [KEPT, DERIVED], ids=["kept", "derived"])
+def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any) -> None:
+    settings = settings_of(any_index_url)
+    engine = writing_index(index_url(settings, None), settings)
+
+    def ours(_: object, name: str | None, kind: str, *rest: Any) -> bool:
+        return kind != "table" or name in metadata.tables
+
+    with engine.begin() as connection:
+        context = MigrationContext.configure(connection, opts={"include_object": ours})
+        changes = [each for each in compare_metadata(context, metadata) if "index" not in str(each[0])]
+    engine.dispose()
+    assert changes == []
+
+
+def test_the_newest_version_is_the_programs() -> None:
+    (folder,) = MIGRATIONS.folders
+    newest = max(path.name for path in Path(folder).glob("[0-9]*.py"))
+    assert newest.startswith(MIGRATIONS.head)
+
+
+@pytest.mark.parametrize("url", ["off", "mysql://x/y"])
+def test_a_url_that_is_no_index_is_refused(url: str) -> None:
+    with pytest.raises(StoreUnusable):
+        index_url(IndexSettings(url=url), None)
+
+
+def test_a_server_has_a_schema_of_its_own_whatever_the_url_says_besides() -> None:
+    url = index_url(IndexSettings(url="postgresql://me:secret@/db?host=/run/x&options=-c%20work_mem%3D9MB"), None)
+    assert url.text.endswith("?host=/run/x&options=-c%20work_mem%3D9MB%20-c%20search_path%3Dwarpseal_index")
+    assert "secret" not in url.shown
+
+
+async def test_outputs_are_told_with_the_bytes_that_a_node_gives(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    write_all(url, params(), recorded_history())
+    told: dict[bytes, bytes | None] = {}
+    async with opened(url, params()) as index:
+        for chain in PrimaryChain:
+            page = await index.transactions(TransactionQuery(chain), PageRequest(100))
+            told |= {utxo.utxo_id: utxo.raw for tx in page.items for utxo in tx.emitted}
+    given = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *answers("avm.getUTXOs"))]
+    raws = {unchecked(text) for texts in given for text in texts}
+    assert len(raws) > 10
+    # The genesis' own outputs belong to no transaction that is shown.
+    of_genesis = {raw for raw in raws if raw[2:34] == bytes(32)}
+    assert raws - of_genesis <= set(told.values())
+
+
+async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_times(any_index_url: str) -> None:
+    made = [record for record in recorded_history() if isinstance(record, XRecord)]
+    txs = [tx.tx for record in made for tx in record.effects.txs]
+    genesis = next(record for record in recorded_history() if isinstance(record, XPastRecord))
+    outputs = MemoryOutputs()
+    outputs.follow(genesis.txs)
+    past = [genesis]
+    for number, tx in enumerate(txs):
+        effects = x_tx_effects(Moving(params().x_chain_id, 0, outputs, False), tx, 0)
+        outputs.follow((effects,))
+        past.append(XPastRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
+    write_all(any_index_url, params(), past, 3)
+    async with opened(any_index_url, params()) as index:
+        whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
+        assert [tx.tx_id for tx in whole.items][::-1][1:] == [tx.id for tx in txs]
+        assert all(tx.height is None and tx.is_time_approximate for tx in whole.items)  # type: ignore[union-attr]
+        for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
+            times = Times(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
+            page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
+            assert len(page.items) == expected, (since, until)
+
+
+async def test_an_index_that_is_not_there_yet_is_down_and_then_comes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    async with opened(url, made_up_params()) as index:
+        assert index.freshness() == ()
+        history = [record for record, _ in made_up_history(3, 40)]
+        with written(url, made_up_params()) as writer:
+            writer.write(history)
+            writer.note(ChainNote(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
+        await index.refresh()
+        (fresh,) = index.freshness()
+        last = history[-1]
+        assert isinstance(last, PRecord)
+        assert (fresh.height, fresh.node_height, fresh.is_node_behind) == (40, 55, True)
+        assert fresh.time == last.effects.time_s
+        assert index.notes()[PrimaryChain.P].stopped_at == 41
+
+
+def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    write_all(url, params(), recorded_history())
+    engine = reading(url)
+    with engine.connect() as connection:
+        assert list(row_faults(connection)) == []
+        for asked, result in answers("platform.getBalance"):
+            assert _held(connection, asked["addresses"], PrimaryChain.P) == int(result["balance"])
+        for validator in replayed().state.l1:
+            balance = validator.balance(replayed().state.l1_accrued_fees)
+            assert l1_balance(connection, validator.validation_id) == balance
+    engine.dispose()
+
+
+def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
+    addresses = [Address(parse_address(text)[1]) for text in texts]
+    found = [balances(connection, one, chain, chain) for one in addresses]
+    utxos = {utxo.utxo_id: utxo.amount for each in found for utxo in each.utxos}
+    return sum(utxos.values())
+
+
+CORRUPTIONS = {
+    "an amount": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM unspent)",
+    "an amount that was spent": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM spends)",
+    "a spend": "DELETE FROM spends WHERE output = (SELECT max(output) FROM spends)",
+    "an output": "DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)",
+    "a block": "DELETE FROM blocks WHERE key = 20",
+    "a supply": "UPDATE blocks SET supply = supply + 1 WHERE key = (SELECT max(key) FROM blocks)",
+    "a counter": "UPDATE stakings SET active_count = active_count + 1 WHERE is_delegation = 0",
+    "a stake": "UPDATE subnets SET total_stake = total_stake - 1",
+    "a transaction": "DELETE FROM txs WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0)",
+}
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corrupted_row_is_found(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)])
+    engine = reading(url)
+    with engine.connect() as connection:
+        assert list(row_faults(connection)) == []
+    with written(url, made_up_params()) as writer, writer._engine.begin() as connection:
+        connection.exec_driver_sql(CORRUPTIONS[name])
+    with engine.connect() as connection:
+        assert list(row_faults(connection))
+    engine.dispose()
