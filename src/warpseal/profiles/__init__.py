@@ -1,0 +1,1 @@
+"""Profiles of the process itself, as pprof reads them: CPU, memory, and what is waited for."""

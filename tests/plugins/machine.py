@@ -1,0 +1,99 @@
+"""A virtual machine's process for the tests, in several characters; `machines.py` writes it as an executable.
+
+It gets nothing but its environment, so what it is to do stands in the two constants, which are replaced.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent import futures
+
+CHARACTER = "good"
+PROTOCOL_VERSION = 45
+
+if CHARACTER == "silent":
+    time.sleep(60)
+if CHARACTER == "ends early":
+    os.write(2, b"nothing to do here\n")
+    sys.exit(3)
+
+import grpc  # noqa: E402
+from google.protobuf.empty_pb2 import Empty  # noqa: E402
+
+from warpseal.pb.plugin_runtime_pb2 import InitializeRequest  # noqa: E402
+from warpseal.pb.plugin_vm_pb2 import VersionResponse  # noqa: E402
+
+ended = threading.Event()
+
+
+def tell(line: str) -> None:
+    """Leave a line beside the executable, for the test to read."""
+    with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.told"), "a") as file:
+        file.write(f"{line}\n")
+
+
+def version(_request: Empty, context: grpc.ServicerContext) -> VersionResponse:
+    """Answer VM/Version."""
+    if CHARACTER == "refuses":
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no version here")
+    if CHARACTER == "dies when asked":
+        os._exit(1)
+    return VersionResponse(version="v1.2.3")
+
+
+def shutdown(_request: Empty, _context: grpc.ServicerContext) -> Empty:
+    """Answer VM/Shutdown."""
+    tell("shutdown")
+    return Empty()
+
+
+def terminated(_number: int, _frame: object) -> None:
+    """Note SIGTERM, and end unless this one does not."""
+    tell("sigterm")
+    if CHARACTER != "ignores SIGTERM":
+        ended.set()
+
+
+def method(function: object) -> grpc.RpcMethodHandler:
+    """Return how gRPC serves a function of nothing."""
+    return grpc.unary_unary_rpc_method_handler(function, Empty.FromString, lambda reply: reply.SerializeToString())
+
+
+def main() -> None:
+    """Serve vm.VM, say where, and wait for the end."""
+    signal.signal(signal.SIGTERM, terminated)
+    tell(f"pid {os.getpid()}")
+    tell("environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE")))
+    if CHARACTER == "floods":
+        flood = b"x" * 100 + b"\n"
+        for _ in range(5_000):
+            os.write(1, flood)
+    if CHARACTER == "has children":
+        tell(f"child {subprocess.Popen(['/bin/sleep', '60']).pid}")
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    methods = {"Version": method(version), "Shutdown": method(shutdown)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("vm.VM", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    host = "192.0.2.1" if CHARACTER == "elsewhere" else "127.0.0.1"
+    os.write(1, f"a machine that is {CHARACTER}\n".encode())
+    with grpc.insecure_channel(os.environ["AVALANCHE_VM_RUNTIME_ENGINE_ADDR"]) as channel:
+        initialize = channel.unary_unary(
+            "/vm.runtime.Runtime/Initialize",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=Empty.FromString,
+        )
+        try:
+            initialize(InitializeRequest(protocol_version=PROTOCOL_VERSION, addr=f"{host}:{port}"), timeout=10)
+        except grpc.RpcError as error:
+            tell(f"refused {error.code().name}")
+            sys.exit(1)
+    while not ended.wait(0.05):
+        pass
+    server.stop(0)
+
+
+main()
