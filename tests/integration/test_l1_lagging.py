@@ -72,3 +72,12 @@ async def test_the_own_index_proves_what_a_lagging_node_cannot(tmp_path: Path) -
         await first.down()
         refused = await running.refused(400, "message_superseded", registration)
         assert refused.detail["superseded"]["byTxHash"] == removal.text
+
+
+async def test_without_any_node_callers_are_told_to_come_again(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as running:
+        registration = running.network.p_chain.register(running.l1)
+        for node in running.network.nodes:
+            await node.down()
+        refused = await running.refused(502, "node_unavailable", registration, timeoutSeconds=1)
+        assert int(refused.headers["Retry-After"]) >= 1

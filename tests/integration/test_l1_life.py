@@ -14,11 +14,12 @@ from tests.integration.l1_scene import (
     asked,
     attested_by,
     beside,
+    scene,
     validation_of,
 )
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, cb58_encode, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
 
@@ -85,3 +86,23 @@ async def test_each_transaction_of_a_life_is_answered_as_the_p_chain_attests_it(
             assert refused.detail["verdict"] == "never"
             assert refused.detail["superseded"]["now"] == {"registered": False}
             assert asked(network) == before
+
+
+async def test_a_transaction_of_the_x_chain_has_no_message(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        (tx_id, *_) = running.network.x_transactions
+        refused = await running.refused(400, "no_message", cb58_encode(tx_id))
+        assert refused.detail["chain"] == "X-Chain"
+
+
+async def test_what_was_posted_serves_those_who_ask_by_transaction_and_the_other_way_round(tmp_path: Path) -> None:
+    async with scene(tmp_path) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        registration = running.network.p_chain.register(running.l1)
+        got = await running.delivered(registration)
+        posted = await running.daemon.v1(attested_by(conversion), signingSubnetId=id_text(running.l1), pChainHeight=20)
+        before = running.asked()
+        assert (await running.delivered(conversion)).signed == posted.signed
+        again = await running.daemon.v1(attested_by(registration), signingSubnetId=id_text(running.l1), pChainHeight=20)
+        assert again.signed == got.signed
+        assert running.asked() == before

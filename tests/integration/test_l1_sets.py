@@ -10,12 +10,13 @@ import pytest
 
 from tests.integration.daemon import Reply, simulated, until
 from tests.integration.judge import ask_py_ecc, canonical, parse
-from tests.integration.l1_scene import HEIGHT, Scene, beside
+from tests.integration.l1_scene import HEIGHT, Scene, beside, until_status
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.sets import Member
 from warpseal.warp.ids import SubnetID
+from warpseal.warp.l1_messages import bootstrap_validation_id
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=6, unconverted=True, spare=1),), messages=0)
 
@@ -113,3 +114,25 @@ async def test_when_signers_leave_only_the_missing_weight_is_asked_for(tmp_path:
             assert asked <= {silent, l1.first_key}
             kept = {network.validators[one].bls_key for one in staying}
             assert len(kept & set(verdict.signers)) >= 2
+
+
+async def test_what_is_stored_of_a_superseded_message_serves_as_long_as_it_reaches_the_quorum(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network, beside(network, tmp_path) as running:
+        l1 = founded(network)
+        change = network.p_chain.set_weight(bootstrap_validation_id(l1.subnet_id, 0), 1_010)
+        signed = running.judged(await running.delivered(change), change)
+        superseding = network.p_chain.set_weight(bootstrap_validation_id(l1.subnet_id, 0), 1_020)
+        network.p_chain.register(l1.subnet_id, l1.first_key, weight=100)
+        requests = l1.requests()
+        reply = await at_a_new_epoch(running, change)
+        assert running.judged(reply, change).signature == signed.signature
+        assert reply.body["superseded"]["now"] == {"nonce": "1", "weight": "1020"}
+        assert network.manager(l1.subnet_id).deliver(bytes.fromhex(reply.signed)).accepted
+        l1.change(l1.first_key, 100_000)
+        network.advance(network.plan.epoch_blocks)
+        assert (await until_status(running, 400, change)).body["code"] == "message_superseded"
+        assert l1.requests() == requests
+        # By then, the index has found what made it so.
+        await running.daemon.until_indexed(network.p_chain.height)
+        refused = await running.refused(400, "message_superseded", change)
+        assert refused.detail["superseded"]["byTxHash"] == superseding.text
