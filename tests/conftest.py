@@ -10,7 +10,11 @@ import py_ecc.bls  # noqa: F401 - lifts the recursion limit beyond what the stac
 import pytest
 from hypothesis import settings
 
+from warpseal.logs.loggers import ROOMS
+
 DEFAULT_RECURSION_LIMIT = 1_000
+
+TOUCHED_LOGGERS = ("aiohttp", "asyncio", "uvicorn", "warpseal.plugins", *(f"warpseal.{room}" for room in ROOMS))
 
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)
@@ -22,7 +26,7 @@ def log_set_up() -> Iterator[None]:
     """Undo what a test sets up of logging: the next one looks at its own lines."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    libraries = {name: logging.getLogger(name).level for name in ("aiohttp", "asyncio", "uvicorn")}
+    libraries = {name: logging.getLogger(name).level for name in TOUCHED_LOGGERS}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)

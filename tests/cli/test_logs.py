@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from warpseal.cli.logs import set_up_logging
 from warpseal.logs.levels import LEVELS
 from warpseal.logs.lines import LineFormatter
-from warpseal.logs.loggers import ROOMS
 from warpseal.requestid import request_id
-
-
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, which is as it was afterwards; so are the loggers of the libraries."""
-    logger = logging.getLogger()
-    before = logger.handlers, logger.level
-    touched = ("aiohttp", "asyncio", "uvicorn", "warpseal.plugins", *(f"warpseal.{room}" for room in ROOMS))
-    libraries = {name: logging.getLogger(name).level for name in touched}
-    yield logger
-    logger.handlers, level = before
-    logger.setLevel(level)
-    for name, level in libraries.items():
-        logging.getLogger(name).setLevel(level)
 
 
 def line(message: str, *args: object, level: int = logging.INFO, **fields: object) -> str:
@@ -71,7 +55,7 @@ def test_a_trace_follows_on_lines_of_its_own() -> None:
     assert rest[-1] == "ValueError: the reason"
 
 
-def test_lines_of_a_request_carry_its_id_and_others_none(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_a_request_carry_its_id_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     set_up_logging("info")
@@ -102,7 +86,7 @@ def test_lines_of_a_request_carry_its_id_and_others_none(root: logging.Logger, m
     ],
 )
 def test_the_levels_of_the_reference_silence_what_they_silence_there(
-    name: str, shown: list[str], root: logging.Logger, monkeypatch: pytest.MonkeyPatch
+    name: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -67,11 +68,12 @@ class PeerConnection:
     """One attempt to reach a node, and the connection that came of it.
 
     meant: whom we want to reach; no other is ever talked to. settled: done when the handshake has succeeded (True)
-    or the connection has ended before (False, with `failure` and `detail`).
+    or the connection has ended before (False, with `failure` and `detail`). received_at, sent_at: when bytes last came
+    and went, on the loop's clock.
     """
 
     __slots__ = ("_core", "_loop", "_wiring", "answered_as", "bytes_seen", "detail", "endpoint", "failure",
-                 "has_ended", "meant", "settled", "statistics", "tls")  # fmt: skip
+                 "has_ended", "meant", "received_at", "sent_at", "settled", "statistics", "tls")  # fmt: skip
 
     def __init__(self, wiring: Wiring, meant: NodeID, endpoint: Endpoint, statistics: PeerStatistics) -> None:
         self._wiring = wiring
@@ -84,6 +86,7 @@ class PeerConnection:
         self.failure = ""
         self.detail = ""
         self.bytes_seen = 0
+        self.received_at = self.sent_at = -math.inf
         self.has_ended = False
         self.settled: asyncio.Future[bool] = self._loop.create_future()
         self.tls = TlsConnection(self, wiring.context, wiring.shared)
@@ -118,6 +121,11 @@ class PeerConnection:
         """How many requests wait for an answer, or for their turn."""
         return self._core.requests.outstanding + self._core.requests.waiting if self._core is not None else 0
 
+    @property
+    def oldest_request_at(self) -> float | None:
+        """When the oldest request that takes up a slot was written; None where none does."""
+        return self._core.requests.oldest_at if self._core is not None else None
+
     def release_at(self, now: float) -> float | None:
         """Return when a `tick` lets a waiting request go; None when none waits."""
         return self._core.release_at(now) if self._core is not None else None
@@ -128,6 +136,7 @@ class PeerConnection:
         if frames is None:
             return None
         if frames:
+            self.sent_at = now
             self.tls.write(frames)
             return True
         return False
@@ -192,7 +201,7 @@ class PeerConnection:
         if core is None:
             return
         self.bytes_seen += len(data)
-        now = self._loop.time()
+        now = self.received_at = self._loop.time()
         events = core.receive(data, now)
         if events:
             self._report(events, now)
@@ -235,4 +244,5 @@ class PeerConnection:
     def _write_output(self, core: PeerCore) -> None:
         out = core.output()
         if out:
+            self.sent_at = self._loop.time()
             self.tls.write(out)

@@ -91,6 +91,11 @@ class RequestTable:
         """How many written requests an answer may still belong to."""
         return len(self._known)
 
+    @property
+    def oldest_at(self) -> float | None:
+        """When the oldest request that takes up a slot was written."""
+        return next(iter(self._slots.values()), None)
+
     def take_timed_out(self) -> int:
         """Return how many slots were freed for want of an answer since the last call."""
         timed_out, self._timed_out = self._timed_out, 0
