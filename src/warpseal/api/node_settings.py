@@ -11,7 +11,7 @@ class NodeApiSettings:
     """What an operator may set about the node interfaces; keys and meanings are the node's where it has them.
 
     admin_token: who has it may administrate, from anywhere; empty: this machine only. allowed_hosts: names by which
-    clients may call the daemon; "*" is any. plugin_dir, profile_dir: None is a folder in the data folder.
+    clients may call the daemon; "*" is any.
     """
 
     admin_enabled: bool = False
@@ -19,6 +19,3 @@ class NodeApiSettings:
     health_enabled: bool = True
     allowed_hosts: tuple[str, ...] = ("localhost",)
     chain_aliases_file: Path | None = None
-    vm_aliases_file: Path | None = None
-    plugin_dir: Path | None = None
-    profile_dir: Path | None = None

@@ -23,8 +23,10 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
+from warpseal.plugins.settings import PluginSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.urls import host_of
+from warpseal.profiles.settings import ProfileSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import shown_url
 from warpseal.validators.settings import ValidatorSettings
@@ -55,6 +57,8 @@ class Config:
     health: HealthSettings
     index: IndexSettings
     indexing: IndexingSettings
+    plugins: PluginSettings
+    profiles: ProfileSettings
     log_level: str = "info"
     log_display_level: str | None = None
     log_dir: Path | None = None
@@ -297,9 +301,21 @@ KEYS = (
         "NAMES",
     ),
     Key("chain-aliases-file", "ext.chain_aliases_file", v.optional_path, "JSON: blockchain id -> aliases", "FILE"),
-    Key("vm-aliases-file", "ext.vm_aliases_file", v.optional_path, "JSON: VM id -> aliases", "FILE"),
-    Key("plugin-dir", "ext.plugin_dir", v.optional_path, "VM plugins; unset: plugins in data-dir", "DIR"),
-    Key("profile-dir", "ext.profile_dir", v.optional_path, "profiles; unset: profiles in data-dir", "DIR"),
+    Key("vm-aliases-file", "plugins.aliases_file", v.optional_path, "JSON: VM id -> aliases", "FILE"),
+    Key("plugin-dir", "plugins.plugin_dir", v.optional_path, "VM plugins; unset: plugins in data-dir", "DIR"),
+    Key(
+        "plugin-protocol-version",
+        "plugins.protocol_version",
+        v.integer(0, 10**6),
+        "version of the protocol that VM plugins have to speak; 0: that of the info node",
+    ),
+    Key("profile-dir", "profiles.profile_dir", v.optional_path, "profiles; unset: profiles in data-dir", "DIR"),
+    Key(
+        "memory-profile-frames",
+        "profiles.memory_frames",
+        v.integer(0, 100),
+        "calls of each allocation that are kept, which costs much; 0: none",
+    ),
     Key(
         "health-check-frequency",
         "health.check_frequency_s",
@@ -375,6 +391,8 @@ _ROOMS = {
     "health": HealthSettings,
     "index": IndexSettings,
     "indexing": IndexingSettings,
+    "plugins": PluginSettings,
+    "profiles": ProfileSettings,
 }
 
 
