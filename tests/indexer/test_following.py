@@ -256,6 +256,18 @@ async def test_a_store_that_is_down_is_waited_for_and_nothing_is_lost() -> None:
         assert follower.status().waiting_for is None
 
 
+async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
+    chain, index = Chain(20), MemoryIndex()
+    nodes = ChainNode(chain=chain), ChainNode(chain=chain)
+    async with nodes_of(nodes[0]) as first_blocks, following(first_blocks, index) as first:
+        await until(lambda: is_done(first.status()))
+        async with nodes_of(nodes[1]) as blocks, following(blocks, index, lead=TestLead(False)) as second:
+            await until(lambda: second.status().backfilled == 1)
+            told = second.status()
+    assert (told.height, told.lag_blocks, told.remaining_blocks, told.is_leader) == (19, 0, 0, False)
+    assert len(nodes[1].asked) < 8
+
+
 async def test_only_the_one_that_leads_follows_and_the_other_takes_over() -> None:
     chain, index = Chain(20), MemoryIndex()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
@@ -268,7 +280,8 @@ async def test_only_the_one_that_leads_follows_and_the_other_takes_over() -> Non
     ):
         await until(lambda: is_done(first.status()))
         assert not second.status().is_leader
-        assert nodes[1].asked == []
+        # It looks for the first block of Etna, and reads nothing.
+        assert len(nodes[1].asked) < 8
         await leads[0].set(False)
         # It stops at once: what comes now is not its business.
         await asyncio.sleep(0)

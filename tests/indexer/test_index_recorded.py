@@ -31,7 +31,8 @@ async def indexed(folder: Path, node: ReplayNode | None = None) -> Path:
 async def test_every_block_is_there_with_its_time_and_count(tmp_path: Path) -> None:
     folder = await indexed(tmp_path)
     found = {row[0]: row[1:] for row in query(folder, "SELECT key, block_id, time, txs FROM blocks")}
-    wanted = {block.height: (block.id, block.time, len(block.txs)) for block in p_blocks()}
+    wanted: dict[int, tuple[bytes, int | None, int]] = {}
+    wanted |= {block.height: (block.id, block.time, len(block.txs)) for block in p_blocks()}
     wanted |= {1 << 40 | block.height: (block.id, block.time, len(block.txs)) for block in x_blocks()}
     wanted |= {2 << 40 | header.number: (header.hash, header.time_s, len(txs)) for header, txs in c_blocks()}
     genesis = found.pop(0)

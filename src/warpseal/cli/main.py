@@ -18,6 +18,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
   warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
   warpseal doctor --config config.json   can it sign? what is in the way?
   warpseal message decode HEX|TXHASH     what does a message or a P-Chain transaction say? who signed it?
+  warpseal index run --config FILE       index the P-, X- and C-Chain (serve does it too, where it is switched on)
   warpseal store info                    what was signed and is kept; export, import, check
 """
 COMMANDS = {
@@ -32,12 +33,16 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "make an API key for a caller"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
+    ("index", "run"): ("index.RUN", "index the primary chains from a node, until it is told to stop"),
+    ("index", "status"): ("index.STATUS", "show how far the index is, and what it waits for"),
+    ("index", "verify"): ("index.VERIFY", "hold the index against itself and against a node"),
     ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
     ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
     ("demo",): ("demo", "show the main job on a simulated network"),
 }
 """The words of each command -> its module in this room, or a part of one, and what it does."""
 GROUPS = {
+    "index": "the history of the primary chains",
     "config": "look at a config file",
     "message": "look at a Warp message",
     "key": "give callers API keys, and take them away",

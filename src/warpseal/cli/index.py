@@ -1,0 +1,122 @@
+"""`warpseal index run|status|verify`: fill the index of the primary chains, and look at it."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from warpseal.cli.logs import set_up_logging
+from warpseal.cli.loop import run_on_loop
+from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
+from warpseal.errors import NodeUnavailable, StartupError, StoreDown
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.index import ChainFreshness
+from warpseal.index.places import ChainNote
+from warpseal.index_process import how_it_stands, index_at, run_index, verify_index
+from warpseal.warp.ids import MalformedID
+
+_SAMPLED: Final = 20
+
+
+class Command(NamedTuple):
+    """One command: how its arguments are declared, and what it does."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Index the chains of index-chains until SIGTERM or SIGINT. It goes on where it was."
+    add_arguments(parser)
+    what = "end when standard input does, as whoever started it does"
+    parser.add_argument("--ends-with-stdin", action="store_true", help=what)
+
+
+def _run(args: argparse.Namespace) -> int:
+    config = load_config(args).config
+    set_up_logging(config.log_level, config.log_display_level)
+    gc.set_threshold(*GC_THRESHOLDS)
+    run_on_loop(run_index(config, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin))
+    return 0
+
+
+def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Show how far each chain is. The process that indexes may run meanwhile, or not."
+    add_arguments(parser)
+    parser.add_argument("--network", type=int, metavar="ID", help="which one, where data-dir has several")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _status(args: argparse.Namespace) -> int:
+    config = load_config(args).config
+    url = index_at(config, args.network)
+    try:
+        freshness, notes = run_on_loop(how_it_stands(url, config))
+    except StoreDown as error:
+        raise StartupError(f"{url.shown}: {error}") from None
+    shown = [_chain(fresh, notes) for fresh in freshness]
+    if args.json:
+        print(json.dumps({"index": url.shown, "chains": shown}, indent=2))
+    else:
+        print(f"index: {url.shown}")
+        for chain in shown:
+            print(", ".join(f"{name} {value}" for name, value in chain.items()))
+    return 1 if any("stopped" in chain for chain in shown) else 0
+
+
+def _chain(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainNote]) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "chain": fresh.chain.value,
+        "height": fresh.height,
+        "nodeHeight": fresh.node_height,
+        "lagSeconds": 0 if fresh.height >= fresh.node_height else max(0, int(time.time()) - fresh.time),
+    }
+    if fresh.first_height:
+        shown["firstHeight"] = fresh.first_height
+    if fresh.is_node_behind:
+        shown["nodeIsBehind"] = True
+    note = notes.get(fresh.chain)
+    if note is not None and note.rate_blocks_s is not None:
+        shown["blocksPerSecond"] = round(note.rate_blocks_s, 1)
+    if note is not None and note.eta_s is not None:
+        shown["etaSeconds"] = round(note.eta_s)
+    if note is not None and note.stopped:
+        shown |= {"stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
+    return shown
+
+
+def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Hold the rows of the index against each other, and balances of sampled addresses, supply and balances of L1\n"
+        "validators against what a node says at the same height. The exit code is 1 when something differs."
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_arguments(parser)
+    parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to draw")
+    parser.add_argument("--address", action="append", default=[], metavar="ADDRESS", help="look at this one, too")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    config = load_config(args).config
+    try:
+        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address)))
+    except (StoreDown, NodeUnavailable, MalformedID) as error:
+        raise StartupError(str(error)) from None
+    for finding in findings:
+        if finding.fault:
+            print(f"WRONG  {finding.subject}: {finding.fault}")
+        elif not finding.is_compared:
+            print(f"       {finding.subject}: not compared: the node does not tell, or is at another height")
+    wrong = sum(bool(finding.fault) for finding in findings)
+    compared = sum(finding.is_compared for finding in findings)
+    print(f"{compared} of {len(findings)} compared, {wrong} wrong")
+    return 1 if wrong or not compared else 0
+
+
+RUN: Final = Command(_add_run_arguments, _run)
+STATUS: Final = Command(_add_status_arguments, _status)
+VERIFY: Final = Command(_add_verify_arguments, _verify)

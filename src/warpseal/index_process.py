@@ -1,0 +1,189 @@
+"""The process that fills the index: its composition root, beside the daemon's; and what it tells of itself.
+
+It shares nothing with the daemon but the configuration and the data folder: signing goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import SystemRandom
+from typing import Final, TypeVar
+
+from warpseal.backoff import Backoff
+from warpseal.config.keys import Config
+from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.index import ChainFreshness
+from warpseal.index.database import INDEX_NAME, index_url, writing_index
+from warpseal.index.index import Index
+from warpseal.index.places import ChainNote
+from warpseal.index.writer import IndexWriter
+from warpseal.indexer.genesis import genesis_of
+from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings
+from warpseal.indexer.verifying import Finding, Verification
+from warpseal.node.rpc import open_session
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.peers.folder import InUse, lock_descriptor
+from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import P_CHAIN
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOCK_NAME: Final = "index.lock"
+_RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
+# Applying and writing holds the interpreter for long stretches; answers of nodes must not wait for each to end.
+_SWITCH_INTERVAL_S: Final = 0.001
+
+
+async def run_index(config: Config, announce: Callable[[str], None], *, ends_with_stdin: bool = False) -> None:
+    """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError."""
+    if not config.indexing.chains:
+        raise StartupError("index-chains names no chain: there is nothing to index")
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    stopping = asyncio.Event()
+    with _signals(stopping):
+        async with asyncio.TaskGroup() as tasks:
+            if ends_with_stdin:
+                tasks.create_task(_await_end_of_stdin(stopping))
+            working = tasks.create_task(_index(config, announce))
+            waiting = tasks.create_task(stopping.wait())
+            await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+            stopping.set()
+            working.cancel()
+    log.info("indexing ended")
+
+
+async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Compare the index with itself, and what it says of some addresses with what a node says. Raises StartupError."""
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(_upstream_of(config))
+        network_id = await _patiently(upstream.info.network_id)
+        subject = await _subject(config, upstream, network_id)
+        url = index_url(config.index, network_folder(config, network_id))
+        return await Verification(upstream, subject.params, url, config.index).run(count, addresses)
+
+
+def network_folder(config: Config, network_id: int) -> Path:
+    """Return the folder of a network's data."""
+    return config.peers.data_dir / str(network_id)
+
+
+def index_at(config: Config, network: int | None) -> StoreUrl:
+    """Return where the index is, without asking a node. Raises StartupError where there is none, or several."""
+    if config.index.url:
+        return index_url(config.index, None)
+    found = sorted(config.peers.data_dir.glob(f"*/{INDEX_NAME}"))
+    found = [path for path in found if network is None or path.parent.name == str(network)]
+    if len(found) != 1:
+        what = "no index" if not found else "more than one index: choose one with --network"
+        raise StartupError(f"there is {what} below {config.peers.data_dir}")
+    return StoreUrl.of_file(found[0])
+
+
+async def how_it_stands(
+    url: StoreUrl, config: Config
+) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainNote]]:
+    """Return how far the chains are, and what who indexes last wrote of each. Raises StoreDown."""
+    # Nothing that is asked here needs the ids of the others.
+    unknown = PrimaryChains(P_CHAIN, P_CHAIN)
+    async with Index(url, unknown, config.index) as index:
+        await index.refresh()
+        return tuple(index.freshness()), index.notes()
+
+
+async def _index(config: Config, announce: Callable[[str], None]) -> None:
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(_upstream_of(config))
+        network_id = await _patiently(upstream.info.network_id)
+        subject = await _subject(config, upstream, network_id)
+        folder = network_folder(config, network_id)
+        stack.enter_context(_locked(folder))
+        thread = stack.enter_context(ThreadPoolExecutor(1, "index"))
+        run = partial(asyncio.get_running_loop().run_in_executor, thread)
+        url = index_url(config.index, folder)
+        engine = await run(partial(writing_index, url, config.index))
+        stack.callback(engine.dispose)
+        indexing = Indexing(
+            upstream, IndexWriter(engine, subject.params, config.index), subject, config.indexing, thread
+        )
+        announce(f"warpseal is indexing: network={network_id} index={url.shown}")
+        await indexing.run()
+
+
+async def _subject(config: Config, upstream: Upstream, network_id: int) -> Subject:
+    genesis = genesis_of(network_id, config.indexing.genesis_file)
+    if genesis is None:
+        log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
+    return await _patiently(lambda: learn_subject(upstream, network_id, genesis))
+
+
+@asynccontextmanager
+async def _upstream_of(config: Config) -> AsyncIterator[Upstream]:
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+        decoding = stack.enter_context(ThreadPoolExecutor(1, "decode"))
+        yield connect_upstream(node_settings(config.node, config.indexing), session, executor=decoding)
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what `ask` returns once a node answers."""
+    delay_s, random = 0.0, SystemRandom()
+    while True:
+        try:
+            return await ask()
+        except NodeUnavailable as error:
+            delay_s = _RETRY.next_delay(delay_s, random)
+            log.warning("no node answers yet", extra={"reason": str(error), "next_try_s": delay_s})
+            await asyncio.sleep(delay_s)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the right to fill the index in a folder. Raises StartupError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = (folder / LOCK_NAME).open("ab")
+    except OSError as error:
+        raise StartupError(f"data-dir {folder} cannot be used: {error.strerror or error}") from error
+    with opened:
+        try:
+            lock_descriptor(opened.fileno(), folder / LOCK_NAME, "data-dir")
+        except InUse:
+            raise StartupError(f"another process fills the index in {folder} already") from None
+        yield
+
+
+async def _await_end_of_stdin(stopping: asyncio.Event) -> None:
+    """Stop when whoever started this process is gone, however it ended."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    reading = asyncio.create_task(reader.read())
+    with suppress(OSError):
+        await asyncio.wait((reading, asyncio.create_task(stopping.wait())), return_when=asyncio.FIRST_COMPLETED)
+    reading.cancel()
+    transport.close()
+    stopping.set()
+
+
+@contextmanager
+def _signals(stopping: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,77 @@
+"""`verify` agrees with the recorded node, and finds a row that was changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.indexer.indexed import GENESIS, index_all, upstream_of
+from tests.indexer.replay import ReplayNode, serving
+from tests.ledger.recorded import answers, replayed
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer import verifying
+from warpseal.indexer.process import learn_subject
+from warpseal.indexer.verifying import Finding, Verification
+from warpseal.store.url import StoreUrl
+
+ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
+# What the recorded node was asked for, and the supply, which it was not: that of a replay of its blocks.
+SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
+
+
+async def verify(folder: Path, node: ReplayNode) -> dict[str, Finding]:
+    """Return what is found of the recorded addresses and all validators, by subject."""
+    async with upstream_of(node) as upstream:
+        subject = await learn_subject(upstream, node.network_id, GENESIS)
+        url = StoreUrl.of_file(folder / "index.db")
+        found = await Verification(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
+    return {finding.subject: finding for finding in found}
+
+
+async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node)
+        node.answers["platform.getCurrentSupply"] = SUPPLY
+        found = await verify(tmp_path, node)
+    assert [finding for finding in found.values() if finding.fault] == []
+    compared = [subject for subject, finding in found.items() if finding.is_compared]
+    assert "supply" in compared
+    for address in ADDRESSES:
+        assert f"balance of {address}" in compared
+        assert f"balance of X{address[1:]}" in compared
+    assert sum("balance of 2" in subject or "balance of C" in subject for subject in compared) >= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "subject"),
+    [
+        ("UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM unspent)", "output"),
+        ("DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)", "output"),
+        ("UPDATE blocks SET supply = supply - 1 WHERE key = 19", "supply"),
+        ("UPDATE blocks SET fees = fees + 5 WHERE key = 19", "balance of"),
+        ("DELETE FROM blocks WHERE key = 7", "p-chain"),
+    ],
+)
+async def test_a_changed_row_is_found(tmp_path: Path, change: str, subject: str) -> None:
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node)
+        node.answers["platform.getCurrentSupply"] = SUPPLY
+        with sqlite3.connect(tmp_path / "index.db") as database:
+            assert database.execute(change).rowcount == 1
+        found = await verify(tmp_path, node)
+    assert any(finding.fault and name.startswith(subject) for name, finding in found.items())
+
+
+async def test_nothing_is_compared_with_a_node_at_another_height(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "BETWEEN_TRIES_S", 0.001)
+    async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
+        await index_all(tmp_path, node)
+        node.tips.clear()
+        found = await verify(tmp_path, node)
+    assert [name for name, finding in found.items() if finding.is_compared] == [
+        "the rows of the index against each other"
+    ]
