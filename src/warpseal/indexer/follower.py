@@ -165,7 +165,9 @@ class PChainFollower:
         try:
             self._known = KnownRanges(await self._index.ranges(P_CHAIN))
             self._tip = await self._blocks.tip()
-        except (StoreDown, NodeUnavailable):
+            if self._first is None:
+                self._first = await self._find_first(self._tip)
+        except (StoreDown, NodeUnavailable, _Stopped):
             pass
         await asyncio.sleep(max(self._settings.follow_poll_s, _LOOK_ON_EVERY_S))
 
