@@ -101,8 +101,8 @@ async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp
             await until(lambda: first.status().height == 40)
             assert first.status().is_leader
             assert not second.status().is_leader
-                # It looks for the first block of Etna, and reads nothing.
-                assert len(nodes[1].asked) < 10
+            # It looks for the first block of Etna, and reads nothing.
+            assert len(nodes[1].asked) < 10
         asked = len(nodes[0].asked)
         chain.grow(1, txs[1])
         await until(lambda: second.status().is_leader and second.status().height == 41)
