@@ -1,0 +1,252 @@
+"""A made-up P-Chain of any length with the shapes of a real one: few addresses do most, what is made is spent soon.
+
+It makes effects and bytes, but checks nothing: the ledger is not what is measured with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from warpseal.chains.components import (
+    BaseFields,
+    Credential,
+    OutputOwners,
+    TransferableInput,
+    TransferableOutput,
+    TransferInput,
+    TransferOutput,
+)
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID, utxo_id
+from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_components import SubnetValidator, Validator
+from warpseal.chains.p_l1 import IncreaseL1ValidatorBalanceTx
+from warpseal.chains.p_staking import AddPermissionlessDelegatorTx, AddValidatorTx, RewardValidatorTx
+from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
+from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.index.records import PRecord
+from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.outputs import Consumed, LedgerOutput, RewardKind
+from warpseal.ledger.params import MAINNET
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, ValidationID
+
+PARAMS = MAINNET
+AVAX: AssetID = PARAMS.staking_asset_id
+NAVAX = 10**9
+BEGIN_S = 1_710_000_000
+RAREST = "IncreaseL1ValidatorBalanceTx"
+BUSIEST_NODE_DELEGATIONS = 5_000
+
+_NODES = 200
+_NEW_ADDRESS = 0.12
+_RECENT = 4_000
+_TXS_A_BLOCK = (1, 1, 2, 3)
+
+
+class MadeUpChain:
+    """Blocks one after another. `addresses`: from the busiest on, all that were used so far."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.random = Random(seed)
+        self.addresses: list[Address] = [self._address() for _ in range(100)]
+        self.nodes = [NodeID(self.random.randbytes(20)) for _ in range(_NODES)]
+        self.txs = 0
+        self._height = -1
+        self._parent = BlockID(bytes(32))
+        self._time = BEGIN_S
+        self._unspent: list[LedgerOutput] = []
+        self._staked: list[tuple[StakingPeriod, LedgerOutput]] = []
+        self._busiest = 0
+
+    def blocks(self, txs: int) -> Iterator[PRecord]:
+        """Yield blocks until there are so many transactions."""
+        yield self._genesis()
+        while self.txs < txs:
+            if self._staked and self.random.random() < 0.04:
+                yield from self._reward()
+            else:
+                yield self._standard()
+
+    def _address(self) -> Address:
+        return Address(self.random.randbytes(20))
+
+    def _somebody(self) -> Address:
+        if self.random.random() < _NEW_ADDRESS:
+            self.addresses.append(self._address())
+            return self.addresses[-1]
+        return self.addresses[int(len(self.addresses) * self.random.random() ** 6)]
+
+    def _record(self, kind: str, txs: Sequence[PSignedTx], effects: Sequence[TxEffects], **more: Any) -> PRecord:
+        self._height += 1
+        block = Block.build(kind, self._parent, self._height, self._time, tuple(txs)) if self._height else _first()
+        self._parent = block.id
+        none: tuple[Any, ...] = ()
+        made: dict[str, Any] = {
+            "settled": None, "emitted": none, "started": none, "ended": none, "l1_deactivated": none, "supplies": none,
+        }  # fmt: skip
+        made |= more
+        done = BlockEffects(
+            chain_id=P_CHAIN, block=block, size_bytes=len(block.raw), tx_count=len(txs), time_s=self._time,
+            supply=4 * 10**17 + self._height, l1_accrued_fees=self._height, l1_active=7, l1_excess=0,
+            txs=tuple(effects), **made,
+        )  # fmt: skip
+        return PRecord(done, block.raw)
+
+    def _genesis(self) -> PRecord:
+        made = [_output(TxID(bytes(32)), index, 10**15, self._somebody()) for index in range(5_000)]
+        self._unspent += made
+        opened = [self._validator(node_id) for node_id in self.nodes]
+        return self._record("ApricotCommitBlock", (), opened, emitted=tuple(made))
+
+    def _validator(self, node_id: NodeID) -> TxEffects:
+        owner = OutputOwners(0, 1, (self._somebody(),))
+        end_s, weight = BEGIN_S + 400 * 86_400, 2_000_000 * NAVAX
+        stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
+        tx = P_TX.build(AddValidatorTx(_base((), ()), Validator(node_id, BEGIN_S, end_s, weight), stake, owner, 20_000))
+        out = replace(_output(tx.id, 0, weight, owner.addresses[0]), staked=True)
+        period = _period(tx.id, node_id, BEGIN_S, end_s, weight, owner, shares=20_000)
+        return self._effects(tx, (), (out,), 0, opened=period)
+
+    def _standard(self) -> PRecord:
+        self._time += self.random.choice((0, 1, 2, 5))
+        effects = [self._tx(place) for place in range(self.random.choice(_TXS_A_BLOCK))]
+        self.txs += len(effects)
+        return self._record("BanffStandardBlock", [each.tx for each in effects], effects)
+
+    def _tx(self, place: int) -> TxEffects:
+        roll = self.random.random()
+        if roll < 0.68:
+            return self._transfer(place)
+        if roll < 0.80:
+            return self._crossing(place, exports=True)
+        if roll < 0.92:
+            return self._crossing(place, exports=False)
+        if roll < 0.9999:
+            return self._delegate(place)
+        return self._transfer(place, is_rare=True)
+
+    def _inputs(self) -> list[LedgerOutput]:
+        taken = []
+        for _ in range(self.random.choice((1, 1, 2))):
+            recent = self.random.random() < 0.8
+            at = len(self._unspent) - 1 - (self.random.randrange(min(_RECENT, len(self._unspent))) if recent else 0)
+            if not recent:
+                at = self.random.randrange(len(self._unspent))
+            self._unspent[at], self._unspent[-1] = self._unspent[-1], self._unspent[at]
+            taken.append(self._unspent.pop())
+        return taken
+
+    def _transfer(self, place: int, *, is_rare: bool = False) -> TxEffects:
+        spent = self._inputs()
+        owner = self.addresses[0] if is_rare else self._somebody()
+        outs = self._outs(sum(one.amount for one in spent), (owner, spent[0].addresses[0]))
+        base = _base(outs, spent)
+        unsigned: Any = IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1) if is_rare else BaseTx(base)
+        tx = self._signed(unsigned, spent)
+        return self._effects(tx, spent, self._made(tx, outs), place)
+
+    def _crossing(self, place: int, *, exports: bool) -> TxEffects:
+        spent = self._inputs()
+        total = sum(one.amount for one in spent)
+        owner = spent[0].addresses[0]
+        if exports:
+            outs = self._outs(total, (owner, self._somebody()))
+            tx = self._signed(ExportTx(_base(outs[:1], spent), PARAMS.c_chain_id, outs[1:]), spent)
+            out = replace(_output(tx.id, 1, outs[1].output.amount, owner), held_on=PARAMS.c_chain_id)
+            return self._effects(tx, spent, (*self._made(tx, outs[:1]), out), place)
+        foreign = replace(
+            _output(TxID(self.random.randbytes(32)), 0, 5 * NAVAX, owner),
+            created_on=PARAMS.c_chain_id, is_complete=False,
+        )  # fmt: skip
+        outs = self._outs(total + foreign.amount, (owner,))
+        tx = self._signed(ImportTx(_base(outs, spent), PARAMS.c_chain_id, (_input(foreign),)), (*spent, foreign))
+        rebuilt = Consumed(foreign.id, PARAMS.c_chain_id, AVAX, foreign.amount, len(spent), foreign)
+        done = self._effects(tx, spent, self._made(tx, outs), place)
+        return replace(done, consumed=(*done.consumed, rebuilt))
+
+    def _delegate(self, place: int) -> TxEffects:
+        spent = self._inputs()
+        total, owner = sum(one.amount for one in spent), OutputOwners(0, 1, (spent[0].addresses[0],))
+        node_id = self.nodes[0] if self._busiest < BUSIEST_NODE_DELEGATIONS else self.random.choice(self.nodes[1:])
+        self._busiest += node_id == self.nodes[0]
+        outs = self._outs(total, (owner.addresses[0],))
+        weight = total // 3
+        stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
+        end_s = self._time + 30 * 86_400
+        validator = SubnetValidator(Validator(node_id, self._time, end_s, weight), PRIMARY_NETWORK)
+        tx = self._signed(AddPermissionlessDelegatorTx(_base(outs, spent), validator, stake, owner), spent)
+        out = replace(_output(tx.id, len(outs), weight, owner.addresses[0]), staked=True)
+        period = _period(tx.id, node_id, self._time, end_s, weight, owner, shares=None)
+        if node_id != self.nodes[0]:
+            self._staked.append((period, out))
+        return self._effects(tx, spent, (*self._made(tx, outs), out), place, opened=period)
+
+    def _reward(self) -> Iterator[PRecord]:
+        period, stake = self._staked.pop(self.random.randrange(len(self._staked)))
+        tx = P_TX.build(RewardValidatorTx(period.tx_id))
+        proposed = replace(self._effects(tx, (), (), 0), outcome=Outcome.PROPOSED)
+        self.txs += 1
+        yield self._record("BanffProposalBlock", (tx,), (proposed,))
+        paid = _output(period.tx_id, stake.output_index + 1, period.weight // 100 + 1, stake.addresses[0])
+        paid = replace(paid, reward=RewardKind.DELEGATOR)
+        closed = PeriodClosed(period.tx_id, tx.id, self._time, True, delegator_reward=paid.amount)
+        freed = replace(stake, staked=False)
+        done = replace(proposed, outcome=Outcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed)
+        self._unspent += [paid, freed]
+        yield self._record("BanffCommitBlock", (), (), settled=done)
+
+    def _outs(self, total: int, owners: Sequence[Address]) -> tuple[TransferableOutput, ...]:
+        share = max(1, (total - 1000) // len(owners))
+        return tuple(TransferableOutput(AVAX, TransferOutput(share, 0, 1, (owner,))) for owner in owners)
+
+    def _made(self, tx: PSignedTx, outs: Sequence[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+        made = [
+            _output(tx.id, index, out.output.amount, out.output.owners.addresses[0]) for index, out in enumerate(outs)
+        ]
+        self._unspent += made
+        return tuple(made)
+
+    def _signed(self, unsigned: Any, spent: Sequence[LedgerOutput]) -> PSignedTx:
+        return P_TX.build(unsigned, tuple(Credential((self.random.randbytes(65),)) for _ in spent))
+
+    def _effects(
+        self, tx: PSignedTx, spent: Sequence[LedgerOutput], emitted: tuple[LedgerOutput, ...], place: int, **more: Any
+    ) -> TxEffects:
+        none: tuple[Any, ...] = ()
+        made: dict[str, Any] = {"opened": None, "closed": None, **more}
+        consumed = tuple(Consumed(one.id, one.created_on, AVAX, one.amount, index) for index, one in enumerate(spent))
+        return TxEffects(
+            tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=Outcome.ACCEPTED,
+            consumed=consumed, emitted=emitted, released=none, source_chain_id=None, destination_chain_id=None,
+            amounts=Amounts(none, ((AVAX, 1000),), none, 0), renewed=None, removed=None, subnet=None, chain=None,
+            l1=none, **made,
+        )  # fmt: skip
+
+
+def _first() -> Block:
+    return Block.build("ApricotCommitBlock", BlockID(bytes(32)), 0)
+
+
+def _base(outs: Sequence[TransferableOutput], spent: Sequence[LedgerOutput]) -> BaseFields:
+    return BaseFields(PARAMS.network_id, P_CHAIN, tuple(outs), tuple(map(_input, spent)), b"")
+
+
+def _input(out: LedgerOutput) -> TransferableInput:
+    return TransferableInput(out.tx_id, out.output_index, AVAX, TransferInput(out.amount, (0,)))
+
+
+def _output(tx_id: TxID, index: int, amount: int, owner: Address) -> LedgerOutput:
+    one: UtxoID = utxo_id(tx_id, index)
+    return LedgerOutput(one, tx_id, index, AVAX, amount, (owner,), 1, 0, 0, P_CHAIN, P_CHAIN)
+
+
+def _period(
+    tx_id: TxID, node_id: NodeID, start_s: int, end_s: int, weight: int, owner: OutputOwners, shares: int | None
+) -> StakingPeriod:
+    return StakingPeriod(
+        tx_id=tx_id, subnet_id=PRIMARY_NETWORK, node_id=node_id, start_s=start_s, end_s=end_s, weight=weight,
+        is_delegation=shares is None, shares=shares, potential_reward=weight // 100 + 1, stake_asset_id=AVAX,
+        validation_owner=owner, delegation_owner=None if shares is None else owner, signer=None,
+    )  # fmt: skip
