@@ -7,12 +7,17 @@ Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alia
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from warpseal.errors import StartupError
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 MAX_ALIAS_CHARACTERS: Final = 512
 MAX_ALIASES: Final = 10_000
+_MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 P_NAMES: Final = ("P", "platform")
 X_NAMES: Final = ("X", "avm")
 C_NAMES: Final = ("C", "evm")
@@ -103,6 +108,18 @@ class ChainAliases:
     def _put(self, chain_id: ChainID, alias: str) -> None:
         self._ids[alias] = chain_id
         self._aliases.setdefault(chain_id, []).append(alias)
+
+
+def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:
+    """Return the aliases of a JSON file: an object of lists by blockchain id. Raises StartupError naming the file."""
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as opened:
+            given = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=dict[str, list[str]])
+        return {ChainID(parse_id(chain)): tuple(names) for chain, names in given.items()}
+    except (OSError, msgspec.MsgspecError, MalformedID) as error:
+        raise StartupError(f"chain-aliases-file {file}: {error}") from error
 
 
 def _is_id(text: str) -> bool:

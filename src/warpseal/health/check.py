@@ -33,7 +33,7 @@ Look = Callable[[], Outcome | Awaitable[Outcome]]
 class Check:
     """One check. tags: under which it is found; latches: once it has passed, it passes for ever.
 
-    is_startup: readiness is about it. is_prompt: looked at when its input changes, and often until it first passes.
+    is_startup: readiness is about it. is_prompt: looked at when its input changes, and often until it passes.
     """
 
     name: str

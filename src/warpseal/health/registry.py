@@ -22,7 +22,7 @@ from warpseal.health.settings import HealthSettings
 log = logging.getLogger(__name__)
 
 PROMPT_S: Final = 1.0
-"""How often prompt checks are looked at until they first pass."""
+"""How often prompt checks are looked at until they pass."""
 _GAP_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
 _MAX_REPORTS: Final = 256
@@ -133,7 +133,7 @@ class HealthRegistry:
         return check.is_prompt or self._results[check.name] is FRESH
 
     def _is_waiting(self) -> bool:
-        return any(check.is_prompt and check.name not in self._passed for check in self._checks.values())
+        return any(check.is_prompt and not self._results[check.name].passes for check in self._checks.values())
 
     async def _until(self, moment: float) -> None:
         """Wait until a moment or a change; changes in quick succession count as one."""

@@ -109,6 +109,7 @@ class PChainFollower:
             waiting_for=self._patience.waiting_for,
             remaining_blocks=remaining,
             blocks_read=self._blocks_read,
+            block_id=newest.high_block_id if newest else None,
             is_off=not self._settings.follow_p_chain,
         )
 

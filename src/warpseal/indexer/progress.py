@@ -19,6 +19,7 @@ class FollowerStatus:
     rate_blocks_s, eta_s: of the backfill, None where there is none or nobody can tell. stopped: the reason of a
     fault, at stopped_at; waiting_for: "nodes" or a "store" that do not answer. remaining_blocks: of the backfill and of
     gaps. blocks_read: since the start. is_off: nobody follows here, so that the rest means nothing.
+    block_id: of the block at `height`.
     """
 
     height: int | None = None
@@ -36,6 +37,7 @@ class FollowerStatus:
     remaining_blocks: int | None = None
     blocks_read: int = 0
     is_off: bool = False
+    block_id: bytes | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what the body of /ready shows: heights as text, and only what is known."""

@@ -63,13 +63,13 @@ class LevelParams(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class AdminRooms:
-    """What administration works on."""
+    """What administration works on. profiler: None where the daemon has none, and no methods for it."""
 
     router: Router
     aliases: Aliases
     loggers: Loggers
     plugins: Plugins
-    profiler: Profiler
+    profiler: Profiler | None = None
 
 
 class Administration:
@@ -84,20 +84,15 @@ class Administration:
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return them by name."""
-        profiler = self._profiler
-        return {
+        own: dict[str, Method[Any]] = {
             "alias": Method(AliasParams, self.alias),
             "aliasChain": Method(AliasChainParams, self.alias_chain),
             "getChainAliases": Method(ChainParams, self.chain_aliases),
             "getLoggerLevel": Method(LoggerParams, self.logger_level),
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
-            "startCPUProfiler": Method(NoParams, _done(profiler.start_cpu)),
-            "stopCPUProfiler": Method(NoParams, _done(profiler.stop_cpu)),
-            "memoryProfile": Method(NoParams, _done(profiler.write_memory)),
-            "lockProfile": Method(NoParams, _done(profiler.write_locks)),
-            "stacktrace": Method(NoParams, _done(profiler.write_stacks)),
         }
+        return own if self._profiler is None else own | _profiling(self._profiler)
 
     async def alias(self, params: AliasParams) -> Done:
         """Let /ext/<alias> and all its sub-routes reach an endpoint. Raises CallRefused."""
@@ -137,10 +132,20 @@ class Administration:
     async def load_vms(self, params: NoParams) -> Done:
         """Load the plugins that are new. Raises CallRefused."""
         loaded = await self._plugins.load()
-        shown: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new.items()}}
-        if loaded.failed:
-            shown["failedVMs"] = dict(loaded.failed)
+        shown: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}}
+        if loaded.failed_vms:
+            shown["failedVMs"] = dict(loaded.failed_vms)
         return shown
+
+
+def _profiling(profiler: Profiler) -> dict[str, Method[Any]]:
+    return {
+        "startCPUProfiler": Method(NoParams, _done(profiler.start_cpu)),
+        "stopCPUProfiler": Method(NoParams, _done(profiler.stop_cpu)),
+        "memoryProfile": Method(NoParams, _done(profiler.write_memory)),
+        "lockProfile": Method(NoParams, _done(profiler.write_locks)),
+        "stacktrace": Method(NoParams, _done(profiler.write_stacks)),
+    }
 
 
 def _done(act: Any) -> Any:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from warpseal.logs.loggers import Levels
+from warpseal.plugins.registry import LoadedVMs
 from warpseal.warp.ids import ChainID
-
-
-@dataclass(frozen=True, slots=True)
-class LoggerLevels:
-    """How much one logger writes: into its file, and to where the process shows its log. Names in upper case."""
-
-    log_level: str
-    display_level: str
 
 
 class Loggers(Protocol):
     """The loggers of the daemon's processes, by name."""
 
-    def levels(self, name: str = "") -> Mapping[str, LoggerLevels]:
+    def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused where there is none of that name."""
         ...
 
@@ -29,19 +22,11 @@ class Loggers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedVMs:
-    """What a look at the plugin folder found: aliases of each new VM by its id, and why others could not be loaded."""
-
-    new: Mapping[str, Sequence[str]]
-    failed: Mapping[str, str]
-
-
 class Plugins(Protocol):
     """The VM plugins beside the daemon."""
 
     async def load(self) -> LoadedVMs:
-        """Load what is new. Raises CallRefused."""
+        """Try what is new. Raises CallRefused."""
         ...
 
 

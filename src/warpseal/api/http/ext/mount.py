@@ -1,0 +1,119 @@
+"""All that is under `/ext`, as one ASGI app, and the fork in the road that leads there.
+
+Source of truth: avalanchego `api/server`: who may call, which path is whose, what every answer carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.http.body import DiscardUnread
+from warpseal.api.http.data.edge import Edge
+from warpseal.api.http.error_edge import ErrorEdge
+from warpseal.api.http.ext.admin import NAME as ADMIN
+from warpseal.api.http.ext.admin import Administration, AdminRooms
+from warpseal.api.http.ext.guard import Guard
+from warpseal.api.http.ext.health import NAME as HEALTH
+from warpseal.api.http.ext.health import HealthEndpoint
+from warpseal.api.http.ext.hosts import AllowedHosts
+from warpseal.api.http.ext.object_rpc import ObjectRpc
+from warpseal.api.http.ext.plain import WRONG_HOST, empty, no_page, told
+from warpseal.api.http.ext.ports import Health
+from warpseal.api.http.ext.router import PREFIX, Router
+from warpseal.api.http.request_log import HttpObserver, RequestLog
+from warpseal.api.node_settings import NodeApiSettings
+from warpseal.api.protocol import MAX_NODE_MESSAGE_BYTES
+from warpseal.api.settings import ApiSettings
+
+_ROUTE_HEADER: Final = b"avalanche-api-route"
+_NODE_ID: Final = b"node-id"
+_HOST: Final = b"host"
+
+
+class Fork:
+    """Sends requests under `/ext/` one way, all others the other."""
+
+    def __init__(self, ext: ASGIApp, others: ASGIApp) -> None:
+        self._ext = ext
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._ext if scope.get("path", "").startswith(PREFIX) else self._others
+        await app(scope, receive, send)
+
+
+class NodeInterfaces:
+    """An ASGI app. Endpoints are added as they are known; browsers' pages may read all but administration."""
+
+    def __init__(
+        self, settings: ApiSettings, data: DataApiSettings, node: NodeApiSettings, observer: HttpObserver
+    ) -> None:
+        self.router = Router()
+        self.node_id = ""
+        self._settings = settings
+        self._data = data
+        self._node = node
+        self._hosts = AllowedHosts(node.allowed_hosts)
+        within = ErrorEdge(self._dispatch)
+        discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
+        self._app = RequestLog(self._signed(discarding), observer, _Templates())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
+        """Put up an endpoint that pages of the allowed origins may read. Raises CallRefused where it is taken.
+
+        template: how metrics name it, where its name holds an id.
+        """
+        shared = {route: Edge(app, self._data) for route, app in routes.items()}
+        self.router.add(endpoint, shared, template)
+
+    def add_health(self, registry: Health) -> None:
+        """Put up the health endpoint, unless it is switched off."""
+        if self._node.health_enabled:
+            self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
+
+    def add_admin(self, rooms: AdminRooms) -> None:
+        """Put up the administration endpoint behind its guard, if it is switched on."""
+        if self._node.admin_enabled:
+            rpc = ObjectRpc(ADMIN, Administration(rooms).methods(), self._settings)
+            self.router.add(ADMIN, {"": Guard(rpc, self._node.admin_token or None)})
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        given = dict(scope["headers"])
+        if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
+            app: ASGIApp = told(403, WRONG_HOST)
+        elif _ROUTE_HEADER in given:
+            app = empty(404)
+        else:
+            found = self.router.find(scope["path"])
+            scope["endpoint"] = found.template if found else ""
+            app = found.app if found else no_page()
+        await app(scope, receive, send)
+
+    def _signed(self, app: ASGIApp) -> ASGIApp:
+        """Return the app with our node id on all its answers, as soon as there is one."""
+
+        async def signed(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_signed(message: Message) -> None:
+                if message["type"] == "http.response.start" and self.node_id:
+                    message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
+                await send(message)
+
+            await app(scope, receive, send_signed)
+
+        return signed
+
+
+class _Templates(dict[Callable[..., object], str]):
+    """What RequestLog looks templates up in; here the endpoint of a scope is its template already."""
+
+    def get(self, endpoint: object, default: object = None) -> str:
+        return str(endpoint or default)

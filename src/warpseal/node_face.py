@@ -1,0 +1,162 @@
+"""The composition root of what the daemon shows of itself as a node: `/ext`, its health checks, aliases, loggers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from random import SystemRandom
+from typing import Final
+
+from warpseal.aliases import C_NAMES, P_NAMES, X_NAMES, AliasRefused, ChainAliases, read_aliases
+from warpseal.api.http.ext.admin import CHAINS, AdminRooms
+from warpseal.api.http.ext.mount import NodeInterfaces
+from warpseal.api.http.request_log import HttpObserver
+from warpseal.backoff import Backoff
+from warpseal.config.keys import Config
+from warpseal.core import Core
+from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.health.chains import Following, Standing, chain_check
+from warpseal.health.machine import database_check, diskspace_check, nodes_check
+from warpseal.health.peering import Traffic, clock_check, network_check, router_check
+from warpseal.health.registry import HealthRegistry
+from warpseal.health.subnets import Bootstrapped, quorum_check
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
+from warpseal.indexer.follower import PChainFollower
+from warpseal.logs.loggers import DaemonLoggers
+from warpseal.node.info import InfoClient
+from warpseal.peers.network import PeerNetwork
+from warpseal.plugins.aliases import read_aliases as read_vm_aliases
+from warpseal.plugins.registry import PluginRegistry
+from warpseal.validators.following import SubnetReadiness
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
+
+log = logging.getLogger(__name__)
+
+_RETRY: Final = Backoff(first_s=0.5, cap_s=30.0)
+
+
+class NodeFace:
+    """Answers from the start; what needs the network comes with `open`.
+
+    readiness: how much of each pinned subnet is connected, none while nobody knows.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        readiness: Callable[[], Sequence[SubnetReadiness]],
+        info: Callable[[], InfoClient | None],
+        loggers: DaemonLoggers,
+        observer: HttpObserver,
+    ) -> None:
+        self._config = config
+        self._readiness = readiness
+        self._info = info
+        self._loggers = loggers
+        self._followings: dict[str, Following] = {}
+        self.aliases = ChainAliases()
+        self.health = HealthRegistry(config.health)
+        self.interfaces = NodeInterfaces(config.api, config.data, config.ext, observer)
+        pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
+        self.bootstrapped = Bootstrapped(pinned, readiness, lambda: self._followings)
+        self.health.register(
+            self.bootstrapped.check(),
+            diskspace_check(config.peers.data_dir, config.health),
+            *(quorum_check(subnet_id, readiness) for subnet_id in pinned),
+        )
+
+    def mount(self) -> None:
+        """Put up the endpoints and read the files of aliases. Raises StartupError naming the file."""
+        self._route(P_CHAIN, P_NAMES)
+        for chain in self._config.node.evm_chains:
+            self.aliases.know(chain.blockchain_id)
+        for chain_id, names in read_aliases(self._config.ext.chain_aliases_file).items():
+            try:
+                self.aliases.configure({chain_id: names})
+            except AliasRefused as error:
+                raise StartupError(f"chain-aliases-file: {error}") from None
+            for name in names:
+                self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
+        self.interfaces.add_health(self.health)
+        self.interfaces.add_admin(AdminRooms(self.interfaces.router, self.aliases, self._loggers, self._plugins()))
+
+    def open(self, core: Core, node_id: NodeID) -> None:
+        """Begin to look at what is there now."""
+        config, network = self._config, core.network
+        now = asyncio.get_running_loop().time
+        self.interfaces.node_id = node_id_text(node_id)
+        if not core.follower.status().is_off:
+            self._followings["P"] = Following("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
+        self._loggers.know_chains(self._followings)
+
+        def traffic() -> Traffic:
+            return _traffic(network, config.peers.max_outstanding)
+
+        def store_fault() -> str | None:
+            status = core.store.status()
+            return None if status.is_up else f"the store is down: {status.reason}"
+
+        self.health.register(
+            *(chain_check(one, self._readiness, config.health.max_lag_s, now) for one in self._followings.values()),
+            database_check(store_fault),
+            network_check(traffic, now),
+            router_check(traffic, now),
+            clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
+            nodes_check(lambda: core.heights.last, lambda: core.heights.is_fresh),
+        )
+        network.subscribe(lambda node_id, connected: self.health.nudge())
+
+    async def run(self) -> None:
+        """Check health until cancelled."""
+        await self.health.run()
+
+    async def learn_chains(self, info: InfoClient, network_id: int) -> None:
+        """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""
+        chains = PUBLIC_CHAINS.get(network_id)
+        delay_s, random = 0.0, SystemRandom()
+        while chains is None:
+            try:
+                chains = PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))
+            except NodeUnavailable:
+                delay_s = _RETRY.next_delay(delay_s, random)
+                await asyncio.sleep(delay_s)
+        self.aliases.primary_chains(chains.x, chains.c)
+        self._route(chains.x, X_NAMES)
+        self._route(chains.c, C_NAMES)
+
+    def _route(self, chain_id: ChainID, names: Sequence[str]) -> None:
+        """Let paths name a primary chain as nodes do: /ext/bc/C and /ext/C."""
+        for name in names:
+            self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
+            self.interfaces.router.alias(CHAINS + id_text(chain_id), name)
+
+    def _plugins(self) -> PluginRegistry:
+        settings = self._config.plugins
+
+        async def node_protocol() -> int | None:
+            info = self._info()
+            return await info.rpc_protocol_version() if info is not None else None
+
+        folder = settings.folder(self._config.peers.data_dir)
+        return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
+
+
+def _standing(follower: PChainFollower) -> Standing:
+    now = follower.status()
+    return Standing(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
+
+
+def _traffic(network: PeerNetwork, max_outstanding: int) -> Traffic:
+    connections = list(network.connected.values())
+    oldest = [moment for one in connections if (moment := one.oldest_request_at) is not None]
+    return Traffic(
+        peers=len(connections),
+        received_at=max((one.received_at for one in connections), default=None),
+        sent_at=max((one.sent_at for one in connections), default=None),
+        sent=sum(one.asked for one in network.statistics.values()),
+        unsent=sum(one.not_taken for one in network.statistics.values()),
+        outstanding=sum(one.outstanding for one in connections),
+        capacity=max_outstanding * len(connections),
+        oldest_request_at=min(oldest, default=None),
+    )
