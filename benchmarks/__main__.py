@@ -12,7 +12,10 @@ from typing import NoReturn
 from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, print_report, print_summary
 
-NAMES = ("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost", "index_run")
+NAMES = (
+    *("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost"),
+    *("index_run", "index_store"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

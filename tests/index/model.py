@@ -269,7 +269,7 @@ class Model:
             created_on=self._chain(out.created_on), consumed_on=self._chain(out.held_on),
             height=coin.height, time=coin.time, kind=kind, locktime=out.locktime,
             stakeable_locktime=out.stakeable_locktime, spent=coin.spent, staked=out.staked,
-            stake_start=stake and stake.start_s, stake_end=stake and stake.end_s, reward=reward,
+            stake_start=None if stake is None else stake.start_s, stake_end=None if stake is None else stake.end_s, reward=reward,
             group_id=out.group_id, payload=out.payload, is_incomplete=not out.is_complete,
         )  # fmt: skip
 
@@ -297,7 +297,8 @@ class Model:
 
     def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
         signed = [tuple(map(Signer, one.signatures)) for one in tx.tx.credentials]
-        amounts = [Amount(self._asset(one.asset_id), one.amount) for one in (*tx.evm_inputs, *tx.evm_outputs)]
+        moved: list[Any] = [*tx.evm_inputs, *tx.evm_outputs]
+        amounts = [Amount(self._asset(one.asset_id), one.amount) for one in moved]
         return CTransaction(
             **common, height=tx.height, block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
             evm_inputs=tuple(
@@ -319,7 +320,7 @@ class Model:
             made.update(
                 start=stake.period.start_s, end=stake.period.end_s, delegation_fee_shares=stake.period.shares,
                 estimated_reward=stake.potential, reward_addresses=_owners(stake.period),
-                reward_tx_id=stake.closed and stake.closed.reward_tx_id,
+                reward_tx_id=None if stake.closed is None else stake.closed.reward_tx_id,
                 node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
             )  # fmt: skip
         if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not Outcome.PROPOSED:
@@ -351,7 +352,7 @@ class Model:
             value=self._amounts(tx.amounts.value), burned=self._amounts(tx.amounts.burned),
             staked=self._amounts(tx.amounts.staked), source_chain=tx.source_chain_id,
             destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
-            staking_tx_id=tx.closed and tx.closed.tx_id, **made,
+            staking_tx_id=None if tx.closed is None else tx.closed.tx_id, **made,
         )  # fmt: skip
 
     def _l1(self, change: Any) -> L1Change:

@@ -46,6 +46,7 @@ async def test_every_question_is_answered_as_by_the_model(any_index_url: str, na
 
 async def check_all(index: Any, plain: Any, random: Random) -> None:
     """Assert that both answer alike, whatever they are asked and however large the pages are."""
+    query: Any
     for query in transaction_queries(plain, random):
         size = random.choice((1, 3, 10, 100))
         found = [without_bytes(one) for one in await all_pages(index.transactions, query, size)]

@@ -159,6 +159,7 @@ def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: st
                 writer.outputs.follow((effects.settled,) if effects.settled else ())
                 writer.outputs.follow(effects.txs)
             writer.write([record])
+        assert state is not None
         assert dump(state) == history[-1][1]
 
 

@@ -106,7 +106,7 @@ async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_t
     async with opened(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
         assert [tx.tx_id for tx in whole.items][::-1][1:] == [tx.id for tx in txs]
-        assert all(tx.height is None and tx.is_time_approximate for tx in whole.items)  # type: ignore[union-attr]
+        assert all(tx.height is None and tx.is_time_approximate for tx in whole.items)
         for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
             times = Times(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
             page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))

@@ -97,7 +97,7 @@ def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
 
 def _applied(state: Any, block: Any, outputs: MemoryOutputs) -> Record:
     if isinstance(block, tuple):
-        c_effects = apply_c(params().c_chain_id, *block, outputs)
+        c_effects = apply_c(params().c_chain_id, block[0], block[1], outputs)
         outputs.follow(c_effects.txs)
         return CRecord(c_effects, c_raw(*block))
     if type(block).__name__ == "XBlock":

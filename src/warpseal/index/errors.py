@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from warpseal.errors import StoreDown
 
@@ -18,8 +21,9 @@ def told(engine: Engine) -> Iterator[None]:
     """Turn what the database says into StoreDown, without the secrets of its URL."""
     try:
         yield
-    except DBAPIError as error:
-        reason = str(error.orig).strip() or type(error.orig).__name__
+    except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause).strip() or type(cause).__name__
         password = engine.url.password
         raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
 

@@ -89,7 +89,11 @@ class Index:
 
     async def refresh(self) -> None:
         """Look how far the chains are. Raises StoreDown."""
-        self._freshness, notes = await self._read(_freshness)
+        before, (self._freshness, notes) = self._freshness, await self._read(_freshness)
+        heights = {one.chain: one.height for one in self._freshness}
+        if any(heights.get(one.chain, -1) < one.height for one in before):
+            # The rows are being derived anew: keys mean something else now.
+            self._memory.clear()
         self._notes = {note.chain: note for note in notes}
 
     def freshness(self) -> Sequence[ChainFreshness]:

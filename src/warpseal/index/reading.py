@@ -87,12 +87,20 @@ class Reading:
 
     def keys_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
         """Return the keys of ids, of those that have one."""
-        wanted = list(ids)
-        known = self._memory.keys
-        missing = [raw for raw in wanted if raw not in known]
-        for key, raw in self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing)):
-            known[bytes(raw)] = key
-        return {raw: known[raw] for raw in wanted if raw in known}
+        known, found = self._memory.keys, {}
+        missing = []
+        for raw in ids:
+            key = known.get(raw)
+            if key is None:
+                missing.append(raw)
+            else:
+                found[raw] = key
+        rows = self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing))
+        by_id = {bytes(raw): key for key, raw in rows}
+        for raw in missing:
+            if raw in by_id:
+                found[raw] = known[raw] = by_id[raw]
+        return found
 
     def load_assets(self, keys: Iterable[int]) -> None:
         """Find assets, for `asset_of`; one that nobody has described has its id and no name."""

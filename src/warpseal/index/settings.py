@@ -14,15 +14,14 @@ class IndexSettings:
 
     url: "" is index.db in the daemon's folder; else "sqlite:///<path>", or "postgresql://...", where it has a schema
     of its own. cache_bytes: of pages, of the process that writes a SQLite file. recent_outputs, known_addresses: what
-    the writer remembers. ledger_every_blocks: how often the P-Chain's state is kept, so that at most that many blocks
-    are read again after a restart. raw_bytes: of blocks that are compressed together.
+    the writer remembers. raw_bytes: of blocks that are compressed together. readers: connections that read;
+    read_wait_s: how long anybody waits for an answer; refresh_s: how often the heights are looked at.
     """
 
     url: str = field(default="", repr=False)
     cache_bytes: int = 256 * MEBIBYTE
     recent_outputs: int = 200_000
     known_addresses: int = 200_000
-    ledger_every_blocks: int = 5_000
     raw_bytes: int = 256 * 1024
 
     readers: int = 2
