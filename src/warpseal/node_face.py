@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from random import SystemRandom
 from typing import Final
 
@@ -46,13 +47,12 @@ class NodeFace:
         self,
         config: Config,
         readiness: Callable[[], Sequence[SubnetReadiness]],
-        info: Callable[[], InfoClient | None],
         loggers: DaemonLoggers,
         observer: HttpObserver,
     ) -> None:
         self._config = config
         self._readiness = readiness
-        self._info = info
+        self._info: InfoClient | None = None
         self._loggers = loggers
         self._followings: dict[str, Following] = {}
         self.aliases = ChainAliases()
@@ -82,7 +82,7 @@ class NodeFace:
         self.interfaces.add_admin(AdminRooms(self.interfaces.router, self.aliases, self._loggers, self._plugins()))
 
     def open(self, core: Core, node_id: NodeID) -> None:
-        """Begin to look at what is there now."""
+        """Begin to look at what is there now, and sign answers with our node id."""
         config, network = self._config, core.network
         now = asyncio.get_running_loop().time
         self.interfaces.node_id = node_id_text(node_id)
@@ -113,7 +113,7 @@ class NodeFace:
 
     async def learn_chains(self, info: InfoClient, network_id: int) -> None:
         """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""
-        chains = PUBLIC_CHAINS.get(network_id)
+        self._info, chains = info, PUBLIC_CHAINS.get(network_id)
         delay_s, random = 0.0, SystemRandom()
         while chains is None:
             try:
@@ -135,8 +135,7 @@ class NodeFace:
         settings = self._config.plugins
 
         async def node_protocol() -> int | None:
-            info = self._info()
-            return await info.rpc_protocol_version() if info is not None else None
+            return await self._info.rpc_protocol_version() if self._info is not None else None
 
         folder = settings.folder(self._config.peers.data_dir)
         return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
@@ -152,11 +151,16 @@ def _traffic(network: PeerNetwork, max_outstanding: int) -> Traffic:
     oldest = [moment for one in connections if (moment := one.oldest_request_at) is not None]
     return Traffic(
         peers=len(connections),
-        received_at=max((one.received_at for one in connections), default=None),
-        sent_at=max((one.sent_at for one in connections), default=None),
+        received_at=_latest(one.received_at for one in connections),
+        sent_at=_latest(one.sent_at for one in connections),
         sent=sum(one.asked for one in network.statistics.values()),
         unsent=sum(one.not_taken for one in network.statistics.values()),
         outstanding=sum(one.outstanding for one in connections),
         capacity=max_outstanding * len(connections),
         oldest_request_at=min(oldest, default=None),
     )
+
+
+def _latest(moments: Iterable[float]) -> float | None:
+    """Return the latest moment; None where there was none yet."""
+    return max((moment for moment in moments if isfinite(moment)), default=None)

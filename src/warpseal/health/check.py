@@ -33,7 +33,7 @@ Look = Callable[[], Outcome | Awaitable[Outcome]]
 class Check:
     """One check. tags: under which it is found; latches: once it has passed, it passes for ever.
 
-    is_startup: readiness is about it. is_prompt: looked at when its input changes, and often until it passes.
+    is_startup: readiness is about it. is_prompt: looked at when its input changes, and often while it fails.
     """
 
     name: str
@@ -70,19 +70,22 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
 FRESH: Final = Result(error=NOT_YET_RUN)
 
 
-def result_after(before: Result, outcome: Outcome, moment: str, duration_ns: int) -> Result:
-    """Return what is kept of a check that was looked at: failures are counted on, and the first of them dated."""
+def result_after(before: Result, outcome: Outcome, moment: str, duration_ns: int, *, counts: bool = True) -> Result:
+    """Return what is kept of a check that was looked at: the first failure is dated, others are counted.
+
+    moment: RFC 3339.
+    """
     message = msgspec.UNSET if outcome.message is None else outcome.message
     if outcome.error is None:
         return Result(message=message, timestamp=moment, duration=duration_ns)
-    has_failed = isinstance(before.contiguous_failures, int)
+    failures = before.contiguous_failures if isinstance(before.contiguous_failures, int) else 0
     return Result(
         message=message,
         error=outcome.error,
         timestamp=moment,
         duration=duration_ns,
-        contiguous_failures=before.contiguous_failures + 1 if isinstance(before.contiguous_failures, int) else 1,
-        time_of_first_failure=before.time_of_first_failure if has_failed else moment,
+        contiguous_failures=failures + 1 if counts or not failures else failures,
+        time_of_first_failure=before.time_of_first_failure if failures else moment,
     )
 
 

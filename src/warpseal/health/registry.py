@@ -22,7 +22,7 @@ from warpseal.health.settings import HealthSettings
 log = logging.getLogger(__name__)
 
 PROMPT_S: Final = 1.0
-"""How often prompt checks are looked at until they pass."""
+"""How often checks that never passed, and prompt ones that fail, are looked at between two rounds."""
 _GAP_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
 _MAX_REPORTS: Final = 256
@@ -91,32 +91,33 @@ class HealthRegistry:
         return tuple(name for name, result in self._results.items() if not result.passes)
 
     async def run(self) -> None:
-        """Look at all checks now and again and again, at prompt ones in between, until cancelled."""
+        """Look at all checks now and again and again, at some of them in between, until cancelled."""
         next_round = _now()
         while True:
             if _now() >= next_round:
                 next_round = _now() + self._settings.check_frequency_s
                 await self.look(self._checks)
             else:
-                await self.look(name for name, check in self._checks.items() if self._is_due(check))
+                await self.look((name for name in self._checks if self._is_due(name)), is_round=False)
             await self._until(min(next_round, _now() + PROMPT_S) if self._is_waiting() else next_round)
 
-    async def look(self, names: Iterable[str]) -> None:
-        """Look at these checks, all at once, and keep what they find."""
+    async def look(self, names: Iterable[str], *, is_round: bool = True) -> None:
+        """Look at these checks, all at once, and keep what they find; only failures of rounds are counted."""
         checks = [self._checks[name] for name in tuple(names)]
-        results = await asyncio.gather(*(self._look(check) for check in checks))
+        results = await asyncio.gather(*(self._look(check, is_round=is_round) for check in checks))
         for check, result in zip(checks, results, strict=True):
             self._note(check, result)
         if checks:
             self._reports.clear()
 
-    async def _look(self, check: Check) -> Result:
+    async def _look(self, check: Check, *, is_round: bool) -> Result:
         before = self._results[check.name]
         if check.latches and check.name in self._passed:
             return msgspec.structs.replace(before, timestamp=rfc3339(self._unix_ns()))
         started = time.perf_counter_ns()
         outcome = await _outcome(check)
-        return result_after(before, outcome, rfc3339(self._unix_ns()), time.perf_counter_ns() - started)
+        duration_ns = time.perf_counter_ns() - started
+        return result_after(before, outcome, rfc3339(self._unix_ns()), duration_ns, counts=is_round)
 
     def _note(self, check: Check, result: Result) -> None:
         before = self._results[check.name]
@@ -128,12 +129,12 @@ class HealthRegistry:
         elif before.passes or before is FRESH:
             log.warning("a health check fails", extra={"check": check.name, "reason": result.error})
 
-    def _is_due(self, check: Check) -> bool:
-        """Tell whether a check is looked at between two rounds: new ones, and prompt ones."""
-        return check.is_prompt or self._results[check.name] is FRESH
+    def _is_due(self, name: str) -> bool:
+        """Tell whether a check is looked at between two rounds."""
+        return self._checks[name].is_prompt or name not in self._passed
 
     def _is_waiting(self) -> bool:
-        return any(check.is_prompt and not self._results[check.name].passes for check in self._checks.values())
+        return any(self._is_due(name) and not result.passes for name, result in self._results.items())
 
     async def _until(self, moment: float) -> None:
         """Wait until a moment or a change; changes in quick succession count as one."""

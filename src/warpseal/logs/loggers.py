@@ -123,7 +123,7 @@ class DaemonLoggers:
     def _named(self, name: str) -> tuple[str, ...]:
         if name and name not in self._levels:
             raise CallRefused(f'logger with name "{name[:256]}" not found')
-        return (name,) if name else tuple(self._levels)
+        return (name,) if name else tuple(sorted(self._levels))
 
     def _apply(self) -> None:
         """Tell Python what nobody wants to see, so that it costs nothing."""

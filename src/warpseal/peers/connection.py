@@ -225,7 +225,8 @@ class PeerConnection:
     def _start(self, certificate: Certificate) -> None:
         wiring = self._wiring
         core = self._core = PeerCore(wiring.own(), certificate, wiring.core, wiring.zstd)
-        self.tls.write(core.start(self._loop.time(), wiring.unix_clock(), wiring.known_peers()))
+        self.sent_at = self._loop.time()
+        self.tls.write(core.start(self.sent_at, wiring.unix_clock(), wiring.known_peers()))
 
     def _report(self, events: list[Event], now: float) -> None:
         listener = self._wiring.listener
