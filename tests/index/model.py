@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from tests.api.data.memory_index import MemoryIndex
+from tests.index.model_staking import Stake, StakingModel, reward_owners
+from tests.index.plain import PlainIndex
 from warpseal.chains.components import OutputOwners
-from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
+from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.chains.p_components import ProofOfPossession
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Amount, Asset, RewardKind, Signer, Spending, Utxo
-from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
 from warpseal.history.transactions import (
     AssetCreation,
     BlsKey,
@@ -38,8 +37,6 @@ from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecor
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
     Outcome,
-    PeriodClosed,
-    StakingPeriod,
     SubnetConverted,
     SubnetMade,
     SubnetOwned,
@@ -47,10 +44,8 @@ from warpseal.ledger.effects import (
     TxEffects,
 )
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
-from warpseal.ledger.params import Parameters
-from warpseal.ledger.rewards import split
 from warpseal.ledger.x_chain import Cap, XTxEffects
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
 
 @dataclass
@@ -64,32 +59,15 @@ class Coin:
 
 
 @dataclass
-class Stake:
-    """A staking, and what became of it."""
-
-    period: StakingPeriod
-    state: str
-    potential: int | None
-    closed: PeriodClosed | None = None
-    removed: tuple[TxID, int] | None = None
-    paid_fees: int = 0
-
-
-@dataclass
-class Model:
+class Model(StakingModel):
     """All blocks in the order in which they were given."""
 
-    params: Parameters
     coins: dict[UtxoID, Coin] = field(default_factory=dict)
-    txs: list[tuple[Any, Any]] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     chains: list[Blockchain] = field(default_factory=list)
     rewards: list[Any] = field(default_factory=list)
-    stakes: dict[TxID, Stake] = field(default_factory=dict)
-    assets: dict[AssetID, tuple[Asset, int, bool]] = field(default_factory=dict)
     block_ids: dict[tuple[PrimaryChain, int], bytes] = field(default_factory=dict)
     proposals: dict[TxID, int] = field(default_factory=dict)
-    max_stakes: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     l1: dict[bytes, tuple[Any, bytes]] = field(default_factory=dict)
     genesis_owners: set[Address] = field(default_factory=set)
 
@@ -130,8 +108,8 @@ class Model:
             txs=[self._value(tx, when) for tx, when in self.txs],
             all_blocks=self.blocks,
             blockchains=self.chains,
-            all_rewards=[self._reward(*one) for one in self.rewards],
-            all_validations=self._validations(),
+            all_rewards=[self.reward(*one) for one in self.rewards],
+            all_validations=self.validations(),
         )
         made.genesis_owners = frozenset(self.genesis_owners)
         return made
@@ -253,10 +231,6 @@ class Model:
         numbers = {P_CHAIN: PrimaryChain.P, self.params.x_chain_id: PrimaryChain.X}
         return numbers.get(chain_id, PrimaryChain.C)
 
-    def _asset(self, asset_id: AssetID) -> Asset:
-        known = self.assets.get(asset_id)
-        return known[0] if known is not None else Asset(asset_id, "", "", 0)
-
     def _utxo(self, utxo_id: UtxoID) -> Utxo:
         coin = self.coins[utxo_id]
         out = coin.output
@@ -269,7 +243,8 @@ class Model:
             created_on=self._chain(out.created_on), consumed_on=self._chain(out.held_on),
             height=coin.height, time=coin.time, kind=kind, locktime=out.locktime,
             stakeable_locktime=out.stakeable_locktime, spent=coin.spent, staked=out.staked,
-            stake_start=None if stake is None else stake.start_s, stake_end=None if stake is None else stake.end_s, reward=reward,
+            stake_start=None if stake is None else stake.start_s,
+            stake_end=None if stake is None else stake.end_s, reward=reward,
             group_id=out.group_id, payload=out.payload, is_incomplete=not out.is_complete,
         )  # fmt: skip
 
@@ -319,7 +294,7 @@ class Model:
         if stake is not None:
             made.update(
                 start=stake.period.start_s, end=stake.period.end_s, delegation_fee_shares=stake.period.shares,
-                estimated_reward=stake.potential, reward_addresses=_owners(stake.period),
+                estimated_reward=stake.potential, reward_addresses=reward_owners(stake.period),
                 reward_tx_id=None if stake.closed is None else stake.closed.reward_tx_id,
                 node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
             )  # fmt: skip
@@ -362,108 +337,6 @@ class Model:
             weight=change.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
             bls=BlsKey(first.public_key, proof),
         )  # fmt: skip
-
-    def _reward(self, tx: TxEffects, output: LedgerOutput, stake: Stake, paid_at: int) -> Reward:
-        period = stake.period
-        assert output.reward is not None
-        return Reward(
-            addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
-            start=period.start_s, end=period.end_s, kind=RewardKind(output.reward.value), utxo_id=output.id,
-            output_index=output.output_index, reward=Amount(self._asset(output.asset_id), output.amount),
-            reward_tx_id=tx.tx.id, paid_at=paid_at,
-        )  # fmt: skip
-
-    def _validations(self) -> list[Validation]:
-        ordered = sorted(
-            (place, tx.tx.id)
-            for place, (tx, _) in enumerate(self.txs)
-            if isinstance(tx, TxEffects) and tx.tx.id in self.stakes
-        )
-        own = [self.stakes[tx_id] for _, tx_id in ordered]
-        own.sort(key=lambda stake: stake.period.start_s)
-        return [self._validation(stake) for stake in own if not stake.period.is_delegation]
-
-    def _delegations(self, stake: Stake) -> list[Stake]:
-        """Return those that delegated to a validator: of its place, within its time."""
-        one = stake.period
-        return [
-            other
-            for other in self.stakes.values()
-            if other.period.is_delegation
-            and (other.period.subnet_id, other.period.node_id) == (one.subnet_id, one.node_id)
-            and one.start_s <= other.period.start_s
-            and other.period.end_s <= one.end_s
-        ]
-
-    def _validation(self, stake: Stake) -> Validation:
-        period = stake.period
-        bls = None if period.signer is None else BlsKey(period.signer.public_key, period.signer.proof)
-        return Validation(
-            tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
-            start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
-        )  # fmt: skip
-
-    def _state(self, stake: Stake) -> Pending | Active | Completed | Removed:
-        period, shares = stake.period, stake.period.shares
-        delegations = [one for one in self._delegations(stake) if one.state != "pending"]
-        if stake.state == "pending":
-            return Pending()
-        if stake.removed is not None:
-            return Removed(*stake.removed)
-        paid = sum(one.closed.validator_share for one in delegations if one.closed and not one.closed.is_deferred)
-        if stake.state == "completed":
-            closed = stake.closed
-            fees = paid + (closed.delegation_reward if closed else 0)
-            earned = closed.validation_reward if closed else 0
-            rewards = Rewards(
-                earned, fees, _owners(period), closed.reward_tx_id if closed and (earned or fees) else None
-            )
-            total = sum(one.period.weight for one in delegations)
-            return Completed(
-                delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
-            )
-        active = [one for one in delegations if one.state == "active"]
-        weight = sum(one.period.weight for one in active)
-        would_pay = [one for one in delegations if one.state == "active" or (one.closed and one.closed.is_rewarded)]
-        due = sum(split(one.potential or 0, shares or 0)[0] for one in would_pay)
-        return Active(
-            delegator_count=len(active), total_stake=self._total(period.subnet_id),
-            potential=Rewards(stake.potential or 0, due, _owners(period)),
-            delegated=None if shares is None else weight,
-            capacity=None if shares is None else self._capacity(period, weight),
-        )  # fmt: skip
-
-    def _capacity(self, period: StakingPeriod, delegated: int) -> int:
-        most, factor = self.max_stakes[period.subnet_id]
-        return max(0, min(most, factor * period.weight) - period.weight - delegated)
-
-    def _total(self, subnet_id: SubnetID) -> int:
-        active = [one.period for one in self.stakes.values() if one.state == "active"]
-        return sum(period.weight for period in active if period.subnet_id == subnet_id)
-
-
-@dataclass
-class PlainIndex(MemoryIndex):
-    """A memory index that knows whose the genesis' outputs are, which no transaction tells."""
-
-    genesis_owners: frozenset[Address] = frozenset()
-
-    async def chains_of(self, addresses: Any, evm_addresses: Any) -> Any:
-        found, accounts = await super().chains_of(addresses, evm_addresses)
-        for address in self.genesis_owners.intersection(addresses):
-            found = {**found, address: found[address] | {PrimaryChain.P}}
-        return found, accounts
-
-
-def without_bytes(value: Any) -> Any:
-    """Return a transaction without the codec bytes of its outputs, which the model does not make."""
-    bare = [tuple(msgspec.structs.replace(utxo, raw=None) for utxo in part) for part in (value.consumed, value.emitted)]
-    return msgspec.structs.replace(value, consumed=bare[0], emitted=bare[1])
-
-
-def _owners(period: StakingPeriod) -> tuple[Address, ...]:
-    owners = [owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None]
-    return tuple(dict.fromkeys(address for owner in owners for address in owner.addresses))
 
 
 def _owner(owner: OutputOwners) -> Owner:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.index.model import Model, without_bytes
+from tests.index.model import Model
+from tests.index.plain import without_bytes
 from tests.index.world import all_pages, made_up_history, made_up_params, opened, recorded_history, write_all
 from tests.ledger.recorded import params
 from warpseal.history.chains import PrimaryChain

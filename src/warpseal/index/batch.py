@@ -156,9 +156,8 @@ class Batch:
             origin = None
         elif origin is None:
             unindexed = output.tx_id
-        row = self._row(key, tx.key, origin, output, asset, owners, unindexed)
+        self.add(OUTPUTS, self._row((key, tx.key, origin), output, (asset, owners), unindexed))
         tx.touched.update(owners[1])
-        self.add(OUTPUTS, row)
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
             self.completed.append(Completion(output.id, early, key, owners[1]))
@@ -184,21 +183,25 @@ class Batch:
         asset, owners = self._columns(output)
         key = self.numbers.output
         self.numbers.output += 1
-        self.add(OUTPUTS, self._row(key, None, None, output, asset, owners, output.tx_id))
+        self.add(OUTPUTS, self._row((key, None, None), output, (asset, owners), output.tx_id))
         if output.created_on != output.held_on:
             self.add(EARLY, (prefix_of(output.id), output.id[8:], key, tx.key))
             self.early[output.id] = EarlySpend(key, tx.key, tx.kind)
         return Unspent(key, asset, output.asset_id, output.amount, 0, owners[1])
 
     def _row(
-        self, key: int, tx: int | None, origin: int | None, output: LedgerOutput, asset: int, owners: Owners,
+        self,
+        keys: tuple[int, int | None, int | None],
+        output: LedgerOutput,
+        columns: tuple[int, Owners],
         unindexed: bytes | None,
-    ) -> Row:  # fmt: skip
+    ) -> Row:
+        """Return a row. keys: its own, of who made it, and of whose id it has; unindexed: that id itself."""
         created_on = self._number_of(output.created_on) or 0
-        held_on = self._number_of(output.held_on) or 0
-        flags = kinds.flags_of(output, created_on, held_on)
-        place = (key, tx, origin, output.output_index, asset, to_column(output.amount), flags)
-        return (*place, *_owner_columns(owners), _detail(output, unindexed))
+        flags = kinds.flags_of(output, created_on, self._number_of(output.held_on) or 0)
+        asset, owners = columns
+        what = (output.output_index, asset, to_column(output.amount), flags)
+        return (*keys, *what, *_owner_columns(owners), _detail(output, unindexed))
 
     def _columns(self, output: LedgerOutput) -> tuple[int, Owners]:
         key = self.names.key

@@ -11,7 +11,6 @@ from heapq import merge
 from itertools import chain, islice
 from typing import Final
 
-from warpseal.history.chains import PrimaryChain
 from warpseal.history.questions import Order, Times, TransactionQuery
 from warpseal.index import kinds
 from warpseal.index.keys import NUMBERS, X, first_key, last_key
@@ -189,6 +188,3 @@ def _of_chain(reading: Reading, wanted: Sequence[int], place: Range, limit: int)
     rows = reading.rows(text, place.low, place.high, most)
     keys = list(islice((key for key, kind in rows if not wanted or kind in wanted), limit))
     return Found(keys, rows[-1][0] if wanted and len(rows) == most and len(keys) < limit else None)
-
-
-__all__ = ["MOST_SCANNED", "Found", "PrimaryChain", "Range", "key_bounds", "merged", "transaction_keys"]

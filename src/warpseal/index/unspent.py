@@ -6,9 +6,9 @@ is spent a moment later more often than not, and never looked up at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
@@ -156,12 +156,11 @@ class UnspentOutputs:
                 utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
                 if utxo_id in missing:
                     missing.discard(utxo_id)
-                    self._recent[utxo_id] = _unspent(*row)
+                    self._recent[utxo_id] = _unspent(row)
         return missing
 
 
-def _unspent(
-    output: int, asset: int, amount: int, held_on: int, owner: int | None, owners: bytes | None, asset_id: bytes
-) -> Unspent:
+def _unspent(row: Sequence[Any]) -> Unspent:
+    output, asset, amount, held_on, owner, owners, asset_id = row
     keys = decode_owners(owners)[1] if owners is not None else () if owner is None else (owner,)
     return Unspent(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, keys)

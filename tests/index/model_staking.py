@@ -1,0 +1,126 @@
+"""What the index should tell of stakings and rewards, by going through all of them each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpseal.chains.ids import Address, AssetID, TxID
+from warpseal.history.outputs import Amount, Asset, RewardKind
+from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
+from warpseal.history.transactions import BlsKey
+from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.outputs import LedgerOutput
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.rewards import split
+from warpseal.warp.ids import SubnetID
+
+
+@dataclass
+class Stake:
+    """A staking, and what became of it."""
+
+    period: StakingPeriod
+    state: str
+    potential: int | None
+    closed: PeriodClosed | None = None
+    removed: tuple[TxID, int] | None = None
+    paid_fees: int = 0
+
+
+@dataclass
+class StakingModel:
+    """All stakings, in the order in which they were given."""
+
+    params: Parameters
+    txs: list[tuple[Any, Any]] = field(default_factory=list)
+    stakes: dict[TxID, Stake] = field(default_factory=dict)
+    assets: dict[AssetID, tuple[Asset, int, bool]] = field(default_factory=dict)
+    max_stakes: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def _asset(self, asset_id: AssetID) -> Asset:
+        known = self.assets.get(asset_id)
+        return known[0] if known is not None else Asset(asset_id, "", "", 0)
+
+    def reward(self, tx: TxEffects, output: LedgerOutput, stake: Stake, paid_at: int) -> Reward:
+        period = stake.period
+        assert output.reward is not None
+        return Reward(
+            addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
+            start=period.start_s, end=period.end_s, kind=RewardKind(output.reward.value), utxo_id=output.id,
+            output_index=output.output_index, reward=Amount(self._asset(output.asset_id), output.amount),
+            reward_tx_id=tx.tx.id, paid_at=paid_at,
+        )  # fmt: skip
+
+    def validations(self) -> list[Validation]:
+        ordered = sorted(
+            (place, tx.tx.id)
+            for place, (tx, _) in enumerate(self.txs)
+            if isinstance(tx, TxEffects) and tx.tx.id in self.stakes
+        )
+        own = [self.stakes[tx_id] for _, tx_id in ordered]
+        own.sort(key=lambda stake: stake.period.start_s)
+        return [self._validation(stake) for stake in own if not stake.period.is_delegation]
+
+    def _delegations(self, stake: Stake) -> list[Stake]:
+        """Return those that delegated to a validator: of its place, within its time."""
+        one = stake.period
+        return [
+            other
+            for other in self.stakes.values()
+            if other.period.is_delegation
+            and (other.period.subnet_id, other.period.node_id) == (one.subnet_id, one.node_id)
+            and one.start_s <= other.period.start_s
+            and other.period.end_s <= one.end_s
+        ]
+
+    def _validation(self, stake: Stake) -> Validation:
+        period = stake.period
+        bls = None if period.signer is None else BlsKey(period.signer.public_key, period.signer.proof)
+        return Validation(
+            tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
+            start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
+        )  # fmt: skip
+
+    def _state(self, stake: Stake) -> Pending | Active | Completed | Removed:
+        period, shares = stake.period, stake.period.shares
+        delegations = [one for one in self._delegations(stake) if one.state != "pending"]
+        if stake.state == "pending":
+            return Pending()
+        if stake.removed is not None:
+            return Removed(*stake.removed)
+        paid = sum(one.closed.validator_share for one in delegations if one.closed and not one.closed.is_deferred)
+        if stake.state == "completed":
+            closed = stake.closed
+            fees = paid + (closed.delegation_reward if closed else 0)
+            earned = closed.validation_reward if closed else 0
+            rewards = Rewards(
+                earned, fees, reward_owners(period), closed.reward_tx_id if closed and (earned or fees) else None
+            )
+            total = sum(one.period.weight for one in delegations)
+            return Completed(
+                delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
+            )
+        active = [one for one in delegations if one.state == "active"]
+        weight = sum(one.period.weight for one in active)
+        would_pay = [one for one in delegations if one.state == "active" or (one.closed and one.closed.is_rewarded)]
+        due = sum(split(one.potential or 0, shares or 0)[0] for one in would_pay)
+        return Active(
+            delegator_count=len(active), total_stake=self._total(period.subnet_id),
+            potential=Rewards(stake.potential or 0, due, reward_owners(period)),
+            delegated=None if shares is None else weight,
+            capacity=None if shares is None else self._capacity(period, weight),
+        )  # fmt: skip
+
+    def _capacity(self, period: StakingPeriod, delegated: int) -> int:
+        most, factor = self.max_stakes[period.subnet_id]
+        return max(0, min(most, factor * period.weight) - period.weight - delegated)
+
+    def _total(self, subnet_id: SubnetID) -> int:
+        active = [one.period for one in self.stakes.values() if one.state == "active"]
+        return sum(period.weight for period in active if period.subnet_id == subnet_id)
+
+
+def reward_owners(period: StakingPeriod) -> tuple[Address, ...]:
+    owners = [owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None]
+    return tuple(dict.fromkeys(address for owner in owners for address in owner.addresses))
