@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import SystemRandom
 from typing import Final, NoReturn
 
@@ -16,6 +17,7 @@ from warpseal import __version__
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.data.mount import DataApi
 from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets, Secrets
+from warpseal.api.http.ext.mount import Fork
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.metrics_page import MetricsPage
@@ -26,10 +28,14 @@ from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.core import core_of, ground_of, sources_of
 from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.index.database import index_url
+from warpseal.index.index import Index
+from warpseal.indexer.child import IndexChild
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.node.own_view import OwnView
+from warpseal.node_face import NodeFace
 from warpseal.peers.identity import claim_identity
 from warpseal.store.settings import OFF
 from warpseal.warp.ids import node_id_text
@@ -49,31 +55,44 @@ class Listening:
 
 
 async def serve(
-    config: Config, announce: Callable[[Listening], None], loggers: DaemonLoggers | None = None
+    config: Config,
+    announce: Callable[[Listening], None],
+    loggers: DaemonLoggers | None = None,
+    index_command: Sequence[str] = (),
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError.
 
-    loggers: what the process logs through; None: its levels are nobody's.
+    loggers: what the process logs through; None: its levels are nobody's. index_command: starts the process that
+    fills the index, where index-chains names any; empty: somebody else starts it.
     """
     stopping = asyncio.Event()
     with _signals(stopping):
         try:
-            await _serve(config, announce, loggers or DaemonLoggers(config.log_level), stopping)
+            await _serve(config, announce, loggers or DaemonLoggers(config.log_level), stopping, index_command)
         except* StartupError as failures:
             raise _first(failures) from None
 
 
 async def _serve(
-    config: Config, announce: Callable[[Listening], None], loggers: DaemonLoggers, stopping: asyncio.Event
+    config: Config,
+    announce: Callable[[Listening], None],
+    loggers: DaemonLoggers,
+    stopping: asyncio.Event,
+    index_command: Sequence[str],
 ) -> None:
     metrics = Metrics()
     opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
-    api, page = _front_doors(config, opening, data, metrics)
+    face = NodeFace(config, opening.readiness, loggers, metrics)
+    face.mount()
+    api, page = _front_doors(config, opening, data, face, metrics)
     announce(Listening(api.url, page.url))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(api.run())
         showing = tasks.create_task(page.run())
-        working = tasks.create_task(_work(config, opening, data, metrics))
+        checking = tasks.create_task(face.run())
+        working = tasks.create_task(_work(config, opening, data, face, metrics))
+        if config.indexing.chains and index_command:
+            tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexing)))
         await stopping.wait()
         log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
         api.stop()
@@ -81,18 +100,19 @@ async def _serve(
         page.stop()
         await showing
         working.cancel()
+        checking.cancel()
     log.info("stopped")
 
 
 def _front_doors(
-    config: Config, opening: Opening, data: DataOpening, metrics: Metrics
+    config: Config, opening: Opening, data: DataOpening, face: NodeFace, metrics: Metrics
 ) -> tuple[HttpServer, HttpServer]:
     settings = config.api
     doors = AggregatorDoors(opening, settings, metrics)
     l1_door = L1MessageDoor(opening, settings, metrics, doors.in_flight)
     health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
     mounted = ApiDoors(doors, l1_door, health, DataApi(data, settings, config.data))
-    app = api_app(mounted, settings, metrics)
+    app = Fork(face.interfaces, api_app(mounted, settings, metrics))
     api = HttpServer(app, settings.api_host, settings.api_port, settings)
     page = metrics_app(MetricsPage(metrics), settings, metrics)
     shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
@@ -101,7 +121,7 @@ def _front_doors(
     return api, shown
 
 
-async def _work(config: Config, opening: Opening, data: DataOpening, metrics: Metrics) -> None:
+async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeFace, metrics: Metrics) -> None:
     async with ground_of(config, metrics) as ground:
         network_id = await _network_id(ground.upstream.info, opening)
         async with AsyncExitStack() as stack:
@@ -113,10 +133,13 @@ async def _work(config: Config, opening: Opening, data: DataOpening, metrics: Me
             opening.open(
                 Services(network_id, core.aggregator, core.l1_messages, core.followed, core.heights, core.beside)
             )
+            face.open(core, claim.identity.node_id)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
+                tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
-                tasks.create_task(_open_data(data, network_id, ground.upstream.view, secrets))
+                known = (network_id, ground.upstream.view, secrets)
+                tasks.create_task(_open_data(data, config, claim.folder, known))
 
 
 async def _network_id(info: InfoClient, opening: Opening) -> int:
@@ -132,19 +155,36 @@ async def _network_id(info: InfoClient, opening: Opening) -> int:
             await asyncio.sleep(delay_s)
 
 
-async def _open_data(data: DataOpening, network_id: int, view: OwnView, secrets: Secrets) -> None:
+async def _open_data(
+    data: DataOpening, config: Config, folder: Path | None, known: tuple[int, OwnView, Secrets]
+) -> None:
     """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
+    network_id, view, secrets = known
     delay_s, random = 0.0, SystemRandom()
     while True:
         try:
             chains = await view.primary_chains(network_id)
+            break
         except NodeUnavailable as error:
             data.unavailable(error)
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             await asyncio.sleep(delay_s)
-        else:
-            data.open(DataServices(network_id, chains, None, view, secrets))
-            return
+    if not config.indexing.chains:
+        data.open(DataServices(network_id, chains, None, view, secrets))
+        return
+    async with Index(index_url(config.index, folder), chains, config.index) as index:
+        data.open(DataServices(network_id, chains, index, view, secrets))
+        await index.run()
+
+
+async def _run_until(stopping: asyncio.Event, child: IndexChild) -> None:
+    """Run a child process until the daemon stops: its end overlaps with that of the requests in flight."""
+    running = asyncio.create_task(child.run())
+    try:
+        await stopping.wait()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @contextmanager

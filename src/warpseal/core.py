@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpseal.aggregation.service import Rooms, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.database import index_url
 from warpseal.indexer.follower import PChainFollower
+from warpseal.indexer.ports import Blocks
+from warpseal.indexer.shared_blocks import IndexedBlocks, SharedBlocks
 from warpseal.l1.eager import EagerRooms, EagerWork
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
@@ -136,7 +140,8 @@ async def core_of(
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
         following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
-        follower = PChainFollower(upstream.blocks, store.l1, leadership, following)
+        blocks = stack.enter_context(_blocks_of(config, upstream, claim))
+        follower = PChainFollower(blocks, store.l1, leadership, following)
         l1_rooms = L1Rooms(
             platform=platform,
             x_chain=upstream.x_chain,
@@ -160,6 +165,19 @@ async def core_of(
         keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
         background: tuple[Part, ...] = (store, *keeping)
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, background)
+
+
+@contextmanager
+def _blocks_of(config: Config, upstream: Upstream, claim: Claim) -> Iterator[Blocks]:
+    """Hold where the follower's blocks come from: each is read from the node once, also where it is indexed."""
+    if PrimaryChain.P not in config.indexing.chains:
+        yield upstream.blocks
+        return
+    indexed = IndexedBlocks(index_url(config.index, claim.folder), config.index)
+    try:
+        yield SharedBlocks(upstream.blocks, indexed)
+    finally:
+        indexed.close()
 
 
 def sources_of(core: Core, config: Config) -> Sources:

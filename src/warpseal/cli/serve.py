@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import sys
 from pathlib import Path
 
 from warpseal.app import Listening, serve
@@ -43,8 +44,17 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args).config
     loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir)
     gc.set_threshold(*GC_THRESHOLDS)
-    run_on_loop(serve(config, _announce, loggers))
+    run_on_loop(serve(config, _announce, loggers, _index_command(args)))
     return 0
+
+
+def _index_command(args: argparse.Namespace) -> list[str]:
+    """Return the command of the process that fills the index, with what this one was told."""
+    command = [sys.executable, "-m", "warpseal", "index", "run", "--ends-with-stdin"]
+    if args.config:
+        command.append(f"--config={args.config}")
+    given = ((key.name, getattr(args, key.name.replace("-", "_"), None)) for key in KEYS)
+    return command + [f"--{name}={value}" for name, value in given if value is not None]
 
 
 def _announce(listening: Listening) -> None:

@@ -1,0 +1,89 @@
+"""`warpseal index`, as a process: it fills the index, tells of it, survives kill -9, and ends with who started it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import zstandard
+
+from tests.chains.p_vectors import genesis_bytes
+from tests.indexer.replay import ReplayNode, serving
+
+
+def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
+    """Return a config file that indexes everything of a node."""
+    genesis = folder / "genesis.zst"
+    genesis.write_bytes(zstandard.compress(genesis_bytes("localnet")))
+    api = {"base-url": node.url}
+    keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
+    file = folder / "config.json"
+    file.write_text(json.dumps(keys | {"genesis-file": str(genesis)} | more))
+    return file
+
+
+async def started(*arguments: object) -> Process:
+    """Return a running `warpseal index ...`."""
+    command = (sys.executable, "-m", "warpseal", "index", *map(str, arguments))
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+
+async def told(*arguments: object) -> tuple[int | None, str]:
+    """Return exit code and output of a command."""
+    process = await started(*arguments)
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, output.decode() + errors.decode()
+
+
+async def heights(config: Path) -> list[int]:
+    """Return how far the chains are."""
+    _, output = await told("status", "--config", config, "--json")
+    return [chain["height"] for chain in json.loads(output)["chains"]] if output.startswith("{") else []
+
+
+async def wait_for(config: Path, wanted: list[int]) -> None:
+    """Wait until the chains are that far."""
+    async with asyncio.timeout(60):
+        while await heights(config) != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def test_it_indexes_survives_a_kill_and_ends_when_told(tmp_path: Path) -> None:
+    node = ReplayNode(tips={"P": 9, "X": 4, "C": 7})
+    async with serving(node):
+        config = config_file(tmp_path, node)
+        first = await started("run", "--config", config)
+        await wait_for(config, [9, 4, 7])
+        first.kill()
+        await first.wait()
+        node.tips.clear()
+        second = await started("run", "--config", config)
+        assert second.stdout is not None
+        assert (await second.stdout.readline()).startswith(b"warpseal is indexing: network=88888 index=sqlite:///")
+        code, why = await told("run", "--config", config)
+        assert (code, "another process fills the index" in why) == (1, True)
+        await wait_for(config, [19, 13, 10])
+        second.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(second.wait(), 20) == 0
+        code, output = await told("verify", "--config", config, "--sample", "4")
+        assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
+
+
+async def test_it_ends_with_the_standard_input_of_who_started_it(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        process = await started("run", "--config", config_file(tmp_path, node), "--ends-with-stdin")
+        assert process.stdout is not None
+        assert process.stdin is not None
+        await process.stdout.readline()
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_without_chains_there_is_nothing_to_run(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        code, why = await told("run", "--config", config_file(tmp_path, node, **{"index-chains": []}))
+    assert (code, "there is nothing to index" in why) == (1, True)

@@ -1,0 +1,54 @@
+"""`warpseal serve` with `index-chains` fills the index by a process of its own and answers from it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.cli.test_index import config_file, heights, wait_for
+from tests.indexer.replay import ReplayNode, serving
+
+BLOCKS = "/v1/networks/fuji/blockchains/p-chain/blocks"
+
+
+async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        config = config_file(tmp_path, node, **{"api-port": 0, "metrics-port": 0})
+        command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
+        daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+        assert daemon.stdout is not None
+        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
+        url = line.split("api=")[1].split()[0]
+        await wait_for(config, [19, 13, 10])
+        found, freshness = await first_page(url)
+        assert found["blocks"][0]["blockNumber"] == "19"
+        assert "p-chain;height=19;node=19;lag=0" in freshness
+        daemon.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(daemon.wait(), 40) == 0
+        # The lock is free again: the child is gone, too.
+        assert await heights(config) == [19, 13, 10]
+        again = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "warpseal", "index", "run", "--config", str(config), stdout=PIPE, stderr=PIPE
+        )
+        assert again.stdout is not None
+        assert (await asyncio.wait_for(again.stdout.readline(), 30)).startswith(b"warpseal is indexing")
+        again.terminate()
+        await again.wait()
+
+
+async def first_page(url: str) -> tuple[dict[str, Any], str]:
+    """Return the first page of the P-Chain's blocks once the daemon sees all of it."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+        while True:
+            async with session.get(url + BLOCKS) as answer:
+                found: dict[str, Any] = await answer.json()
+                freshness = answer.headers.get("x-warpseal-index", "")
+                if answer.status == 200 and "p-chain;height=19" in freshness:
+                    return found, freshness
+            await asyncio.sleep(0.1)
