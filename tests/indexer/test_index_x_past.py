@@ -1,0 +1,90 @@
+"""The X-Chain before it had blocks, and outputs whose transactions nobody indexed."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tests.indexer.indexed import caught_up, index_all, indexing_of, only
+from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
+from tests.indexer.rows import query
+from tests.ledger.recorded import params, replayed, x_blocks
+from warpseal.chains.ids import utxo_id
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.details import decode_output
+from warpseal.indexer.process import Subject
+
+CORTINA_S = 1_795_226_600
+INCOMPLETE = 1 << 8
+X_TXS = [tx for block in x_blocks() for tx in block.txs]
+
+
+def early_chains() -> Chains:
+    """Return the recorded network as if its X-Chain had become a line of blocks after all of its transactions."""
+    recorded = recorded_chains()
+    times = ["2026-11-21T02:02:43.5Z", "2026-11-21T02:03:00Z", *["2027-01-01T00:00:00Z"] * len(X_TXS)]
+    containers: list[Answer] = [
+        {"id": "", "bytes": with_checksum(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
+        for index, tx in enumerate(X_TXS)
+    ]
+    return replace(recorded, x=recorded.x[:1], containers={**recorded.containers, "X/block": [], "X/tx": containers})
+
+
+def with_cortina(subject: Subject) -> Subject:
+    """Let the X-Chain have had a time before its blocks."""
+    return Subject(
+        replace(subject.params, upgrades=replace(subject.params.upgrades, cortina_s=CORTINA_S)), subject.genesis
+    )
+
+
+async def test_transactions_from_before_the_blocks_stand_in_their_order_before_block_0(tmp_path: Path) -> None:
+    settings = only(PrimaryChain.X)
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode(chains=early_chains())))
+        running = indexing_of(tmp_path, node, settings=settings, change=with_cortina)
+        await caught_up(await stack.enter_async_context(running))
+    found = query(tmp_path, "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key")
+    genesis, *early = found
+    assert genesis[1] is None
+    assert [(row[0], row[1]) for row in early] == [(tx.id, None) for tx in X_TXS]
+    # The second the node took it in, but never later than when the chain became a line of blocks.
+    assert [row[2] for row in early][:2] == [1_795_226_563, 1_795_226_580]
+    assert {row[2] for row in early[2:]} == {CORTINA_S}
+    assert query(tmp_path, "SELECT height, is_complete FROM chains") == [(0, 0)]
+    held = {
+        (out.id[8:], out.amount) for out in replayed().outputs.unspent.values() if out.created_on == params().x_chain_id
+    }
+    assert held <= set(query(tmp_path, "SELECT rest, amount FROM unspent"))
+
+
+async def test_an_unknown_output_is_fetched_with_the_transaction_that_made_it(tmp_path: Path) -> None:
+    begun_late = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node, settings=begun_late)
+        assert node.asked["avm.getTx"] > 0
+    assert incomplete(tmp_path) == set()
+
+
+async def test_an_output_that_nobody_has_is_told_from_its_input_and_marked(tmp_path: Path) -> None:
+    begun_late = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    async with serving(ReplayNode(chains=replace(recorded_chains(), x_txs={}))) as node:
+        await index_all(tmp_path, node, settings=begun_late)
+    known = {out.id: out for tx in replayed().x for out in tx.emitted}
+    found = incomplete(tmp_path)
+    assert found
+    for raw_id, amount, address in found:
+        output = known[raw_id]  # type: ignore[index]
+        assert (amount, address) == (output.amount, output.addresses[0])
+
+
+def incomplete(folder: Path) -> set[tuple[bytes, int, bytes]]:
+    """Return id, amount and owner of the X-Chain's own outputs that are only known from their inputs."""
+    text = (
+        "SELECT o.detail, o.position, o.amount, i.id FROM outputs o LEFT JOIN ids i ON i.key = o.owner"
+        f" WHERE o.flags & {INCOMPLETE} AND o.flags & 3 = 1"
+    )
+    return {
+        (utxo_id(decode_output(detail).tx_id, position), amount, owner)  # type: ignore[arg-type]
+        for detail, position, amount, owner in query(folder, text)
+    }
