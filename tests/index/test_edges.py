@@ -1,0 +1,163 @@
+"""Large transactions, outputs that only a node knows, and an end by kill -9."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.index.world import (
+    all_pages,
+    everything,
+    made_up_history,
+    made_up_params,
+    opened,
+    recorded_history,
+    settings_of,
+    write_all,
+    written,
+)
+from tests.ledger.recorded import params, x_blocks
+from tests.ledger.world import AVAX, NETWORK_ID
+from warpseal.chains.components import BaseFields
+from warpseal.chains.ids import Address, BlockID, utxo_id
+from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_transfers import BaseTx
+from warpseal.chains.p_txs import P_TX
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.questions import PageRequest, TransactionQuery
+from warpseal.index.checking import row_faults
+from warpseal.index.database import index_url, reading_index
+from warpseal.index.deriving import derive_rows, spent_by
+from warpseal.index.records import PRecord, Record, XPastRecord, XRecord
+from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, TxEffects
+from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
+from warpseal.ledger.x_chain import apply_x
+from warpseal.warp.ids import P_CHAIN
+
+NETWORK = made_up_params()
+OWNER = Address(b"\x05" * 20)
+
+
+def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
+    """Return a block of transactions that make so many outputs each, out of nothing."""
+    txs = []
+    for number, count in enumerate(counts):
+        tx = P_TX.build(BaseTx(BaseFields(NETWORK_ID, P_CHAIN, (), (), b"%d %d" % (height, number))))
+        outs = tuple(
+            LedgerOutput(utxo_id(tx.id, index), tx.id, index, AVAX, 7, (OWNER,), 1, 0, 0, P_CHAIN, P_CHAIN)
+            for index in range(count)
+        )
+        txs.append(
+            TxEffects(
+                tx,
+                height,
+                number,
+                "BaseTx",
+                Outcome.ACCEPTED,
+                (),
+                outs,
+                (),
+                None,
+                None,
+                Amounts((), (), (), 0),
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                (),
+            )
+        )
+    block = Block.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(each.tx for each in txs))
+    effects = BlockEffects(
+        P_CHAIN, block, len(block.raw), len(txs), 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()
+    )
+    return PRecord(effects, block.raw)
+
+
+async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    record = large(5, BlockID(bytes(32)), (3, 600, 397, 1, 2_500, 10, 1_000, 1))
+    with written(url, NETWORK) as writer:
+        writer.write([record], is_complete=False)
+    query = TransactionQuery(PrimaryChain.P, addresses=(OWNER,))
+    async with opened(url, NETWORK) as index:
+        pages, after = [], None
+        while True:
+            page = await index.transactions(query, PageRequest(100, after))
+            pages.append([len(tx.emitted) for tx in page.items])
+            if page.next is None:
+                break
+            after = page.next
+        assert pages == [[1], [1_000], [10], [2_500], [1, 397, 600], [3]]
+        assert len(await all_pages(index.transactions, query, 1)) == 8
+
+
+async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(any_index_url: str) -> None:
+    known = MemoryOutputs()
+    genesis = next(record for record in recorded_history() if isinstance(record, XPastRecord))
+    known.follow(genesis.txs)
+    settings = settings_of(any_index_url)
+    reading = reading_index(index_url(settings, None), settings)
+    with written(any_index_url, params()) as writer:
+        for block in x_blocks():
+            spent = [one for tx in block.txs for one in spent_by(tx.unsigned)]
+            writer.outputs.prefetch(spent)
+            # As fetched by avm.getTx; what other chains have made is not to be had there.
+            writer.outputs.adopt(known.unspent[one] for one in spent if one in known.unspent)
+            effects = apply_x(params().x_chain_id, block, writer.outputs, is_complete=False)
+            writer.outputs.follow(effects.txs)
+            writer.write([XRecord(effects, block.raw)], is_complete=False)
+        before = await everything(any_index_url, params())
+        consumed = [utxo for tx in before[PrimaryChain.X][0] for utxo in tx.consumed]
+        assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is PrimaryChain.X} == {False}
+        assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is not PrimaryChain.X} == {True}
+        writer.drop_rows()
+        derive_rows(writer, reading, params())
+    reading.dispose()
+    assert await everything(any_index_url, params()) == before
+
+
+_WRITES = """
+import sys
+from tests.index.world import made_up_history, made_up_params, written
+records = [record for record, _ in made_up_history(3, 220)]
+with written(sys.argv[1], made_up_params()) as writer:
+    print("ready", flush=True)
+    for at in range(0, 221, 2):
+        writer.write(records[at : at + 2])
+        print(at, flush=True)
+"""
+
+
+def killed_while_writing(url: str) -> None:
+    """Let another process write, and kill it in the middle."""
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen([sys.executable, "-c", _WRITES, url], stdout=subprocess.PIPE, cwd=root)
+    assert process.stdout is not None
+    while int((process.stdout.readline().strip() or b"0").replace(b"ready", b"0")) < 60:
+        assert process.poll() is None
+    time.sleep(0.003)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_an_index_that_was_killed_while_writing_goes_on(tmp_path: Path) -> None:
+    url, whole = f"sqlite:///{tmp_path}/index.db", f"sqlite:///{tmp_path}/whole.db"
+    history: list[Record] = [record for record, _ in made_up_history(3, 220)]
+    killed_while_writing(url)
+    with written(url, NETWORK) as writer:
+        place = writer.place(PrimaryChain.P)
+        assert place is not None
+        assert 60 <= place.height < 220
+        writer.write(history[place.height + 1 :])
+    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
+    with engine.connect() as connection:
+        assert list(row_faults(connection)) == []
+    engine.dispose()
+    write_all(whole, NETWORK, history)
+    assert await everything(url, NETWORK) == await everything(whole, NETWORK)
