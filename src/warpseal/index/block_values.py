@@ -22,6 +22,13 @@ _BLOCKS: Final = (
     " WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
 )
 _NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY time DESC, key DESC LIMIT 1"
+_TOUCHED: Final = "SELECT i.key, {found} FROM ids i WHERE i.key IN {{keys}}".format(
+    found=", ".join(
+        "EXISTS (SELECT 1 FROM address_txs a WHERE a.address = i.key"
+        f" AND a.tx BETWEEN {first_key(number)} AND {last_key(number)})"
+        for number in range(len(CHAINS))
+    )
+)
 _ID_BYTES: Final = 32
 
 
@@ -74,18 +81,14 @@ def chains_of(
 ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
     """Return the chains that addresses and accounts have touched."""
     keys = reading.keys_of([*addresses, *(ACCOUNT + one for one in evm_addresses)])
+    touched = {
+        key: frozenset(chain for chain, is_touched in zip(CHAINS, found, strict=True) if is_touched)
+        for key, *found in reading.by_keys(_TOUCHED, keys.values())
+    }
     return (
-        {one: _touched(reading, keys[one]) for one in addresses if one in keys},
-        {one: _touched(reading, keys[ACCOUNT + one]) for one in evm_addresses if ACCOUNT + one in keys},
+        {one: touched[keys[one]] for one in addresses if one in keys},
+        {one: touched[keys[ACCOUNT + one]] for one in evm_addresses if ACCOUNT + one in keys},
     )
-
-
-def _touched(reading: Reading, key: int) -> frozenset[PrimaryChain]:
-    text = "SELECT 1 FROM address_txs WHERE address = ? AND tx BETWEEN ? AND ? LIMIT 1"
-    found = (
-        chain for number, chain in enumerate(CHAINS) if reading.rows(text, key, first_key(number), last_key(number))
-    )
-    return frozenset(found)
 
 
 def _highest(reading: Reading, number: int, query: BlockQuery, page: PageRequest) -> int | None:

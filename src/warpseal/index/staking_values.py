@@ -46,6 +46,7 @@ _REWARDS: Final = (
     "SELECT r.key, r.output, r.staking, r.tx, r.time, s.node, s.start_s, s.end_s, s.weight"
     " FROM rewards r JOIN stakings s ON s.tx = r.staking WHERE r.key IN {keys}"
 )
+_PART: Final = "reward BETWEEN ? AND ? ORDER BY reward {order} LIMIT ?"
 _END: Final = 2**62
 
 
@@ -157,9 +158,14 @@ def _reward_keys(reading: Reading, query: RewardQuery, place: Range, limit: int)
 
 def _merged(reading: Reading, table: str, column: str, wanted: tuple[Sequence[int], Range], limit: int) -> list[int]:
     keys, place = wanted
-    between = f"reward BETWEEN ? AND ? ORDER BY reward {place.order} LIMIT ?"
-    text = f"SELECT reward FROM {table} WHERE {column} = ? AND {between}"
-    lists = (reading.rows(text, key, place.low, place.high, limit) for key in keys)
+    of_one = f"SELECT reward FROM {table} WHERE {column} = {{one}} AND {_PART.format(order=place.order)}"
+    ends = (place.low, place.high, limit)
+    if reading.is_postgresql:
+        part = of_one.format(one="a.key")
+        text = f"SELECT t.reward FROM unnest(?::bigint[]) AS a(key) CROSS JOIN LATERAL ({part}) AS t"
+        found = {row[0] for row in reading.rows(text, list(keys), *ends)}
+        return merged([sorted(found, reverse=place.is_newest_first)], place, limit)
+    lists = (reading.rows(of_one.format(one="?"), key, *ends) for key in keys)
     return merged([[row[0] for row in rows] for rows in lists], place, limit)
 
 
