@@ -90,3 +90,24 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         (1, dead, None, NodeFailure.REFUSED),
     ]
     assert [one.value for one in heights] == [19, None]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"rpcProtocolVersion": "44"}, 44),
+        ({"rpcProtocolVersion": 43}, 43),
+        ({"rpcProtocolVersion": "-1"}, None),
+        ({}, None),
+    ],
+)
+async def test_the_protocol_of_plugins_is_the_nodes_where_it_tells(
+    told: dict[str, object], expected: int | None
+) -> None:
+    async with upstream_of(RecordedNode({"info.getNodeVersion": told})) as upstream:
+        assert await upstream.info.rpc_protocol_version() == expected
+
+
+async def test_without_an_info_node_no_protocol_of_plugins_is_told() -> None:
+    async with open_session() as session:
+        assert await connected(session, settings_for(refusing_uri())).info.rpc_protocol_version() is None

@@ -23,6 +23,7 @@ from warpseal.node.upgrades import Upgrades, decode_upgrades, known_upgrades
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64
+_MAX_PROTOCOL_DIGITS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,13 @@ class InfoClient:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
+    async def rpc_protocol_version(self) -> int | None:
+        """Return the version of the protocol that a node speaks with plugins; None where none tells."""
+        try:
+            return await self._pool.call(_NODE_VERSION)
+        except (NodeUnavailable, RpcRefusal):
+            return None
+
     async def peers(self) -> tuple[PeerHint, ...]:
         """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
         return (await self.peers_of_each()).hints
@@ -125,6 +133,10 @@ class _Peer(msgspec.Struct):
 
 class _Peers(msgspec.Struct):
     peers: list[_Peer] | None = None
+
+
+class _NodeVersion(msgspec.Struct):
+    rpc_protocol_version: str | int = msgspec.field(name="rpcProtocolVersion", default="")
 
 
 class _NodeID(msgspec.Struct):
@@ -166,6 +178,12 @@ def _decode_blockchain_id(result: bytes) -> ChainID:
     return ChainID(parse_id(msgspec.json.decode(result, type=_BlockchainID).blockchain_id))
 
 
+def _decode_node_version(result: bytes) -> int | None:
+    told = str(msgspec.json.decode(result, type=_NodeVersion).rpc_protocol_version)
+    is_version = told.isascii() and told.isdigit() and len(told) <= _MAX_PROTOCOL_DIGITS
+    return int(told) or None if is_version else None
+
+
 def _decode_node_id(result: bytes) -> NodeID:
     return parse_node_id(msgspec.json.decode(result, type=_NodeID).node_id)
 
@@ -186,3 +204,4 @@ _PEERS: Final = Call("info.peers", {}, INFO_PATHS, _decode_peers, Origin.DAEMON,
 _NODE_ID: Final = Call("info.getNodeID", {}, INFO_PATHS, _decode_node_id, Origin.DAEMON, optional=True)
 _NODE_IP: Final = Call("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, Origin.DAEMON, optional=True)
 _UPGRADES: Final = Call("info.upgrades", {}, INFO_PATHS, decode_upgrades, Origin.DAEMON, optional=True)
+_NODE_VERSION: Final = Call("info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, Origin.DAEMON, optional=True)
