@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.metrics import CONTENT_TYPE
+from warpseal.waits import AsyncLock
 
 
 class MetricsSource(Protocol):
@@ -25,7 +26,7 @@ class MetricsPage:
 
     def __init__(self, source: MetricsSource) -> None:
         self._source = source
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time = AsyncLock()
 
     async def show(self, request: Request) -> Response:
         """GET /metrics."""

@@ -18,7 +18,8 @@ CLIENT_GONE: Final = 499
 """Logged as the status of a request whose client left before it was answered."""
 
 _FIELDS: Final = "warpseal.log"
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics"})
+_NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics", *_NODE_PROBES})
 _SHOWN_CHARACTERS: Final = 200
 
 

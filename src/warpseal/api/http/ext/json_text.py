@@ -14,6 +14,7 @@ _BLANK: Final = b" \t\r\n"
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS: Final = b"[]{}"
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -70,11 +71,10 @@ def _check_nesting(text: bytes) -> None:
     """
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
-    left = _STRINGS.sub(b"", text).translate(None, _NOT_BRACKETS)
+    left = _STRINGS.sub(b"", text).translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_NESTING):
+        left = left.replace(b"[]", b"")
         if not left:
             return
-        left = left.replace(b"[]", b"").replace(b"{}", b"")
-    # A few may be left where several values follow each other, or where one is not closed.
-    if left.count(b"[") + left.count(b"{") > 0:
+    if b"[" in left:
         raise NoJson(f"nesting is deeper than {MAX_NESTING}")
