@@ -72,13 +72,26 @@ class Batch:
     completed: list[Completion] = field(default_factory=list)
     adopted: list[LedgerOutput] = field(default_factory=list)
     _numbers: dict[ChainID, int] = field(default_factory=dict)
+    # The lists that most rows go into.
+    _output_rows: list[Row] = field(init=False)
+    _spend_rows: list[Row] = field(init=False)
+    _address_rows: list[Row] = field(init=False)
+    _kind_rows: list[Row] = field(init=False)
 
-    def add(self, table: Table, row: Row) -> None:
-        """Add a row."""
+    def __post_init__(self) -> None:
+        self._output_rows, self._spend_rows = self.rows(OUTPUTS), self.rows(SPENDS)
+        self._address_rows, self._kind_rows = self.rows(ADDRESS_TXS), self.rows(ADDRESS_KIND_TXS)
+
+    def rows(self, table: Table) -> list[Row]:
+        """Return the new rows of a table, to be added to."""
         held = self.new.get(table.name)
         if held is None:
             held = self.new[table.name] = (table, [])
-        held[1].append(row)
+        return held[1]
+
+    def add(self, table: Table, row: Row) -> None:
+        """Add a row."""
+        self.rows(table).append(row)
 
     def change(self, table: Table, row: Row) -> None:
         """Write a row in place of the one with the same key."""
@@ -88,8 +101,8 @@ class Batch:
         """Write down whose addresses a transaction touches."""
         key, kind = tx.key, tx.kind
         for address in tx.touched:
-            self.add(ADDRESS_TXS, (address, key))
-            self.add(ADDRESS_KIND_TXS, (address, kind, key))
+            self._address_rows.append((address, key))
+            self._kind_rows.append((address, kind, key))
 
     # Outputs
 
@@ -128,7 +141,7 @@ class Batch:
                     made = self._outside(tx, one)
                 else:
                     self.spent.append(one.id)
-            self.add(SPENDS, (made.output, tx.key))
+            self._spend_rows.append((made.output, tx.key))
             tx.touched.update(made.owners)
             keys.append(made.output)
         return tuple(keys)
@@ -156,7 +169,7 @@ class Batch:
             origin = None
         elif origin is None:
             unindexed = output.tx_id
-        self.add(OUTPUTS, self._row((key, tx.key, origin), output, (asset, owners), unindexed))
+        self._output_rows.append(self._row((key, tx.key, origin), output, (asset, owners), unindexed))
         tx.touched.update(owners[1])
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
@@ -183,7 +196,7 @@ class Batch:
         asset, owners = self._columns(output)
         key = self.numbers.output
         self.numbers.output += 1
-        self.add(OUTPUTS, self._row((key, None, None), output, (asset, owners), output.tx_id))
+        self._output_rows.append(self._row((key, None, None), output, (asset, owners), output.tx_id))
         if output.created_on != output.held_on:
             self.add(EARLY, (prefix_of(output.id), output.id[8:], key, tx.key))
             self.early[output.id] = EarlySpend(key, tx.key, tx.kind)
@@ -204,8 +217,10 @@ class Batch:
         return (*keys, *what, *_owner_columns(owners), _detail(output, unindexed))
 
     def _columns(self, output: LedgerOutput) -> tuple[int, Owners]:
-        key = self.names.key
-        return key(output.asset_id), (output.threshold, tuple([key(one) for one in output.addresses]))
+        keys, addresses = self.names.keys, output.addresses
+        if len(addresses) == 1:
+            return keys[output.asset_id], (output.threshold, (keys[addresses[0]],))
+        return keys[output.asset_id], (output.threshold, tuple([keys[one] for one in addresses]))
 
     def _number_of(self, chain_id: ChainID) -> int | None:
         number = self._numbers.get(chain_id)

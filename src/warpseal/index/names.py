@@ -19,11 +19,11 @@ _BY_PREFIX: Final = "SELECT key, id FROM ids WHERE prefix IN {keys}"
 
 
 class Names:
-    """Keys of ids. capacity: how many are remembered. All of a batch are loaded at once, then asked for one by one."""
+    """Keys of ids: all of a batch are loaded at once, then looked up in `keys`. capacity: how many are remembered."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._keys: dict[bytes, int] = {}
+        self.keys: dict[bytes, int] = {}
         self._new: list[tuple[int, int, bytes]] = []
         self._next = 1
 
@@ -31,12 +31,12 @@ class Names:
         """Begin behind the keys that were handed out before."""
         ((last,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
         self._next = (last or 0) + 1
-        self._keys.clear()
+        self.keys.clear()
         self._new.clear()
 
     def load(self, connection: Connection, ids: Iterable[bytes]) -> None:
         """Find or make the keys of these; new ones are written by `flush`."""
-        keys = self._keys
+        keys = self.keys
         if len(keys) > self._capacity:
             self._forget_oldest()
         wanted = {raw for raw in ids if raw not in keys}
@@ -56,7 +56,7 @@ class Names:
 
     def key(self, raw: bytes) -> int:
         """Return the key of an id that was loaded. Raises KeyError."""
-        return self._keys[raw]
+        return self.keys[raw]
 
     def flush(self, connection: Connection) -> None:
         """Write the new ones."""
@@ -64,5 +64,5 @@ class Names:
         self._new = []
 
     def _forget_oldest(self) -> None:
-        for raw in list(self._keys)[: self._capacity // 2]:
-            del self._keys[raw]
+        for raw in list(self.keys)[: self._capacity // 2]:
+            del self.keys[raw]
