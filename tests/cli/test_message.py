@@ -107,9 +107,10 @@ async def test_a_message_that_does_not_tell_who_signs_it_asks_for_the_subnet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with serving(RecordedNode()) as (uri,):
-        code, _, err = await decoded(capsys, REMOVAL, "--node", uri)
+        code, out, err = await decoded(capsys, REMOVAL, "--node", uri)
     assert code == 1
     assert "--signing-subnet" in err
+    assert "L1ValidatorRegistration" in out
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ def run(args: argparse.Namespace) -> int:
     except (WarpsealError, RpcRefusal) as error:
         raise StartupError(str(error)) from error
     print(json.dumps(shown, indent=2) if args.json else "\n".join(lines_of(shown)))
+    fault = shown.get("verification", {}).get("error")
+    if fault is not None:
+        print(f"warpseal: {fault}", file=sys.stderr)
     return 0 if _is_right(shown) else 1
 
 
@@ -114,7 +117,12 @@ async def _checked(platform: PlatformClient, raw: bytes, args: argparse.Namespac
     if "signatureBytes" not in shown.get("signature", {}):
         return shown
     against = Against(args.signing_subnet, args.height, args.quorum)
-    return {**shown, "verification": await verify_at(platform, SignedMessage.parse(unwrap(raw)[0]), against)}
+    try:
+        verification = await verify_at(platform, SignedMessage.parse(unwrap(raw)[0]), against)
+    except (StartupError, WarpsealError, RpcRefusal) as error:
+        # What the message says is known all the same.
+        verification = {"quorumMet": False, "error": str(error)}
+    return {**shown, "verification": verification}
 
 
 def _is_whole(shown: dict[str, Any]) -> bool:
