@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import AsyncExitStack
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,11 +23,11 @@ from benchmarks import index_chain
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.database import index_url, writing_index
+from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
-from warpseal.index.writer import IndexWriter
+from warpseal.indexer.desk import process_desk
 from warpseal.indexer.indexing_settings import IndexingSettings
-from warpseal.indexer.process import Indexing, learn_subject, node_settings
+from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
@@ -85,28 +85,29 @@ def rate(url: str, chain: PrimaryChain, count: int) -> float:
 
 
 async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
-    settings = IndexingSettings(chains=(chain,), per_s=1_000_000, at_once=AT_ONCE, poll_s=0.05)
+    genesis = folder / "genesis"
+    genesis.write_bytes(index_chain.genesis().raw)
+    settings = IndexingSettings(chains=(chain,), genesis_file=genesis, per_s=1_000_000, at_once=AT_ONCE, poll_s=0.05)
     endpoint = (NodeEndpoint(url),)
     nodes = node_settings(NodeSettings(endpoint, endpoint), settings)
-    with ThreadPoolExecutor(1) as thread, ThreadPoolExecutor(1) as decoding:
-        async with open_session() as session:
-            upstream = connect_upstream(nodes, session, executor=decoding)
-            subject = await learn_subject(upstream, index_chain.NETWORK_ID, index_chain.genesis())
-            own = IndexSettings()
-            loop = asyncio.get_running_loop()
-            engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
-            indexing = Indexing(upstream, IndexWriter(engine, subject.params, own), subject, settings, thread)
-            started_at = time.perf_counter()
-            task = asyncio.create_task(indexing.run())
-            while not indexing.chains[chain].is_caught_up:
-                await asyncio.sleep(0.01)
-                told = indexing.chains[chain].as_fields()
-                if "stopped" in told:
-                    raise RuntimeError(json.dumps(told, default=str))
-            took_s = time.perf_counter() - started_at
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await loop.run_in_executor(thread, engine.dispose)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+        upstream = connect_upstream(nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1)))
+        subject = await learn_subject(upstream, index_chain.NETWORK_ID, index_chain.genesis())
+        own = IndexSettings()
+        opened = Opened(index_url(own, folder), own, settings, subject.params)
+        desk = await stack.enter_async_context(process_desk(opened, lambda: None))
+        indexing = Indexing(upstream, desk, settings)
+        started_at = time.perf_counter()
+        task = asyncio.create_task(indexing.run())
+        while not indexing.chains[chain].is_caught_up:
+            await asyncio.sleep(0.01)
+            told = indexing.chains[chain].as_fields()
+            if "stopped" in told:
+                raise RuntimeError(json.dumps(told, default=str))
+        took_s = time.perf_counter() - started_at
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     return count / took_s
 
 

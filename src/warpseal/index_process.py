@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Final, TypeVar
@@ -22,17 +21,18 @@ from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.index import ChainFreshness
-from warpseal.index.database import INDEX_NAME, index_url, writing_index
+from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
 from warpseal.index.places import ChainNote
-from warpseal.index.writer import IndexWriter
+from warpseal.indexer.desk import process_desk
 from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings
+from warpseal.indexer.process import Indexing, Opened, Subject, learn_subject, node_settings
 from warpseal.indexer.verifying import Finding, Verification
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.folder import InUse, lock_descriptor
 from warpseal.store.url import StoreUrl
+from warpseal.waits import WorkerThreads
 from warpseal.warp.ids import P_CHAIN
 
 log = logging.getLogger(__name__)
@@ -41,26 +41,44 @@ T = TypeVar("T")
 
 LOCK_NAME: Final = "index.lock"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
-# Applying and writing holds the interpreter for long stretches; answers of nodes must not wait for each to end.
-_SWITCH_INTERVAL_S: Final = 0.001
+_NICENESS: Final = 5
 
 
 async def run_index(config: Config, announce: Callable[[str], None], *, ends_with_stdin: bool = False) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError."""
     if not config.indexing.chains:
         raise StartupError("index-chains names no chain: there is nothing to index")
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    stopping = asyncio.Event()
+    # Whoever signs comes first.
+    os.nice(_NICENESS)
+    stopping, gone = asyncio.Event(), asyncio.Event()
+    try:
+        await _run_until(config, announce, stopping, gone, ends_with_stdin=ends_with_stdin)
+    except* StartupError as failures:
+        raise _first(failures) from None
+    if gone.is_set():
+        raise StartupError("the process that writes the index ended by itself")
+    log.info("indexing ended")
+
+
+async def _run_until(
+    config: Config,
+    announce: Callable[[str], None],
+    stopping: asyncio.Event,
+    gone: asyncio.Event,
+    *,
+    ends_with_stdin: bool,
+) -> None:
     with _signals(stopping):
         async with asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
                 tasks.create_task(_await_end_of_stdin(stopping))
-            working = tasks.create_task(_index(config, announce))
+            working = tasks.create_task(_index(config, announce, gone.set))
             waiting = tasks.create_task(stopping.wait())
-            await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+            dying = tasks.create_task(gone.wait())
+            await asyncio.wait((working, waiting, dying), return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
             working.cancel()
-    log.info("indexing ended")
+            dying.cancel()
 
 
 async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[Finding, ...]:
@@ -101,23 +119,18 @@ async def how_it_stands(
         return tuple(index.freshness()), index.notes()
 
 
-async def _index(config: Config, announce: Callable[[str], None]) -> None:
+async def _index(config: Config, announce: Callable[[str], None], gone: Callable[[], None]) -> None:
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_upstream_of(config))
         network_id = await _patiently(upstream.info.network_id)
         subject = await _subject(config, upstream, network_id)
         folder = network_folder(config, network_id)
         stack.enter_context(_locked(folder))
-        thread = stack.enter_context(ThreadPoolExecutor(1, "index"))
-        run = partial(asyncio.get_running_loop().run_in_executor, thread)
         url = index_url(config.index, folder)
-        engine = await run(partial(writing_index, url, config.index))
-        stack.callback(engine.dispose)
-        indexing = Indexing(
-            upstream, IndexWriter(engine, subject.params, config.index), subject, config.indexing, thread
-        )
+        opened = Opened(url, config.index, config.indexing, subject.params)
+        desk = await stack.enter_async_context(process_desk(opened, gone))
         announce(f"warpseal is indexing: network={network_id} index={url.shown}")
-        await indexing.run()
+        await Indexing(upstream, desk, config.indexing).run()
 
 
 async def _subject(config: Config, upstream: Upstream, network_id: int) -> Subject:
@@ -131,7 +144,7 @@ async def _subject(config: Config, upstream: Upstream, network_id: int) -> Subje
 async def _upstream_of(config: Config) -> AsyncIterator[Upstream]:
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
-        decoding = stack.enter_context(ThreadPoolExecutor(1, "decode"))
+        decoding = stack.enter_context(WorkerThreads(1, "decode"))
         yield connect_upstream(node_settings(config.node, config.indexing), session, executor=decoding)
 
 
@@ -187,3 +200,8 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _first(failures: BaseExceptionGroup[StartupError]) -> StartupError:
+    found = failures.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -17,8 +17,9 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
+from warpseal.indexer.desk import ThreadDesk
 from warpseal.indexer.indexing_settings import IndexingSettings
-from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings
+from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
@@ -61,7 +62,8 @@ async def indexing_of(
             own = IndexSettings()
             engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
             index = IndexWriter(engine, subject.params, own)
-            indexing = Indexing(upstream, index, subject, settings, thread)
+            desk = ThreadDesk(thread, index, works_of(index, subject, settings))
+            indexing = Indexing(upstream, desk, settings)
             running = asyncio.create_task(indexing.run())
             try:
                 yield indexing

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,9 +39,12 @@ async def stopped(indexing: Indexing, folder: Path) -> dict[str, object]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until something holds; the tables may be made meanwhile."""
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110
+        while True:
+            with suppress(sqlite3.OperationalError):
+                if holds():
+                    return
             await asyncio.sleep(0.005)
 
 
@@ -126,8 +130,8 @@ async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) ->
 
 async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
     node = ReplayNode(bootstrapped=False)
-    async with serving(node):
-        await index_all(tmp_path, node, settings=only(PrimaryChain.P))
+    async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)):
+        await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
     assert note(tmp_path).is_node_behind
 
 

@@ -1,4 +1,4 @@
-"""Applies the C-Chain's atomic transactions, and writes them with every block's header. Runs on the writing thread."""
+"""Applies the C-Chain's atomic transactions, and writes them with every block's header."""
 
 from __future__ import annotations
 

@@ -1,19 +1,17 @@
-"""Each chain's way of beginning and going on: reads come from the event loop, all else runs on the writing thread."""
+"""Each chain's way of beginning and going on: reads come from the event loop, all else runs at the desk."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.ids import TxID
-from warpseal.chains.x_txs import XTx, parse_x_tx
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.places import Place
 from warpseal.indexer.c_indexing import CWork
+from warpseal.indexer.desk import Desk
 from warpseal.indexer.p_indexing import PWork
 from warpseal.indexer.patience import Patience
 from warpseal.indexer.sources import CSource, LineSource, Source, first_available
@@ -23,6 +21,7 @@ from warpseal.node.c_blocks import EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
 from warpseal.node.limits import Origin
 from warpseal.node.x_chain import XChainClient
+from warpseal.waits import AsyncSemaphore
 
 T = TypeVar("T")
 
@@ -55,39 +54,27 @@ class Driver(Protocol[T]):
         ...
 
 
-class Desk:
-    """The one thread that applies and writes blocks."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Run `work` there, and return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
-
-
 class PDriver:
     """The P-Chain."""
 
     chain = PrimaryChain.P
 
-    def __init__(self, work: PWork, source: LineSource, desk: Desk, patience: Patience) -> None:
+    def __init__(self, source: LineSource, desk: Desk, patience: Patience) -> None:
         self.source = source
-        self._work = work
         self._desk = desk
         self._patience = patience
 
     async def resume(self) -> Place | None:
         """Go back to what is written."""
-        return await self._desk.run(self._work.resume)
+        return await self._desk.run(self.chain, PWork.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about the one before it."""
-        wanted = max(wanted, self._work.least_height())
+        wanted = max(wanted, await self._desk.run(self.chain, PWork.least_height))
         first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
         while True:
             (block,) = await self.source.read(first, 1)
-            if await self._desk.run(self._work.begin, block, first):
+            if await self._desk.run(self.chain, PWork.begin, block, first):
                 return first + 1
             # Its parent where there is one, else its child: neither is a decision.
             has_parent = await self._patience.nodes(partial(self.source.has, first - 1))
@@ -95,7 +82,7 @@ class PDriver:
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self._work.write, first_height, blocks)
+        await self._desk.run(self.chain, PWork.write, first_height, blocks)
 
 
 class XDriver:
@@ -105,14 +92,12 @@ class XDriver:
 
     def __init__(
         self,
-        work: XWork,
         source: LineSource,
         clients: tuple[XChainClient, ContainersClient],
         desk: Desk,
         patience: Patience,
     ) -> None:
         self.source = source
-        self._work = work
         self._client, self._containers = clients
         self._desk = desk
         self._patience = patience
@@ -120,36 +105,36 @@ class XDriver:
 
     async def resume(self) -> Place | None:
         """Go back to what is written."""
-        return await self._desk.run(self._work.resume)
+        return await self._desk.run(self.chain, XWork.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis and what the index API has of the time before the first block."""
         first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
         if first == 0:
-            await self._desk.run(self._work.begin)
+            await self._desk.run(self.chain, XWork.begin)
             await self._read_past()
         else:
-            await self._desk.run(self._work.begin_late)
+            await self._desk.run(self.chain, XWork.begin_late)
         return first
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks; outputs that they spend and nobody knows are fetched first."""
-        prepared = await self._desk.run(self._work.prepare, first_height, blocks)
-        await self._desk.run(self._work.write, prepared, await self._fetch(prepared.unknown))
+        unknown = await self._desk.run(self.chain, XWork.prepare, first_height, blocks)
+        await self._desk.run(self.chain, XWork.write, await self._fetch(unknown))
 
     async def _read_past(self) -> None:
         while True:
-            first = max(0, await self._desk.run(self._work.past_count))
+            first = max(0, await self._desk.run(self.chain, XWork.past_count))
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
             containers = await self._patience.nodes(read)
             if not containers:
                 return
-            txs, unknown = await self._desk.run(self._work.prepare_past, containers)
-            await self._desk.run(self._work.write_past, containers, txs, await self._fetch(unknown))
+            unknown = await self._desk.run(self.chain, XWork.prepare_past, containers)
+            await self._desk.run(self.chain, XWork.write_past, containers, await self._fetch(unknown))
 
-    async def _fetch(self, tx_ids: Sequence[TxID]) -> tuple[XTx, ...]:
-        """Return those of the transactions that a node has."""
-        limit = asyncio.Semaphore(_FETCHED_AT_ONCE)
+    async def _fetch(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
+        """Return the bytes of those of the transactions that a node has."""
+        limit = AsyncSemaphore(_FETCHED_AT_ONCE)
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:
@@ -157,7 +142,7 @@ class XDriver:
 
         async with asyncio.TaskGroup() as tasks:
             fetching = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]
-        return tuple(tx for task in fetching if (tx := _x_tx(task.result())) is not None)
+        return tuple(raw for task in fetching if (raw := task.result()) is not None)
 
 
 class CDriver:
@@ -165,15 +150,14 @@ class CDriver:
 
     chain = PrimaryChain.C
 
-    def __init__(self, work: CWork, source: CSource, desk: Desk, patience: Patience) -> None:
+    def __init__(self, source: CSource, desk: Desk, patience: Patience) -> None:
         self.source = source
-        self._work = work
         self._desk = desk
         self._patience = patience
 
     async def resume(self) -> Place | None:
         """Go back to what is written."""
-        return await self._desk.run(self._work.resume)
+        return await self._desk.run(self.chain, CWork.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin at the first block that a node has: many of them do not keep the oldest."""
@@ -181,11 +165,4 @@ class CDriver:
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self._work.write, blocks)
-
-
-def _x_tx(raw: bytes | None) -> XTx | None:
-    try:
-        return None if raw is None else parse_x_tx(raw)
-    except MalformedChainBytes:
-        return None
+        await self._desk.run(self.chain, CWork.write, blocks)

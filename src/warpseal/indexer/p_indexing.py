@@ -1,4 +1,4 @@
-"""Applies the P-Chain's blocks to its state, block by block, and writes what they do. Runs on the writing thread."""
+"""Applies the P-Chain's blocks to its state, block by block, and writes what they do."""
 
 from __future__ import annotations
 

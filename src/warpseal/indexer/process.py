@@ -1,11 +1,10 @@
-"""Indexes the chosen chains side by side: what it needs to know first, one thread that writes, and how it stands."""
+"""Indexes the chosen chains side by side: what it needs to know first, what writes, and how it stands."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -18,11 +17,14 @@ from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_genesis import parse_x_genesis
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.places import ChainNote
+from warpseal.index.database import writing_index
+from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.c_indexing import CWork
 from warpseal.indexer.chain_indexer import ChainIndexer
-from warpseal.indexer.drivers import CDriver, Desk, PDriver, XDriver
+from warpseal.indexer.desk import Desk, Works
+from warpseal.indexer.drivers import CDriver, Driver, PDriver, XDriver
+from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.p_indexing import CheckpointRule, PWork
 from warpseal.indexer.patience import Patience
@@ -39,6 +41,7 @@ from warpseal.ledger.params import (
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
+from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
 
@@ -60,23 +63,50 @@ class Subject:
         return self.genesis is not None and self.params.upgrades.cortina_s <= self.genesis.timestamp
 
 
-class Indexing:
-    """All chains; run it, and ask it how it stands. executor: one thread, on which alone `index` is used."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """How the index is opened, here or in another process; has_genesis: False where it is to do without."""
 
-    def __init__(
-        self, upstream: Upstream, index: IndexWriter, subject: Subject, settings: IndexingSettings, executor: Executor
-    ) -> None:
+    url: StoreUrl
+    index: IndexSettings
+    indexing: IndexingSettings
+    params: Parameters
+    has_genesis: bool = True
+
+    def __call__(self) -> tuple[IndexWriter, Works]:
+        """Open the index, and make what applies and writes. Raises StartupError, StoreDown."""
+        genesis = genesis_of(self.params.network_id, self.indexing.genesis_file) if self.has_genesis else None
+        engine = writing_index(self.url, self.index)
+        index = IndexWriter(engine, self.params, self.index)
+        return index, works_of(index, Subject(self.params, genesis), self.indexing)
+
+
+def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -> Works:
+    """Return what applies and writes the blocks of each chain."""
+    params, first = subject.params, settings.first_heights
+    rule = CheckpointRule(settings.checkpoint_blocks, settings.checkpoint_s)
+    p_genesis = None if first.get(PrimaryChain.P, 0) else subject.genesis
+    is_x_complete = subject.is_x_complete and not first.get(PrimaryChain.X, 0)
+    return {
+        PrimaryChain.P: PWork(index, params, p_genesis, rule),
+        PrimaryChain.X: XWork(index, params.x_chain_id, _x_beginning(subject), is_complete=is_x_complete),
+        PrimaryChain.C: CWork(index, params.c_chain_id, params.upgrades.apricot_5_s),
+    }
+
+
+class Indexing:
+    """All chains; run it, and ask it how it stands. desk: where their works are."""
+
+    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings) -> None:
         self._upstream = upstream
-        self._index = index
-        self._subject = subject
+        self._desk = desk
         self._settings = settings
-        self._desk = Desk(executor)
-        makers: dict[PrimaryChain, Callable[[], ChainIndexer[Any]]] = {
+        makers: dict[PrimaryChain, Callable[[Patience], Driver[Any]]] = {
             PrimaryChain.P: self._p,
             PrimaryChain.X: self._x,
             PrimaryChain.C: self._c,
         }
-        self.chains: dict[PrimaryChain, ChainIndexer[Any]] = {chain: makers[chain]() for chain in settings.chains}
+        self.chains = {chain: self._indexer(makers[chain]) for chain in settings.chains}
 
     async def run(self) -> None:
         """Index until cancelled."""
@@ -92,51 +122,22 @@ class Indexing:
                 if not chain.is_caught_up:
                     log.info("indexing", extra=chain.as_fields())
 
-    def _p(self) -> ChainIndexer[Any]:
-        rule = CheckpointRule(self._settings.checkpoint_blocks, self._settings.checkpoint_s)
-        genesis = None if self._first(PrimaryChain.P) else self._subject.genesis
-        work = PWork(self._index, self._subject.params, genesis, rule)
-        patience = self._patience()
+    def _p(self, patience: Patience) -> Driver[Any]:
         source = p_source(self._upstream.blocks, self._upstream.containers, patience, self._settings.at_once)
-        return self._indexer(PDriver(work, source, self._desk, patience), patience)
+        return PDriver(source, self._desk, patience)
 
-    def _x(self) -> ChainIndexer[Any]:
-        is_complete = self._subject.is_x_complete and not self._first(PrimaryChain.X)
-        work = XWork(self._index, self._subject.params.x_chain_id, self._x_beginning(), is_complete=is_complete)
-        patience = self._patience()
+    def _x(self, patience: Patience) -> Driver[Any]:
         clients = (self._upstream.x_chain, self._upstream.containers)
-        source = x_source(*clients, patience, self._settings.at_once)
-        return self._indexer(XDriver(work, source, clients, self._desk, patience), patience)
+        return XDriver(x_source(*clients, patience, self._settings.at_once), clients, self._desk, patience)
 
-    def _c(self) -> ChainIndexer[Any]:
-        params = self._subject.params
-        work = CWork(self._index, params.c_chain_id, params.upgrades.apricot_5_s)
-        patience = self._patience()
-        return self._indexer(CDriver(work, CSource(self._upstream.c_blocks, patience), self._desk, patience), patience)
+    def _c(self, patience: Patience) -> Driver[Any]:
+        return CDriver(CSource(self._upstream.c_blocks, patience), self._desk, patience)
 
-    def _indexer(self, driver: Any, patience: Patience) -> ChainIndexer[Any]:
+    def _indexer(self, make: Callable[[Patience], Driver[Any]]) -> ChainIndexer[Any]:
+        patience = Patience(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s), Random())
+        driver = make(patience)
         bootstrapped = partial(self._upstream.info.is_bootstrapped, _ALIASES[driver.chain])
-        return ChainIndexer(driver, self._note, bootstrapped, patience, self._settings)
-
-    async def _note(self, note: ChainNote) -> None:
-        await self._desk.run(self._index.note, note)
-
-    def _patience(self) -> Patience:
-        return Patience(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s), Random())
-
-    def _first(self, chain: PrimaryChain) -> int:
-        return self._settings.first_heights.get(chain, 0)
-
-    def _x_beginning(self) -> XBeginning | None:
-        genesis, params = self._subject.genesis, self._subject.params
-        if genesis is None:
-            return None
-        creation = next(tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id))
-        assert isinstance(creation, CreateChainTx)
-        ended_s = 0 if self._subject.is_x_complete else params.upgrades.cortina_s
-        # Block 0 has the time of that upgrade, even where the network began later.
-        time_s = min(genesis.timestamp, params.upgrades.cortina_s)
-        return XBeginning(parse_x_genesis(creation.genesis), creation.genesis, time_s, ended_s)
+        return ChainIndexer(driver, self._desk.note, bootstrapped, patience, self._settings)
 
 
 async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | None) -> Subject:
@@ -156,6 +157,20 @@ async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | 
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
     upgrades = UpgradeTimes.named(times_s)
     return Subject(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, fee), None)
+
+
+def _x_beginning(subject: Subject) -> XBeginning | None:
+    genesis, params = subject.genesis, subject.params
+    if genesis is None:
+        return None
+    creation = next((tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id)), None)
+    if not isinstance(creation, CreateChainTx):
+        # It is another network's, which the P-Chain will say.
+        return None
+    ended_s = 0 if subject.is_x_complete else params.upgrades.cortina_s
+    # Block 0 has the time of that upgrade, even where the network began later.
+    time_s = min(genesis.timestamp, params.upgrades.cortina_s)
+    return XBeginning(parse_x_genesis(creation.genesis), creation.genesis, time_s, ended_s)
 
 
 async def _first_that_answers(nodes: Sequence[NodeState]) -> NodeState:

@@ -22,6 +22,7 @@ from warpseal.indexer.wrapping import inner_of
 from warpseal.node.upgrades import Upgrades
 from warpseal.store.access import snapshot
 from warpseal.store.url import StoreUrl
+from warpseal.waits import AsyncLock
 
 AWAITED_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.1
@@ -85,7 +86,7 @@ class SharedBlocks:
         self._nodes = nodes
         self._indexed = indexed
         self._kept: OrderedDict[int, bytes] = OrderedDict()
-        self._looking = asyncio.Lock()
+        self._looking = AsyncLock()
         self._height: int | None = None
         self._is_late = False
         self.from_index = 0

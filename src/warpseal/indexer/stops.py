@@ -27,3 +27,7 @@ class Stopped(Exception):
         self.height = height
         self.detail = detail
         self.raw = raw
+
+    def __reduce__(self) -> tuple[type[Stopped], tuple[StopReason, int, str, bytes]]:
+        """Let it travel between processes."""
+        return Stopped, (self.reason, self.height, self.detail, self.raw)

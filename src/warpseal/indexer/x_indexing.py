@@ -1,11 +1,12 @@
 """Applies the X-Chain's blocks, and what is known of the time before it had any, and writes what they do.
 
-Runs on the writing thread, but for fetching outputs that nobody knows, which is between `prepare` and `write`.
+Outputs that nobody knows are fetched elsewhere, between `prepare` and `write`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from warpseal.chains.cursor import MalformedChainBytes, UnknownType
@@ -40,15 +41,6 @@ class XBeginning:
     ended_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedX:
-    """Decoded blocks, the fault behind them, and the transactions whose outputs they spend and nobody knows."""
-
-    blocks: tuple[Unwrapped[XBlock], ...]
-    stopped: Stopped | None
-    unknown: tuple[TxID, ...]
-
-
 class XWork:
     """How the X-Chain's blocks are written. is_complete: every output of the chain is known, so none is looked for."""
 
@@ -63,6 +55,8 @@ class XWork:
         self._is_complete = is_complete
         self._parent_id: bytes | None = None
         self._proposer: Proposer | None = None
+        self._prepared: tuple[tuple[Unwrapped[XBlock], ...], Stopped | None] = ((), None)
+        self._prepared_past: tuple[XTx, ...] = ()
 
     def resume(self) -> Place | None:
         """Begin where was written to; None: nothing is."""
@@ -92,8 +86,8 @@ class XWork:
         """Return how many containers are written from before the first block; -1: nor is the genesis."""
         return self._index.past_count()
 
-    def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> PreparedX:
-        """Decode the next blocks."""
+    def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
+        """Decode the next blocks; return the transactions whose outputs they spend and nobody knows."""
         read: list[Unwrapped[XBlock]] = []
         stopped: Stopped | None = None
         before = self._proposer
@@ -104,17 +98,21 @@ class XWork:
                 stopped = fault
                 break
             before = read[-1].proposer
-        return PreparedX(tuple(read), stopped, self._unknown([tx for each in read for tx in each.block.txs]))
+        self._prepared = (tuple(read), stopped)
+        return self._unknown([tx for each in read for tx in each.block.txs])
 
-    def write(self, prepared: PreparedX, fetched: Iterable[XTx]) -> None:
-        """Write the blocks. Raises Stopped; the blocks before the one that is the reason are written then."""
+    def write(self, fetched: Iterable[bytes]) -> None:
+        """Write the prepared blocks. fetched: transactions from elsewhere.
+
+        Raises Stopped; the blocks before the one that is the reason are written then.
+        """
         # Again: other chains were written meanwhile, and not everything is remembered.
-        self._prefetch([tx for each in prepared.blocks for tx in each.block.txs])
+        blocks, stopped = self._prepared
+        self._prefetch([tx for each in blocks for tx in each.block.txs])
         self._adopt(fetched)
-        stopped = prepared.stopped
         records: list[XRecord] = []
         try:
-            for each in prepared.blocks:
+            for each in blocks:
                 records.append(self._applied(each))
         except Stopped as fault:
             stopped = fault
@@ -123,13 +121,14 @@ class XWork:
         if stopped is not None:
             raise stopped
 
-    def prepare_past(self, containers: Sequence[Container]) -> tuple[tuple[XTx, ...], tuple[TxID, ...]]:
-        """Decode transactions from before the X-Chain had blocks. Raises Stopped."""
-        txs = tuple(_parsed(container) for container in containers)
-        return txs, self._unknown(txs)
+    def prepare_past(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
+        """Decode transactions from before the X-Chain had blocks; return as `prepare` does. Raises Stopped."""
+        self._prepared_past = tuple(_parsed(container) for container in containers)
+        return self._unknown(self._prepared_past)
 
-    def write_past(self, containers: Sequence[Container], txs: Sequence[XTx], fetched: Iterable[XTx]) -> None:
+    def write_past(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
         """Write them. Their time is when the node took them in, which is later: it is capped. Raises Stopped."""
+        txs = self._prepared_past
         self._prefetch(txs)
         self._adopt(fetched)
         ended_s = self._beginning.ended_s if self._beginning is not None else 0
@@ -161,9 +160,11 @@ class XWork:
     def _prefetch(self, txs: Iterable[XTx]) -> None:
         self._index.outputs.prefetch([spent for tx in txs for spent, _ in _spent(tx, own_only=False)])
 
-    def _adopt(self, fetched: Iterable[XTx]) -> None:
-        for tx in fetched:
-            self._index.outputs.adopt(x_outputs(tx, self._chain_id))
+    def _adopt(self, fetched: Iterable[bytes]) -> None:
+        for raw in fetched:
+            # What cannot be read is as good as what nobody has.
+            with suppress(MalformedChainBytes):
+                self._index.outputs.adopt(x_outputs(parse_x_tx(raw), self._chain_id))
 
     def _unknown(self, txs: Sequence[XTx]) -> tuple[TxID, ...]:
         outputs = self._index.outputs
