@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from math import isfinite
 from random import SystemRandom
 from typing import Final
@@ -29,6 +30,7 @@ from warpseal.node.info import InfoClient
 from warpseal.peers.network import PeerNetwork
 from warpseal.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.plugins.registry import PluginRegistry
+from warpseal.profiles.profiler import open_profiler
 from warpseal.validators.following import SubnetReadiness
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
@@ -55,6 +57,7 @@ class NodeFace:
         self._info: InfoClient | None = None
         self._loggers = loggers
         self._followings: dict[str, Following] = {}
+        self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
         self.interfaces = NodeInterfaces(config.api, config.data, config.ext, observer)
@@ -67,7 +70,9 @@ class NodeFace:
         )
 
     def mount(self) -> None:
-        """Put up the endpoints and read the files of aliases. Raises StartupError naming the file."""
+        """Put up the endpoints, hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
+        profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
+        profiler = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, P_NAMES)
         for chain in self._config.node.evm_chains:
             self.aliases.know(chain.blockchain_id)
@@ -79,7 +84,8 @@ class NodeFace:
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         self.interfaces.add_health(self.health)
-        self.interfaces.add_admin(AdminRooms(self.interfaces.router, self.aliases, self._loggers, self._plugins()))
+        rooms = AdminRooms(self.interfaces.router, self.aliases, self._loggers, self._plugins(), profiler)
+        self.interfaces.add_admin(rooms)
 
     def open(self, core: Core, node_id: NodeID) -> None:
         """Begin to look at what is there now, and sign answers with our node id."""
@@ -108,8 +114,9 @@ class NodeFace:
         network.subscribe(lambda node_id, connected: self.health.nudge())
 
     async def run(self) -> None:
-        """Check health until cancelled."""
-        await self.health.run()
+        """Check health until cancelled; a profile that is still being taken ends with it."""
+        with self._held:
+            await self.health.run()
 
     async def learn_chains(self, info: InfoClient, network_id: int) -> None:
         """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""

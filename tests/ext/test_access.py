@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from tests.ext.world import ADMIN, HEALTH, Reply, World, world
 from warpseal.api.data_settings import DataApiSettings
@@ -131,25 +132,23 @@ async def test_pages_of_other_origins_than_those_that_are_allowed_may_not_read_h
         assert reply.headers["access-control-allow-origin"] == "https://console.example"
 
 
-async def passed(scope: object, receive: object, send: object) -> None:
+async def passed(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": json.dumps({}).encode()})
 
 
 async def status_behind(guard: Guard, peer: str, headers: Mapping[str, str]) -> int:
     """Return what a request from an address is answered, as the server hands it over."""
-    sent: list[dict[str, object]] = []
+    sent: list[Message] = []
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": ADMIN, "client": (peer, 1) if peer else None, "headers": raw}
 
-    async def send(message: object) -> None:
-        assert isinstance(message, dict)
+    async def send(message: Message) -> None:
         sent.append(message)
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> Message:
         return {"type": "http.disconnect"}
 
     await guard(scope, receive, send)
-    status = sent[0]["status"]
-    assert isinstance(status, int)
+    status: int = sent[0]["status"]
     return status

@@ -63,13 +63,13 @@ class LevelParams(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class AdminRooms:
-    """What administration works on. profiler: None where the daemon has none, and no methods for it."""
+    """What administration works on."""
 
     router: Router
     aliases: Aliases
     loggers: Loggers
     plugins: Plugins
-    profiler: Profiler | None = None
+    profiler: Profiler
 
 
 class Administration:
@@ -92,7 +92,7 @@ class Administration:
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
         }
-        return own if self._profiler is None else own | _profiling(self._profiler)
+        return own | _profiling(self._profiler)
 
     async def alias(self, params: AliasParams) -> Done:
         """Let /ext/<alias> and all its sub-routes reach an endpoint. Raises CallRefused."""

@@ -87,10 +87,10 @@ class NodeInterfaces:
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        given = dict(scope["headers"])
-        if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
+        if not all(map(self._hosts.allow, hosts)):
             app: ASGIApp = told(403, WRONG_HOST)
-        elif _ROUTE_HEADER in given:
+        elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
             app = empty(404)
         else:
             found = self.router.find(scope["path"])

@@ -1,0 +1,264 @@
+"""The node interfaces of a running daemon, over HTTP: the smallest list of tests that the notes derive from nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import Plan
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+PLAN = Plan(validators=6)
+ADMIN, HEALTH = "/ext/admin", "/ext/health"
+P_CHAIN = id_text(PRIMARY_NETWORK)
+ON: Mapping[str, Any] = {"api-admin-enabled": True, "health-check-frequency": "1s"}
+BAD_ARGUMENT = (
+    "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. "
+    "See documentation for example calls"
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A daemon as clients of a node see it."""
+
+    daemon: Daemon
+    network: SimulatedNetwork
+    folder: Path
+
+    async def send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        """Return the status and the body."""
+        url = self.daemon.api_url + path
+        skipped = ("content-type",)
+        async with self.daemon.session.request(
+            method, url, data=body, headers=headers, skip_auto_headers=skipped
+        ) as reply:
+            return reply.status, await reply.text()
+
+    async def call(self, path: str, method: str, params: object = None) -> Any:
+        """Return the result of a method, or the text of its error."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        status, text = await self.send("POST", path, body, {"content-type": "application/json"})
+        assert status == 200, text
+        said = json.loads(text)
+        return said["result"] if "result" in said else said["error"]["message"]
+
+    async def admin(self, method: str, **params: object) -> Any:
+        """Return the result of an administration method, or the text of its error."""
+        return await self.call(ADMIN, f"admin.{method}", params)
+
+    async def health(self, query: str = "") -> tuple[int, dict[str, Any]]:
+        """Return the status and the report."""
+        status, text = await self.send("GET", HEALTH + query)
+        return status, json.loads(text)
+
+    async def until_healthy(self) -> None:
+        """Wait until the report is good."""
+
+        async def is_healthy() -> bool:
+            return (await self.health())[0] == 200
+
+        await until(is_healthy)
+
+
+@asynccontextmanager
+async def node(folder: Path, keys: Mapping[str, Any] = ON) -> AsyncIterator[Node]:
+    async with simulated(PLAN) as network, running(config_of(network, folder, keys)) as daemon:
+        yield Node(daemon, network, folder)
+
+
+async def test_administration_is_off_by_default(tmp_path: Path) -> None:
+    async with node(tmp_path, {}) as asked:
+        assert await asked.send("POST", ADMIN, b"{}") == (404, "404 page not found\n")
+        assert (await asked.send("GET", "/ext/health/liveness")) == (200, '{"checks":{},"healthy":true}\n')
+
+
+async def test_each_method_of_administration_answers_once_it_is_on(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        assert await asked.admin("alias", endpoint="health", alias="well") == {}
+        assert await asked.admin("aliasChain", chain="P", alias="pee") == {}
+        assert await asked.admin("getChainAliases", chain=P_CHAIN) == {"aliases": ["P", "platform", P_CHAIN, "pee"]}
+        assert "main" in (await asked.admin("getLoggerLevel"))["loggerLevels"]
+        assert await asked.admin("setLoggerLevel", logLevel="INFO", displayLevel="INFO") == {}
+        assert await asked.admin("loadVMs") == {"newVMs": {}}
+        for name in ("startCPUProfiler", "stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
+            assert await asked.admin(name) == {}, name
+        assert await asked.call(ADMIN, "admin.getLoggerLevel", [{"loggerName": "main"}]) == {
+            "loggerLevels": {"main": {"logLevel": "INFO", "displayLevel": "INFO"}}
+        }
+        assert (await asked.send("POST", ADMIN, b"{}"))[0] == 415
+        assert await asked.send("GET", ADMIN) == (405, "rpc: POST method required, received GET")
+
+
+async def test_an_alias_is_another_name_of_an_endpoint_and_all_its_routes(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        taken = "route is either already aliased or already maps to a handle: /ext/"
+        assert await asked.admin("alias", endpoint="health", alias="x" * 512) == {}
+        assert await asked.admin("alias", endpoint="health", alias="x" * 513) == "alias length is too long"
+        assert await asked.admin("alias", endpoint="health", alias="well") == {}
+        assert await asked.admin("alias", endpoint="health", alias="well") == taken + "well"
+        clash = "failed to create endpoint as /ext/health already exists"
+        assert await asked.admin("alias", endpoint="admin", alias="health") == clash
+        assert await asked.admin("alias", endpoint="admin", alias="health") == taken + "health"
+        for path in ("/ext/well/liveness", "/ext/health/liveness", "/ext/" + "x" * 512 + "/liveness"):
+            assert (await asked.send("GET", path))[0] == 200
+        assert await asked.call("/ext/well", "health.liveness") == {"checks": {}, "healthy": True}
+        assert await asked.admin("alias", endpoint="well", alias="again") == {}
+        assert (await asked.send("GET", "/ext/again/liveness"))[0] == 200
+        assert await asked.admin("alias", endpoint="bc/never", alias="later") == {}
+        assert (await asked.send("GET", "/ext/later"))[0] == 404
+
+
+async def test_chains_get_aliases_by_id_and_by_alias(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        assert await asked.admin("aliasChain", chain=P_CHAIN, alias="one") == {}
+        assert await asked.admin("aliasChain", chain="one", alias="two") == {}
+        assert await asked.admin("aliasChain", chain="nope", alias="zz") == "there is no ID with alias: nope"
+        assert await asked.admin("aliasChain", chain="P", alias="two") == "alias already mapped to an ID: two"
+        for text, told in (
+            ("0wo", "base58 decoding error: invalid base58 digit ('0')"),
+            ("two", "input string is smaller than the checksum size"),
+            ("nope", "input string is smaller than the checksum size"),
+            (P_CHAIN[:-1] + "Z", "invalid input checksum"),
+            (id_text(bytes(31)), "invalid hash length: expected 32 bytes but got 31"),
+        ):
+            assert await asked.admin("getChainAliases", chain=text) == told
+        assert (await asked.admin("getChainAliases", chain=P_CHAIN))["aliases"][-2:] == ["one", "two"]
+        assert await asked.admin("getChainAliases", chain=id_text(bytes([9]) * 32)) == {"aliases": []}
+
+
+async def test_aliases_of_the_file_are_there_at_each_start_and_others_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "aliases.json"
+    file.write_text(json.dumps({P_CHAIN: ["from-file"]}))
+    keys = {**ON, "chain-aliases-file": str(file)}
+    async with simulated(PLAN) as network:
+        for _ in range(2):
+            async with running(config_of(network, tmp_path, keys)) as daemon:
+                asked = Node(daemon, network, tmp_path)
+                aliases = (await asked.admin("getChainAliases", chain=P_CHAIN))["aliases"]
+                assert ("from-file" in aliases, "given" in aliases) == (True, False)
+                assert await asked.admin("aliasChain", chain="from-file", alias="given") == {}
+
+
+async def test_levels_are_read_and_set_for_one_logger_or_all(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        await asked.until_healthy()
+        names = set((await asked.admin("getLoggerLevel", loggerName=""))["loggerLevels"])
+        assert {"main", "vm-factory", "peers", "store", "P"} <= names
+        assert await asked.admin("getLoggerLevel", loggerName="nope") == 'logger with name "nope" not found'
+        assert await asked.admin("setLoggerLevel", loggerName="nope", logLevel="INFO") == (
+            'logger with name "nope" not found'
+        )
+        told = "need to specify either displayLevel or logLevel"
+        assert await asked.admin("setLoggerLevel", loggerName="P") == told
+        assert await asked.admin("setLoggerLevel", logLevel="", displayLevel="") == told
+        assert await asked.admin("setLoggerLevel", logLevel="LOUD") == BAD_ARGUMENT
+        assert await asked.admin("setLoggerLevel", loggerName="P", logLevel="vErBo", displayLevel="") == {}
+        levels = (await asked.admin("getLoggerLevel"))["loggerLevels"]
+        assert levels["P"] == {"logLevel": "VERBO", "displayLevel": "INFO"}
+        assert levels["main"] == {"logLevel": "INFO", "displayLevel": "INFO"}
+        assert await asked.admin("setLoggerLevel", displayLevel="off") == {}
+        levels = (await asked.admin("getLoggerLevel"))["loggerLevels"]
+        assert {level["displayLevel"] for level in levels.values()} == {"OFF"}
+
+
+async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        subnet = id_text(asked.network.subnets[1].subnet_id)
+        status, report = await asked.health()
+        assert (status, report["healthy"]) == (503, False)
+        assert (await asked.send("GET", HEALTH + "/liveness"))[0] == 200
+        await asked.until_healthy()
+        status, report = await asked.health()
+        assert {"P", "bootstrapped", "database", "diskspace", "network", "router", f"quorum-{subnet}"} <= set(
+            report["checks"]
+        )
+        assert (await asked.send("GET", HEALTH + "/readiness"))[0] == 200
+        chain = report["checks"]["P"]["message"]
+        assert chain["engine"]["consensus"]["lastAcceptedHeight"] == chain["engine"]["vm"]["nodeHeight"] > 0
+        assert chain["networking"] == {"disconnectedValidators": [], "percentConnected": 1}
+        for index in range(PLAN.validators):
+            asked.network.stop_validator(index)
+
+        async def fails() -> bool:
+            return (await asked.health())[0] == 503
+
+        await until(fails)
+        assert (await asked.call(HEALTH, "health.health", {}))["healthy"] is False
+        assert (await asked.send("GET", HEALTH + "/readiness"))[0] == 200, "it never falls back"
+        assert (await asked.daemon.get("/ready")).status == 503, "it does"
+        assert (await asked.daemon.get("/health")).status == 200
+
+
+async def test_tags_keep_their_checks_and_the_global_ones(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        await asked.until_healthy()
+        subnet = id_text(asked.network.subnets[1].subnet_id)
+        everything = set((await asked.health())[1]["checks"])
+        common = {name for name in everything if name != "P" and not name.startswith("quorum-")}
+        assert set((await asked.health("?tag=nope"))[1]["checks"]) == common
+        assert set((await asked.health("?tag=application"))[1]["checks"]) == common
+        assert set((await asked.health("?tag=all"))[1]["checks"]) == everything
+        assert set((await asked.health(f"?tag={subnet}"))[1]["checks"]) == common | {f"quorum-{subnet}"}
+        both = f"?tag={subnet}&tag={P_CHAIN}"
+        assert set((await asked.health(both))[1]["checks"]) == everything
+        said = await asked.call(HEALTH, "health.health", {"tags": [subnet]})
+        assert set(said["checks"]) == common | {f"quorum-{subnet}"}
+
+
+async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_be_read(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        assert await asked.admin("stopCPUProfiler") == "cpu profiler doesn't exist"
+        assert await asked.admin("startCPUProfiler") == {}
+        assert await asked.admin("startCPUProfiler") == "cpu profiler already running"
+        await asyncio.sleep(0.1)
+        assert await asked.admin("stopCPUProfiler") == {}
+        assert await asked.admin("memoryProfile") == {}
+        assert await asked.admin("memoryProfile") == {}
+        assert await asked.admin("lockProfile") == {}
+        folder = asked.folder / "data" / "profiles"
+        for name in ("cpu.profile", "mem.profile", "lock.profile"):
+            assert (folder / name).read_bytes()[:2] == b"\x1f\x8b", "gzip"
+
+
+async def test_plugins_that_are_none_are_passed_over_and_bad_names_refused(tmp_path: Path) -> None:
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    (plugins / ".hidden").write_text("")
+    (plugins / "folder").mkdir()
+    async with node(tmp_path, {**ON, "plugin-dir": str(plugins)}) as asked:
+        assert await asked.admin("loadVMs") == {"newVMs": {}}
+        (plugins / "no-vm").write_text("")
+        assert await asked.admin("loadVMs") == 'invalid vmID: "no-vm"'
+        (plugins / "no-vm").rename(plugins / id_text(bytes([7]) * 32))
+        for _ in range(2):
+            said = await asked.admin("loadVMs")
+            assert (said["newVMs"], len(said["failedVMs"])) == ({}, 1)
+
+
+async def test_every_answer_carries_the_node_id_once_the_network_is_known(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        await asked.until_healthy()
+        for path in (HEALTH, ADMIN, "/ext/nope"):
+            async with asked.daemon.session.get(asked.daemon.api_url + path) as reply:
+                assert reply.headers["node-id"].startswith("NodeID-")
+        async with asked.daemon.session.get(asked.daemon.api_url + "/ready") as reply:
+            assert "node-id" not in reply.headers
+
+
+async def test_administration_is_counted_by_route_and_not_by_alias(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        await asked.admin("alias", endpoint="admin", alias="other")
+        await asked.call("/ext/other", "admin.getLoggerLevel")
+        series = [name for name in await asked.daemon.metrics() if "/ext" in name]
+        assert series
+        assert not [name for name in series if "other" in name]
