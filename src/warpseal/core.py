@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -41,6 +41,7 @@ from warpseal.validators.following import FollowedSubnets, FollowSources
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.keys import PublicKeys
 from warpseal.validators.sets import ValidatorSets
+from warpseal.waits import WorkerThreads
 from warpseal.warp.ids import id_text, node_id_text
 
 
@@ -97,7 +98,7 @@ async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
     """Hold the clients of the configured nodes; nothing is asked yet."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
-        decoding = stack.enter_context(ThreadPoolExecutor(1, "decode"))
+        decoding = stack.enter_context(WorkerThreads(1, "decode"))
         keys = PublicKeys(config.validators.key_cache_keys)
         upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
         yield Ground(upstream, keys, decoding)
@@ -113,8 +114,8 @@ async def core_of(
     """
     settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
     async with AsyncExitStack() as stack:
-        verifying = stack.enter_context(ThreadPoolExecutor(1, "verify"))
-        hashing = stack.enter_context(ThreadPoolExecutor(1, "hash"))
+        verifying = stack.enter_context(WorkerThreads(1, "verify"))
+        hashing = stack.enter_context(WorkerThreads(1, "hash"))
         store = await stack.enter_async_context(open_store(config.store, claim.folder, observer=metrics))
         leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)

@@ -6,7 +6,6 @@ asks, so that every gateway that serves it has it; where that is a 404, /ext/bc/
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from warpseal.node.p_chain import (
 from warpseal.node.refusals import NothingFound, RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.node.same_node import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
+from warpseal.waits import ThreadLock
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 __all__ = ["P_CHAIN_PATHS", "CurrentValidator", "PlatformClient", "Subnet", "ValidatorEntry"]
@@ -201,7 +201,7 @@ class _SeenSets:
     """The latest set of each subnet by the digest of its JSON, bounded; used from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._sets: OrderedDict[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = OrderedDict()
         self._entries = 0
 

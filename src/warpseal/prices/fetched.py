@@ -16,6 +16,7 @@ from warpseal.flight import SingleFlight
 from warpseal.prices.amounts import decimal_text
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.urls import filled
+from warpseal.waits import AsyncSemaphore
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class FetchedPrices:
         self._settings = settings
         self._session = session
         self._flights: SingleFlight[Key, str | None] = SingleFlight()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = AsyncSemaphore(_AT_ONCE)
         self._known: OrderedDict[Key, tuple[str | None, float]] = OrderedDict()
 
     async def price(self, currency: str, day: date) -> str | None:

@@ -5,7 +5,6 @@ All quick versions are made in one transaction, their DDL included, so that a cr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, Engine, inspect, text
 
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
+from warpseal.waits import ThreadLock
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -24,7 +24,7 @@ VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 # Alembic's `op` is one object for the whole process.
-_ALEMBIC: Final = threading.Lock()
+_ALEMBIC: Final = ThreadLock()
 
 Progress = Callable[[str, float], None]
 """Called with a version and the fraction of it that is done."""

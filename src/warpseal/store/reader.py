@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
+from warpseal.waits import WorkerThreads
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Reader:
         self._failed = failed
         self._tell = tell
         self._abandoned = 0
-        self._threads = ThreadPoolExecutor(settings.readers, thread_name_prefix="store-reader")
+        self._threads = WorkerThreads(settings.readers, "store-reader")
         self._room = threading.BoundedSemaphore(settings.max_waiting_reads)
 
     @property

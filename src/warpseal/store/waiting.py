@@ -5,7 +5,6 @@ Shares come from the event loop in lists and may wait half a second; signatures 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.waits import thread_condition
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
@@ -145,7 +145,7 @@ class Waiting:
     def __init__(self, max_bytes: int, gather_s: float) -> None:
         self._max_bytes = max_bytes
         self._gather_s = gather_s
-        self._changed = threading.Condition()
+        self._changed = thread_condition()
         self._batch = Batch()
         self._gathering_since: float | None = None
         self._stopping = False

@@ -22,6 +22,7 @@ from warpseal.validators.followed import Followed, FollowList
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
+from warpseal.waits import AsyncSemaphore
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
 from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
 
@@ -142,7 +143,7 @@ class FollowedSubnets:
             height = await self._sources.heights.first()
         except NodeUnavailable:
             return False
-        gate = asyncio.Semaphore(_SETS_AT_ONCE)
+        gate = AsyncSemaphore(_SETS_AT_ONCE)
         outcomes = await asyncio.gather(*(self._refresh_one(one, height, gate) for one in tuple(self._list)))
         self._peers.know(await self._all_validators(height))
         self._hint(self._wanted())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
 from warpseal.bls import PublicKey, parse_public_key
+from warpseal.waits import ThreadLock
 
 
 class PublicKeys:
@@ -15,7 +15,7 @@ class PublicKeys:
     def __init__(self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key) -> None:
         self._max_keys = max_keys
         self._parse = parse
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
 
     def __len__(self) -> int:
