@@ -14,6 +14,7 @@ from random import SystemRandom
 from typing import Final, NoReturn
 
 from warpseal import __version__
+from warpseal.aliases import ChainAliases
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.data.mount import DataApi
 from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets, Secrets
@@ -138,7 +139,7 @@ async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeF
                 tasks.create_task(core.run())
                 tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
-                known = (network_id, ground.upstream.view, secrets)
+                known = (network_id, ground.upstream.view, secrets, face.aliases)
                 tasks.create_task(_open_data(data, config, claim.folder, known))
 
 
@@ -156,10 +157,10 @@ async def _network_id(info: InfoClient, opening: Opening) -> int:
 
 
 async def _open_data(
-    data: DataOpening, config: Config, folder: Path | None, known: tuple[int, OwnView, Secrets]
+    data: DataOpening, config: Config, folder: Path | None, known: tuple[int, OwnView, Secrets, ChainAliases]
 ) -> None:
     """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
-    network_id, view, secrets = known
+    network_id, view, secrets, aliases = known
     delay_s, random = 0.0, SystemRandom()
     while True:
         try:
@@ -170,10 +171,10 @@ async def _open_data(
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             await asyncio.sleep(delay_s)
     if not config.indexing.chains:
-        data.open(DataServices(network_id, chains, None, view, secrets))
+        data.open(DataServices(network_id, chains, None, view, secrets, aliases=aliases))
         return
     async with Index(index_url(config.index, folder), chains, config.index) as index:
-        data.open(DataServices(network_id, chains, index, view, secrets))
+        data.open(DataServices(network_id, chains, index, view, secrets, aliases=aliases))
         await index.run()
 
 

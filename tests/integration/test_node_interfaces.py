@@ -262,3 +262,15 @@ async def test_administration_is_counted_by_route_and_not_by_alias(tmp_path: Pat
         series = [name for name in await asked.daemon.metrics() if "/ext" in name]
         assert series
         assert not [name for name in series if "other" in name]
+
+
+async def test_an_alias_stands_for_its_chain_in_the_data_api_too(tmp_path: Path) -> None:
+    async with node(tmp_path) as asked:
+        await asked.until_healthy()
+        subject = "/v1/networks/fuji/blockchains/{}"
+        before = await asked.daemon.get(subject.format("mine"))
+        assert before.status == 400
+        assert await asked.admin("aliasChain", chain=P_CHAIN, alias="mine") == {}
+        by_alias, by_id = [await asked.daemon.get(subject.format(name)) for name in ("mine", P_CHAIN)]
+        assert (by_alias.status, by_alias.body) == (by_id.status, by_id.body)
+        assert by_alias.status != 400

@@ -66,7 +66,10 @@ class Visit:
         try:
             return ChainID(parse_id(name))
         except MalformedID as error:
-            raise InvalidRequest("blockchainId", str(error)) from None
+            found = self.services.aliases.find(name) if self.services.aliases is not None else None
+            if found is None:
+                raise InvalidRequest("blockchainId", str(error)) from None
+            return found
 
     def index(self, what: str) -> PrimaryNetworkIndex:
         """Return the index. Raises IndexNotEnabled, naming what needs it."""

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from warpseal.aliases import ChainAliases
 from warpseal.api.http.data.tokens import OwnTokenKeys, TokenKeys
 from warpseal.errors import NodeUnavailable, WarpsealError
 from warpseal.history.chains import PrimaryChains
@@ -33,7 +34,10 @@ class OwnSecrets(OwnTokenKeys):
 
 @dataclass(frozen=True, slots=True)
 class DataServices:
-    """Everything behind the Data API. index: None where nothing is indexed; prices: None where there is no source."""
+    """Everything behind the Data API. index: None where nothing is indexed; prices: None where there is no source.
+
+    aliases: other names of blockchains.
+    """
 
     network_id: int
     chains: PrimaryChains
@@ -41,6 +45,7 @@ class DataServices:
     node: NodeView
     secrets: Secrets
     prices: Prices | None = None
+    aliases: ChainAliases | None = None
 
 
 class DataOpening:
