@@ -21,6 +21,7 @@ from warpseal.history.questions import (
     ValidationQuery,
 )
 from warpseal.history.staking import ValidationStatus
+from warpseal.index import keys
 from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
 
@@ -35,7 +36,11 @@ def world(name: str) -> tuple[Parameters, list[Record]]:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-async def test_every_question_is_answered_as_by_the_model(any_index_url: str, name: str) -> None:
+async def test_every_question_is_answered_as_by_the_model(
+    any_index_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Parts of eight transactions, so that there are many.
+    monkeypatch.setattr(keys, "PART_BITS", 3)
     network, records = world(name)
     write_all(any_index_url, network, records)
     model = Model(network)

@@ -17,20 +17,19 @@ from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of, to_column
 from warpseal.index.names import Names
 from warpseal.index.schema import (
-    ADDRESS_KIND_TXS,
-    ADDRESS_TXS,
     EARLY,
     OUTPUTS,
     SPENDS,
     TX_IDS,
     UNSPENT,
 )
+from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
 
 # Sorted before they are written, so that neighbours are written together.
-_SORTED: Final = (TX_IDS, ADDRESS_TXS, ADDRESS_KIND_TXS, UNSPENT, SPENDS)
+_SORTED: Final = (TX_IDS, UNSPENT, SPENDS)
 
 
 @dataclass(slots=True)
@@ -61,6 +60,7 @@ class Batch:
     outputs: UnspentOutputs
     chains: ChainIds
     numbers: Numbers
+    touches: Touches
     avax: int
     known: Mapping[UtxoID, Unspent]
     early: dict[UtxoID, EarlySpend]
@@ -75,12 +75,9 @@ class Batch:
     # The lists that most rows go into.
     _output_rows: list[Row] = field(init=False)
     _spend_rows: list[Row] = field(init=False)
-    _address_rows: list[Row] = field(init=False)
-    _kind_rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
         self._output_rows, self._spend_rows = self.rows(OUTPUTS), self.rows(SPENDS)
-        self._address_rows, self._kind_rows = self.rows(ADDRESS_TXS), self.rows(ADDRESS_KIND_TXS)
 
     def rows(self, table: Table) -> list[Row]:
         """Return the new rows of a table, to be added to."""
@@ -99,10 +96,7 @@ class Batch:
 
     def touch(self, tx: TxPlace) -> None:
         """Write down whose addresses a transaction touches."""
-        key, kind = tx.key, tx.kind
-        for address in tx.touched:
-            self._address_rows.append((address, key))
-            self._kind_rows.append((address, kind, key))
+        self.touches.add(tx.key, tx.kind, tx.touched)
 
     # Outputs
 
@@ -159,8 +153,9 @@ class Batch:
         for table, rows in self.changed.values():
             # The first column is the key; what was written last stands.
             bulk.replace(self.connection, table, list({row[0]: row for row in rows}.values()))
+        self.touches.flush(self.connection)
         if self.completed:
-            complete(self.connection, self.completed)
+            complete(self.connection, self.touches, self.completed)
 
     def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)

@@ -11,9 +11,10 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.history.questions import BlockQuery, Page, PageRequest
 from warpseal.index import kinds
 from warpseal.index.details import decode_proposer
-from warpseal.index.keys import CHAINS, NUMBERS, first_key, height_of, last_key
+from warpseal.index.keys import CHAINS, NUMBERS, first_key, height_of, last_key, part_of
 from warpseal.index.names import ACCOUNT
 from warpseal.index.reading import Reading
+from warpseal.index.schema import ANY_KIND
 from warpseal.index.tx_values import unpacked
 from warpseal.warp.ids import ChainID, SubnetID
 
@@ -22,13 +23,6 @@ _BLOCKS: Final = (
     " WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
 )
 _NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY time DESC, key DESC LIMIT 1"
-_TOUCHED: Final = "SELECT i.key, {found} FROM ids i WHERE i.key IN {{keys}}".format(
-    found=", ".join(
-        "EXISTS (SELECT 1 FROM address_txs a WHERE a.address = i.key"
-        f" AND a.tx BETWEEN {first_key(number)} AND {last_key(number)})"
-        for number in range(len(CHAINS))
-    )
-)
 _ID_BYTES: Final = 32
 
 
@@ -83,12 +77,21 @@ def chains_of(
     keys = reading.keys_of([*addresses, *(ACCOUNT + one for one in evm_addresses)])
     touched = {
         key: frozenset(chain for chain, is_touched in zip(CHAINS, found, strict=True) if is_touched)
-        for key, *found in reading.by_keys(_TOUCHED, keys.values())
+        for key, *found in reading.by_keys(_touched_text(), keys.values())
     }
     return (
         {one: touched[keys[one]] for one in addresses if one in keys},
         {one: touched[keys[ACCOUNT + one]] for one in evm_addresses if ACCOUNT + one in keys},
     )
+
+
+def _touched_text() -> str:
+    found = (
+        f"EXISTS (SELECT 1 FROM address_parts a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
+        f" AND a.part BETWEEN {part_of(first_key(number))} AND {part_of(last_key(number))})"
+        for number in range(len(CHAINS))
+    )
+    return f"SELECT i.key, {', '.join(found)} FROM ids i WHERE i.key IN {{keys}}"
 
 
 def _highest(reading: Reading, number: int, query: BlockQuery, page: PageRequest) -> int | None:

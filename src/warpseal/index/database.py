@@ -22,7 +22,8 @@ SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
 
-_CHECKPOINT_PAGES: Final = 16_384
+# What is written again and again between two checkpoints goes into the file once.
+_CHECKPOINT_PAGES: Final = 32_768
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:

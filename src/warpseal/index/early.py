@@ -14,7 +14,8 @@ from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
 from warpseal.index.details import decode_tx, encode
 from warpseal.index.keys import prefix_of
-from warpseal.index.schema import ADDRESS_KIND_TXS, ADDRESS_TXS, EARLY, OUTPUTS, SPENDS
+from warpseal.index.schema import EARLY, OUTPUTS, SPENDS
+from warpseal.index.touches import Touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,16 @@ def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, 
     return found
 
 
-def complete(connection: Connection, completed: Sequence[Completion]) -> None:
+def complete(connection: Connection, touches: Touches, completed: Sequence[Completion]) -> None:
     """Let who spent them name the outputs' own rows, and the addresses of those; drop the rows made from inputs."""
     _rename_inputs(connection, completed)
     bulk.delete(connection, OUTPUTS, [one.early.output for one in completed])
     bulk.delete(connection, SPENDS, [one.early.output for one in completed])
     bulk.insert(connection, SPENDS, [(one.output, one.early.spender) for one in completed])
     bulk.delete_ids(connection, EARLY, [(prefix_of(one.utxo_id), one.utxo_id[8:]) for one in completed])
-    owned = [(owner, one.early) for one in completed for owner in one.owners]
-    bulk.insert_new(connection, ADDRESS_TXS, [(owner, early.spender) for owner, early in owned])
-    bulk.insert_new(connection, ADDRESS_KIND_TXS, [(owner, early.kind, early.spender) for owner, early in owned])
+    for one in completed:
+        touches.add(one.early.spender, one.early.kind, one.owners)
+    touches.flush(connection, is_new=False)
 
 
 def _rename_inputs(connection: Connection, completed: Sequence[Completion]) -> None:

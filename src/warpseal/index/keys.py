@@ -14,6 +14,9 @@ P, X, C = 0, 1, 2
 CHAINS: Final = (PrimaryChain.P, PrimaryChain.X, PrimaryChain.C)
 NUMBERS: Final[Mapping[PrimaryChain, int]] = {chain: number for number, chain in enumerate(CHAINS)}
 
+# Rows that come at random places are kept by parts of a chain: those of the newest part stay in memory.
+PART_BITS = 18
+
 _BITS: Final = 40
 _SEQUENCE: Final = (1 << _BITS) - 1
 _SIGN: Final = 1 << 63
@@ -43,6 +46,11 @@ def height_of(key: int) -> int:
 def chain_of(key: int) -> int:
     """Return whose key it is."""
     return key >> _BITS
+
+
+def part_of(key: int) -> int:
+    """Return which part of all transactions one belongs to."""
+    return key >> PART_BITS
 
 
 def prefix_of(raw: bytes) -> int:

@@ -18,7 +18,7 @@ from warpseal.chains.p_txs import PSignedTx
 from warpseal.index import kinds
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.details import TxDetail, encode
-from warpseal.index.keys import prefix_of, to_column
+from warpseal.index.keys import part_of, prefix_of, to_column
 from warpseal.index.schema import (
     CHAINS_MADE,
     REWARD_ADDRESSES,
@@ -106,7 +106,7 @@ def write_proposed(batch: Batch, tx_id: TxID, api_type: str, height: int, when: 
     """Write the row of a transaction whose outcome is not known yet."""
     row = (when.key, tx_id, height, when.time_s, kinds.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
     batch.add(TXS, row)
-    batch.add(TX_IDS, (prefix_of(tx_id), when.key))
+    batch.add(TX_IDS, (part_of(when.key), prefix_of(tx_id), when.key))
 
 
 def _put_row(batch: Batch, tx: TxEffects, when: When, rest: tuple[Any, ...], *, is_written: bool) -> None:
@@ -116,7 +116,7 @@ def _put_row(batch: Batch, tx: TxEffects, when: When, rest: tuple[Any, ...], *, 
         batch.change(TXS, row)
     else:
         batch.add(TXS, row)
-        batch.add(TX_IDS, (prefix_of(tx.tx.id), when.key))
+        batch.add(TX_IDS, (part_of(when.key), prefix_of(tx.tx.id), when.key))
 
 
 def _closing(stakings: Stakings, tx: TxEffects) -> Staking | None:

@@ -30,7 +30,7 @@ def supply(connection: Connection) -> int | None:
 
 def addresses(connection: Connection, count: int, random: Random) -> list[Address]:
     """Draw at most `count` addresses: half of all that are known, half of those that hold something now."""
-    keys = _drawn(connection, "address_txs", "address", count // 2, random)
+    keys = _drawn(connection, "address_parts", "address", count // 2, random)
     owners = bulk.fetch(connection, "SELECT min(key), max(key) FROM outputs")
     low, high = owners[0]
     for _ in range(count - count // 2 if low is not None else 0):

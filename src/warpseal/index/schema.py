@@ -126,7 +126,8 @@ TXS: Final = Table(
     Column("moved", Integer, nullable=False),
     _bytes("detail"),
 )
-TX_IDS: Final = _pairs("tx_ids", "prefix", "tx")
+# Random places, but only within the newest part: older ones are not touched any more.
+TX_IDS: Final = _pairs("tx_ids", "part", "prefix", "tx")
 
 # tx: that made it, None where it is not indexed; origin: whose id it has, where that is another one. owner: of those
 # that belong to one address; else owners (threshold, addresses).
@@ -174,8 +175,11 @@ SPENDS: Final = Table("spends", DERIVED, _number("output", primary_key=True), _n
 # Whatever has 20 or 32 bytes and is named often: addresses, accounts (a zero byte in front), nodes, subnets, assets.
 IDS: Final = Table("ids", DERIVED, _key(), _number("prefix"), _bytes("id"), Index("ids_by_prefix", "prefix"))
 
-ADDRESS_TXS: Final = _pairs("address_txs", "address", "tx")
-ADDRESS_KIND_TXS: Final = _pairs("address_kind_txs", "address", "kind", "tx")
+# By parts, as tx_ids. address_parts: which parts an address is in at all, and for each type (ANY_KIND for all).
+ADDRESS_TXS: Final = _pairs("address_txs", "part", "address", "tx")
+ADDRESS_KIND_TXS: Final = _pairs("address_kind_txs", "part", "address", "kind", "tx")
+ADDRESS_PARTS: Final = _pairs("address_parts", "address", "kind", "part")
+ANY_KIND: Final = -1
 
 ASSETS: Final = Table(
     "assets",

@@ -8,29 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from warpseal.history.questions import Order, Times, TransactionQuery
 from warpseal.index import kinds
-from warpseal.index.keys import NUMBERS, X, first_key, last_key
+from warpseal.index.keys import NUMBERS, X, first_key, last_key, part_of
 from warpseal.index.names import ACCOUNT
 from warpseal.index.reading import Reading
+from warpseal.index.schema import ANY_KIND
 
 # How many candidates are looked at for one page where no index knows the whole answer.
 MOST_SCANNED: Final = 2_000
 
 _BETWEEN: Final = "tx BETWEEN ? AND ? ORDER BY tx {order} LIMIT ?"
-_OF_ADDRESS: Final = f"SELECT tx FROM address_txs WHERE address = ? AND {_BETWEEN}"
-_OF_KIND: Final = f"SELECT tx FROM address_kind_txs WHERE address = ? AND kind = ? AND {_BETWEEN}"
-_OF_ADDRESSES: Final = (
-    "SELECT t.tx FROM unnest(?::bigint[]) AS a(address) CROSS JOIN LATERAL"
-    f" (SELECT tx FROM address_txs WHERE address = a.address AND {_BETWEEN}) AS t"
+# The directory tells in which parts an address is at all; CROSS JOIN keeps SQLite at reading it first.
+_OF_PARTS: Final = (
+    "SELECT t.tx FROM address_parts p CROSS JOIN {table} t"
+    " WHERE p.address = {address} AND p.kind = {kind} AND t.part = p.part AND t.address = p.address{same_kind}"
+    " AND p.part BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.part {order}, t.tx {order} LIMIT ?"
 )
-_OF_KINDS: Final = (
-    "SELECT t.tx FROM unnest(?::bigint[]) AS a(address) CROSS JOIN unnest(?::bigint[]) AS k(kind) CROSS JOIN LATERAL"
-    f" (SELECT tx FROM address_kind_txs WHERE address = a.address AND kind = k.kind AND {_BETWEEN}) AS t"
-)
+_LATERAL: Final = "SELECT t.tx FROM unnest(?::bigint[]) AS a(address){kinds} CROSS JOIN LATERAL ({part}) AS t"
+_KINDS: Final = " CROSS JOIN unnest(?::bigint[]) AS k(kind)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +135,31 @@ def _first_in_past(reading: Reading, time_s: int, before: int) -> int:
 def _of_addresses(
     reading: Reading, addresses: Sequence[int], wanted: Sequence[int], place: Range, limit: int
 ) -> list[int]:
-    ends = (place.low, place.high, limit)
+    ends = (part_of(place.low), part_of(place.high), place.low, place.high, limit)
     if not addresses:
         return []
     if reading.is_postgresql:
-        text, given = (_OF_KINDS, (addresses, wanted)) if wanted else (_OF_ADDRESSES, (addresses,))
-        rows = reading.rows(text.format(order=place.order), *map(list, given), *ends)
+        part = _parts_text(place.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
+        text = _LATERAL.format(kinds=_KINDS if wanted else "", part=part)
+        given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
         # The server gives each address' few in no order.
-        return merged([sorted({row[0] for row in rows}, reverse=place.is_newest_first)], place, limit)
+        found = {row[0] for row in reading.rows(text, *given, *ends)}
+        return merged([sorted(found, reverse=place.is_newest_first)], place, limit)
     if wanted:
-        text = _OF_KIND.format(order=place.order)
+        text = _parts_text(place.order, "?", "?")
         lists = [reading.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
     else:
-        text = _OF_ADDRESS.format(order=place.order)
+        text = _parts_text(place.order, "?", str(ANY_KIND))
         lists = [reading.rows(text, address, *ends) for address in addresses]
     return merged([[row[0] for row in rows] for rows in lists if rows], place, limit)
+
+
+def _parts_text(order: str, address: str, kind: str) -> str:
+    """Return the statement for one address, and one type or ANY_KIND."""
+    if kind == str(ANY_KIND):
+        return _OF_PARTS.format(table="address_txs", address=address, kind=kind, same_kind="", order=order)
+    same_kind = " AND t.kind = p.kind"
+    return _OF_PARTS.format(table="address_kind_txs", address=address, kind=kind, same_kind=same_kind, order=order)
 
 
 def _of_validation(
@@ -176,9 +185,16 @@ def _of_validation(
 
 def _touched(reading: Reading, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
     """Return those of some transactions that touch an address."""
-    text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND address = ?"
-    found = (reading.by_keys(text, keys, address) for address in addresses)
-    return {row[0] for row in chain.from_iterable(found)}
+    text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND part = ? AND address = ?"
+    parts: dict[int, list[int]] = {}
+    for key in keys:
+        parts.setdefault(part_of(key), []).append(key)
+    return {
+        row[0]
+        for part, of_part in parts.items()
+        for address in addresses
+        for row in reading.by_keys(text, of_part, part, address)
+    }
 
 
 def _of_chain(reading: Reading, wanted: Sequence[int], place: Range, limit: int) -> Found:

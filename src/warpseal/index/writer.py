@@ -27,6 +27,7 @@ from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecor
 from warpseal.index.schema import ASSETS, BEGUN, LEDGERS, NOTES, RAWS, make_rows
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
+from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, UnspentOutputs
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
@@ -54,6 +55,7 @@ class IndexWriter:
         self._ids = ChainIds(params.x_chain_id, params.c_chain_id)
         self.outputs = UnspentOutputs(engine, self._ids, settings.recent_outputs)
         self._names = Names(settings.known_addresses)
+        self._touches = Touches()
         self._stakings = Stakings()
         self._blocks = BlockWriter(self._stakings)
         self._chains: dict[int, ChainRow] = {}
@@ -189,7 +191,9 @@ class IndexWriter:
         known = self.outputs.rows(connection, [one for one in spent if one not in made])
         early = early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._names.key(self._params.staking_asset_id)
-        batch = Batch(connection, self._names, self.outputs, self._ids, self._numbers, avax, known, early)
+        batch = Batch(
+            connection, self._names, self.outputs, self._ids, self._numbers, self._touches, avax, known, early
+        )
         self._set_up(batch)
         return batch
 
@@ -208,6 +212,7 @@ class IndexWriter:
 
     def _read(self, connection: Connection) -> None:
         self._names.open(connection)
+        self._touches.forget()
         self._stakings.load(connection)
         self._blocks.open(connection)
         self._chains = chain_rows(connection)

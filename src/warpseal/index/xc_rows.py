@@ -11,7 +11,7 @@ from warpseal.history.transactions import Vertex
 from warpseal.index import kinds
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.details import TxDetail, encode
-from warpseal.index.keys import prefix_of
+from warpseal.index.keys import part_of, prefix_of
 from warpseal.index.names import ACCOUNT, Names
 from warpseal.index.p_rows import When
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
@@ -86,7 +86,7 @@ def _put(
     first_out, made, spent = outs
     row = (place.key, place.tx_id, *where, place.kind, 0, first_out, made, made + spent, encode(detail))
     batch.add(TXS, row)
-    batch.add(TX_IDS, (prefix_of(place.tx_id), place.key))
+    batch.add(TX_IDS, (part_of(place.key), prefix_of(place.tx_id), place.key))
     batch.touch(place)
 
 
