@@ -26,7 +26,7 @@ CHECKSUM_BYTES = 4
 def run(quick: bool) -> Report:
     """Decode mainnet's blocks, those of the recorded network, and one with each type of transaction."""
     count = QUICK_BLOCKS_A_ROUND if quick else BLOCKS_A_ROUND
-    mainnet, recorded, every_type = _mainnet_blocks(), _recorded_blocks(), _block_of_each_type()
+    mainnet, recorded, every_type = mainnet_blocks(), _recorded_blocks(), _block_of_each_type()
     genesis = _unpacked(VECTORS / "genesis" / "mainnet.bin.zst")
     figures = (
         _rate("blocks of mainnet", mainnet, count, RATE_AIM),
@@ -59,7 +59,8 @@ def _best_s(work: Callable[[], object]) -> float:
     return min(took_s)
 
 
-def _mainnet_blocks() -> list[bytes]:
+def mainnet_blocks() -> list[bytes]:
+    """Return the blocks of mainnet that the tests have, too."""
     return [bytes.fromhex(block["hex"]) for block in json.loads((VECTORS / "p_chain.json").read_text())["blocks"]]
 
 

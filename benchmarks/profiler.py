@@ -1,0 +1,107 @@
+"""(i) What the profiler itself takes of the process's CPU, by its own clock and against the same work without it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.decode import mainnet_blocks
+from benchmarks.report import Aim, Figure, Report, quantile
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.cli.loop import run_on_loop
+from warpseal.profiles.cpu import CpuSampler
+from warpseal.profiles.stalls import LoopStalls
+
+TURNS = 30
+QUICK_TURNS = 2
+TASKS = 20
+ROUNDS_A_TASK = 240
+THREADS = 4
+ROUNDS_A_THREAD = 1200
+CALLS_BELOW = 30
+SHARE_AIM = Aim(0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """CPU of one turn of the same work; own_s: of it by the profiler, as it says itself."""
+
+    cpu_s: float
+    own_s: float = 0.0
+
+
+def run(quick: bool) -> Report:
+    """Decode blocks in tasks and threads, with the profiler and without, turn by turn."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        plain, profiled = run_on_loop(_turns(QUICK_TURNS if quick else TURNS, Path(folder)))
+    own = sum(turn.own_s for turn in profiled) / sum(turn.cpu_s for turn in profiled)
+    pairs = [on.cpu_s / off.cpu_s - 1 for off, on in zip(plain, profiled, strict=True)]
+    figures = (
+        Figure("the profiler's own CPU over the process's", own, "", SHARE_AIM),
+        Figure("CPU that the same work takes more while profiled", quantile(pairs, 0.5), "", SHARE_AIM),
+        Figure("CPU of a turn without the profiler", quantile([turn.cpu_s for turn in plain], 0.5) * 1000, "ms"),
+    )
+    notes = (
+        f"{TASKS} tasks and {THREADS} threads, {CALLS_BELOW} calls deep; {len(pairs)} pairs of turns",
+        "the second figure also has signals, beats of the event loop and cold caches in it, and the noise of both turns",
+    )
+    return Report("profiler", quick, figures, notes, {"pairs": pairs})
+
+
+async def _turns(count: int, folder: Path) -> tuple[list[Turn], list[Turn]]:
+    blocks = mainnet_blocks()
+    plain, profiled = [], []
+    await _work(blocks)
+    for turn in range(count):
+        # Whoever comes second finds warmer caches, so they take turns at that, too.
+        if turn % 2:
+            profiled.append(await _profiled(blocks))
+        plain.append(await _plain(blocks))
+        if not turn % 2:
+            profiled.append(await _profiled(blocks))
+    return plain, profiled
+
+
+async def _plain(blocks: Sequence[bytes]) -> Turn:
+    started = time.process_time()
+    await _work(blocks)
+    return Turn(time.process_time() - started)
+
+
+async def _profiled(blocks: Sequence[bytes]) -> Turn:
+    sampler, stalls = CpuSampler(), LoopStalls()
+    started = time.process_time()
+    stalls.start()
+    sampler.start()
+    await _work(blocks)
+    sampler.stop()
+    stalls.stop()
+    return Turn(time.process_time() - started, sampler.own_cpu_ns / 1e9)
+
+
+async def _work(blocks: Sequence[bytes]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(TASKS):
+            tasks.create_task(_in_a_task(blocks))
+        for _ in range(THREADS):
+            tasks.create_task(asyncio.to_thread(_deep, blocks, ROUNDS_A_THREAD, CALLS_BELOW))
+
+
+async def _in_a_task(blocks: Sequence[bytes]) -> None:
+    for _ in range(ROUNDS_A_TASK):
+        _deep(blocks, 1, CALLS_BELOW)
+        await asyncio.sleep(0)
+
+
+def _deep(blocks: Sequence[bytes], rounds: int, calls: int) -> None:
+    """Decode as many calls below as a request of the daemon does its work."""
+    if calls:
+        _deep(blocks, rounds, calls - 1)
+        return
+    for _ in range(rounds):
+        for raw in blocks:
+            parse_p_block(raw)
