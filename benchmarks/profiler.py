@@ -47,7 +47,7 @@ def run(quick: bool) -> Report:
     )
     notes = (
         f"{TASKS} tasks and {THREADS} threads, {CALLS_BELOW} calls deep; {len(pairs)} pairs of turns",
-        "the second figure also has signals, beats of the event loop and cold caches in it, and the noise of both turns",
+        "the second figure has everything in it: signals, beats of the event loop, caches; and the noise of both turns",
     )
     return Report("profiler", quick, figures, notes, {"pairs": pairs})
 
