@@ -1,0 +1,279 @@
+"""Calls of one EVM chain: refused, sent to a node that may have them, or derived where no node has the method.
+
+What a node may have done is never asked of a second one; what only reads is. Source of truth: docs/node-interfaces.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from warpseal.forwarding.arguments import plain_timestamp
+from warpseal.forwarding.calls import (
+    FILTER_NOT_FOUND,
+    METHOD_NOT_FOUND,
+    NO_NODE,
+    NOT_ANSWERED,
+    TIMED_OUT,
+    TOO_LARGE,
+    RpcAnswer,
+    RpcCall,
+    RpcError,
+    RpcFailure,
+)
+from warpseal.forwarding.chain_config import ChainConfig
+from warpseal.forwarding.filters import FilterHomes
+from warpseal.forwarding.messages import decode_answers, decode_result, encode_calls, quantity_of
+from warpseal.forwarding.methods import (
+    BLOCK_NUMBER,
+    FEE_CONFIG,
+    SUBNET_EVM,
+    TIMESTAMPED,
+    DenyList,
+    MethodClass,
+    class_of,
+)
+from warpseal.forwarding.node import FaultKind, NodeFault, NodeReply
+from warpseal.forwarding.pool import EvmPool, Member
+from warpseal.forwarding.settings import ForwardingSettings
+from warpseal.forwarding.subnet_evm import derive, with_last_changed
+
+log = logging.getLogger(__name__)
+
+Configured = Callable[[], Awaitable[ChainConfig | None]]
+"""Returns how the chain is configured; None where that cannot be known."""
+
+
+class ForwardingObserver(Protocol):
+    """Who counts calls of EVM chains."""
+
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
+        """Note one call. chain: its id; upstream: a node's position in its list, empty where none was asked.
+
+        outcome: "ok", "refused", "denied", "derived", or a FaultKind's value.
+        """
+
+
+class _Silent:
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
+        return None
+
+
+silent: Final[ForwardingObserver] = _Silent()
+"""Counts nothing."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """Calls on their way, by number, and what became of those that are back. fault: the last that stopped one."""
+
+    calls: dict[int, RpcCall]
+    answers: dict[int, RpcAnswer]
+    fault: FaultKind | None = None
+
+    def take_back(self, fault: NodeFault) -> None:
+        """Note that a node gave no answer: what it may have done is not asked again, the rest is."""
+        self.fault = fault.kind
+        for number, call in list(self.calls.items()):
+            if fault.kind is FaultKind.TOO_LARGE or (
+                fault.was_written and class_of(call.method) is not MethodClass.READ
+            ):
+                self.answers[number] = RpcAnswer(error=_told_of(fault.kind))
+                del self.calls[number]
+
+
+class EvmForwarder:
+    """One chain. name: its id, for metrics. configured: whence what no node tells is derived."""
+
+    def __init__(
+        self,
+        name: str,
+        pool: EvmPool,
+        denied: DenyList,
+        settings: ForwardingSettings,
+        configured: Configured,
+        observer: ForwardingObserver = silent,
+    ) -> None:
+        self.name = name
+        self.pool = pool
+        self._denied = denied
+        self._settings = settings
+        self._configured = configured
+        self._observer = observer
+        self._filters = FilterHomes()
+
+    async def one(self, call: RpcCall, body: bytes) -> NodeReply | RpcAnswer:
+        """Return a node's answer to a single call as it came, or ours. body: the call, in its envelope."""
+        answered = self.at_once(call)
+        if isinstance(answered, RpcAnswer):
+            return answered
+        if call.method in SUBNET_EVM:
+            return (await self.many([call]))[0]
+        kind = class_of(call.method)
+        home = self._filters.home_of(call.params) if kind is MethodClass.USE_FILTER else None
+        return await self._passed(call, body, [home] if home is not None else await self.pool.in_turn())
+
+    async def many(self, calls: Sequence[RpcCall]) -> list[RpcAnswer]:
+        """Return the answers to calls, in their order. What a node does not know and we can derive is derived."""
+        answers: dict[int, RpcAnswer] = {}
+        at_nodes: dict[Member | None, dict[int, RpcCall]] = {}
+        for number, call in enumerate(calls):
+            answered = self.at_once(call)
+            if isinstance(answered, RpcAnswer):
+                answers[number] = answered
+                continue
+            is_filter = class_of(call.method) is MethodClass.USE_FILTER
+            home = self._filters.home_of(call.params) if is_filter else None
+            at_nodes.setdefault(home, {})[number] = answered
+        for home, group in at_nodes.items():
+            answers |= await self._asked(group, [home] if home is not None else None)
+        return [await self._completed(calls[number], answers[number]) for number in range(len(calls))]
+
+    def at_once(self, call: RpcCall) -> RpcCall | RpcAnswer:
+        """Return the answer to what no node is asked, or the call as a node is asked it."""
+        if self._denied.denies(call.method):
+            self._count(call, None, "denied")
+            missing = f"the method {call.method[:256]} does not exist/is not available"
+            return RpcAnswer(error=RpcError(METHOD_NOT_FOUND, missing))
+        if call.method not in TIMESTAMPED:
+            return call
+        try:
+            return RpcCall(call.method, plain_timestamp(call.params), call.is_notification)
+        except RpcFailure as failure:
+            return RpcAnswer(error=failure.error)
+        except msgspec.MsgspecError:
+            return call
+
+    async def ask(self, call: RpcCall) -> RpcAnswer:
+        """Ask the chain's nodes one thing that only reads."""
+        return (await self._asked({0: call}, None))[0]
+
+    async def _passed(self, call: RpcCall, body: bytes, members: Sequence[Member]) -> NodeReply | RpcAnswer:
+        is_read = class_of(call.method) is MethodClass.READ
+        until = _now() + self._settings.call_timeout_s
+        fault, reply = None, None
+        for member in members:
+            try:
+                reply = await self._post(member, call, body, until - _now())
+            except NodeFault as stopped:
+                fault = stopped.kind
+                if fault is FaultKind.TOO_LARGE or (stopped.was_written and not is_read):
+                    break
+                continue
+            if not (reply.is_busy and is_read):
+                return reply
+        if reply is not None:
+            return reply
+        is_filter = class_of(call.method) is MethodClass.USE_FILTER
+        return RpcAnswer(error=FILTER_NOT_FOUND if is_filter and fault is FaultKind.UNREACHABLE else _told_of(fault))
+
+    async def _post(self, member: Member, call: RpcCall, body: bytes, left_s: float) -> NodeReply:
+        kind = class_of(call.method)
+        try:
+            reply = await member.node.post(body, max(0.001, left_s), once=kind is MethodClass.WRITE)
+        except NodeFault as fault:
+            self.pool.note_fault(member, fault)
+            self._count(call, member, str(fault.kind))
+            raise
+        if reply.is_busy:
+            self.pool.note_fault(member, NodeFault(FaultKind.BUSY))
+        else:
+            self.pool.note_answer(member)
+        if kind is MethodClass.MAKE_FILTER:
+            self._filters.settle(decode_result(reply.body), member)
+        elif call.method == BLOCK_NUMBER:
+            self._note_head(decode_result(reply.body), member)
+        self._count(call, member, "ok" if reply.is_ok else "refused")
+        return reply
+
+    async def _asked(self, calls: dict[int, RpcCall], members: Sequence[Member] | None) -> dict[int, RpcAnswer]:
+        """Ask these members, or whoever is best, until all calls are answered or nobody is left."""
+        work = _Work(dict(calls), {})
+        until = _now() + self._settings.call_timeout_s
+        for member in members if members is not None else await self.pool.in_turn():
+            await self._ask_member(member, work, until)
+            if not work.calls:
+                break
+        missing = FILTER_NOT_FOUND if members is not None else _told_of(work.fault)
+        return {**work.answers, **{number: RpcAnswer(error=missing) for number in work.calls}}
+
+    async def _ask_member(self, member: Member, work: _Work, until: float) -> None:
+        has_write = any(class_of(call.method) is MethodClass.WRITE for call in work.calls.values())
+        try:
+            reply = await member.node.post(encode_calls(work.calls), max(0.001, until - _now()), once=has_write)
+            if not reply.is_ok:
+                raise NodeFault(FaultKind.BUSY)
+        except NodeFault as fault:
+            self.pool.note_fault(member, fault)
+            self._count_all(work.calls, member, str(fault.kind))
+            work.take_back(fault)
+            return
+        self.pool.note_answer(member)
+        self._count_all(work.calls, member, "ok")
+        numbers = [number for number, call in work.calls.items() if not call.is_notification]
+        answers = decode_answers(reply.body, numbers) if numbers else {}
+        for number, call in work.calls.items():
+            work.answers[number] = answers.get(number, RpcAnswer())
+            self._learn(call, work.answers[number], member)
+        work.calls.clear()
+
+    def _learn(self, call: RpcCall, answer: RpcAnswer, member: Member) -> None:
+        """Note what an answer tells of its node."""
+        if answer.result is None:
+            return
+        if class_of(call.method) is MethodClass.MAKE_FILTER:
+            self._filters.settle(_text(answer.result), member)
+        elif call.method == BLOCK_NUMBER:
+            self._note_head(_text(answer.result), member)
+
+    def _note_head(self, told: object, member: Member) -> None:
+        height = quantity_of(told)
+        if height is not None:
+            self.pool.note_head(member, height)
+
+    async def _completed(self, call: RpcCall, answer: RpcAnswer) -> RpcAnswer:
+        if call.method not in SUBNET_EVM:
+            return answer
+        if answer.error is None or answer.error.code != METHOD_NOT_FOUND:
+            return with_last_changed(answer) if call.method == FEE_CONFIG else answer
+        config = await self._configured()
+        if config is None:
+            return answer
+        self._count(call, None, "derived")
+        plain = self.at_once(call)
+        return plain if isinstance(plain, RpcAnswer) else await derive(plain, config, self.ask)
+
+    def _count(self, call: RpcCall, member: Member | None, outcome: str) -> None:
+        upstream = "" if member is None else str(member.node.position)
+        self._observer.observe_forwarding(self.name, str(class_of(call.method)), upstream, outcome)
+
+    def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
+        for call in calls.values():
+            self._count(call, member, outcome)
+
+
+def _told_of(kind: FaultKind | None) -> RpcError:
+    told = {
+        None: NO_NODE,
+        FaultKind.UNREACHABLE: NO_NODE,
+        FaultKind.BUSY: NO_NODE,
+        FaultKind.TIMEOUT: TIMED_OUT,
+        FaultKind.TOO_LARGE: TOO_LARGE,
+    }
+    return told.get(kind, NOT_ANSWERED)
+
+
+def _text(result: msgspec.Raw) -> str | None:
+    try:
+        return msgspec.json.decode(result, type=str)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,77 @@
+"""What kinds of RPC methods there are: which may be asked twice, which are bound to a node, which nobody may call.
+
+Source of truth: the Ethereum JSON-RPC specification, and what subnet-evm and coreth add to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+
+class MethodClass(StrEnum):
+    """How a method is forwarded. READ: to any node, and to the next if that fails.
+
+    MAKE_FILTER: its result is an id that its node alone knows. USE_FILTER: has such an id as its argument.
+    WRITE: never sent twice; every method that is not known is one.
+    """
+
+    READ = "read"
+    MAKE_FILTER = "make_filter"
+    USE_FILTER = "use_filter"
+    WRITE = "write"
+
+
+FEE_CONFIG: Final = "eth_feeConfig"
+CHAIN_CONFIG: Final = "eth_getChainConfig"
+ACTIVE_PRECOMPILES: Final = "eth_getActivePrecompilesAt"
+ACTIVE_RULES: Final = "eth_getActiveRulesAt"
+SUBNET_EVM: Final = frozenset({FEE_CONFIG, CHAIN_CONFIG, ACTIVE_PRECOMPILES, ACTIVE_RULES})
+"""What we can answer where the node cannot."""
+TIMESTAMPED: Final = frozenset({ACTIVE_PRECOMPILES, ACTIVE_RULES})
+"""Methods whose only argument is a timestamp."""
+BLOCK_NUMBER: Final = "eth_blockNumber"
+
+_MAKE_FILTER: Final = frozenset({"eth_newFilter", "eth_newBlockFilter", "eth_newPendingTransactionFilter"})
+_USE_FILTER: Final = frozenset({"eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"})
+_READ: Final = SUBNET_EVM | {
+    "eth_accounts", "eth_baseFee", "eth_blobBaseFee", "eth_blockNumber", "eth_call", "eth_callDetailed",
+    "eth_chainId", "eth_coinbase", "eth_createAccessList", "eth_estimateGas", "eth_feeHistory", "eth_gasPrice",
+    "eth_getBadBlocks", "eth_getBalance", "eth_getBlockByHash", "eth_getBlockByNumber", "eth_getBlockReceipts",
+    "eth_getBlockTransactionCountByHash", "eth_getBlockTransactionCountByNumber", "eth_getCode",
+    "eth_getHeaderByHash", "eth_getHeaderByNumber", "eth_getLogs", "eth_getProof",
+    "eth_getRawTransactionByBlockHashAndIndex", "eth_getRawTransactionByBlockNumberAndIndex",
+    "eth_getRawTransactionByHash", "eth_getStorageAt", "eth_getTransactionByBlockHashAndIndex",
+    "eth_getTransactionByBlockNumberAndIndex", "eth_getTransactionByHash", "eth_getTransactionCount",
+    "eth_getTransactionReceipt", "eth_getUncleByBlockHashAndIndex", "eth_getUncleByBlockNumberAndIndex",
+    "eth_getUncleCountByBlockHash", "eth_getUncleCountByBlockNumber", "eth_hashrate",
+    "eth_maxPriorityFeePerGas", "eth_mining", "eth_pendingTransactions", "eth_protocolVersion",
+    "eth_simulateV1", "eth_suggestPriceOptions", "eth_syncing", "net_listening", "net_peerCount", "net_version",
+    "rpc_modules", "txpool_content", "txpool_contentFrom", "txpool_inspect", "txpool_status",
+    "warp_getBlockAggregateSignature", "warp_getBlockSignature", "warp_getMessage",
+    "warp_getMessageAggregateSignature", "warp_getMessageSignature", "web3_clientVersion", "web3_sha3",
+}  # fmt: skip
+
+
+def class_of(method: str) -> MethodClass:
+    """Return how a method is forwarded."""
+    if method in _READ:
+        return MethodClass.READ
+    if method in _MAKE_FILTER:
+        return MethodClass.MAKE_FILTER
+    return MethodClass.USE_FILTER if method in _USE_FILTER else MethodClass.WRITE
+
+
+class DenyList:
+    """Methods that are answered as if there were none of that name, without asking a node."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        listed = [pattern.lower() for pattern in patterns]
+        self._exact = frozenset(pattern for pattern in listed if not pattern.endswith("*"))
+        self._beginnings = tuple(pattern[:-1] for pattern in listed if pattern.endswith("*"))
+
+    def denies(self, method: str) -> bool:
+        """Tell whether nobody may call a method."""
+        method = method.lower()
+        return method in self._exact or method.startswith(self._beginnings)

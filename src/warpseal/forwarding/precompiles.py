@@ -1,0 +1,168 @@
+"""The stateful precompiles of subnet-evm: their configuration as a chain shows it, and which are active when. Pure.
+
+Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`, `params/extras/precompile_upgrade.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+Config = Mapping[str, Any]
+"""A configuration as it is shown: JSON-ready, addresses in lower case."""
+
+FEE_MANAGER: Final = "feeManagerConfig"
+FEE_FIELDS: Final = (
+    "gasLimit",
+    "targetBlockRate",
+    "minBaseFee",
+    "targetGas",
+    "baseFeeChangeDenominator",
+    "minBlockGasCost",
+    "maxBlockGasCost",
+    "blockGasCostStep",
+)
+"""In the order in which the fee manager tells them, and in which they are shown."""
+_ADDRESS: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{40}")
+_NO_ADDRESS: Final = "0x" + "00" * 20
+_ROLES: Final = ("adminAddresses", "managerAddresses", "enabledAddresses")
+
+
+def shown_fees(given: Any) -> dict[str, int]:
+    """Return a fee configuration as it is shown; fields that are missing, and a target rate of 0, are left out."""
+    fields = _object(given)
+    shown = {name: _integer(fields[name]) for name in FEE_FIELDS if fields.get(name) is not None}
+    if not shown.get("targetBlockRate", 1):
+        del shown["targetBlockRate"]
+    return shown
+
+
+def shown_precompile(key: str, given: Any) -> Config:
+    """Return the configuration of one precompile as it is shown. Raises ValueError."""
+    fields = _object(given)
+    if key not in KEYS:
+        raise ValueError(f"unknown precompile config: {key[:64]}")
+    shown: dict[str, Any] = {}
+    if key not in _WITHOUT_ROLES:
+        for role in _ROLES:
+            if fields.get(role):
+                shown[role] = [address(one) for one in fields[role]]
+    shown["blockTimestamp"] = timestamp(fields.get("blockTimestamp"))
+    if fields.get("disable"):
+        shown["disable"] = True
+    return {**shown, **KEYS[key](fields)}
+
+
+def shown_upgrade(given: Any) -> Config:
+    """Return an entry of precompileUpgrades, {key: configuration}. Raises ValueError."""
+    fields = _object(given)
+    if len(fields) != 1:
+        raise ValueError(f"PrecompileUpgrade must have exactly one key, got {len(fields)}")
+    (key, value), *_ = fields.items()
+    return {key: shown_precompile(key, value)}
+
+
+def active_at(moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]) -> dict[str, Config]:
+    """Return the configurations that hold at a time: of each precompile the last one, unless that disables it.
+
+    The last one stands last in the order of the lists, the genesis before the upgrades; `disable` says no more than
+    that the precompile is off from its time on, until a later entry without it.
+    """
+    latest: dict[str, Config] = {}
+    for listed in (genesis, *upgrades):
+        for key, config in listed.items():
+            begins = config["blockTimestamp"]
+            if begins is not None and begins <= moment:
+                latest[key] = config
+    return {key: latest[key] for key in KEYS if key in latest and not latest[key].get("disable")}
+
+
+def address(given: Any) -> str:
+    """Return an address in lower case with 0x. Raises ValueError."""
+    if not isinstance(given, str) or not _ADDRESS.fullmatch(given):
+        raise ValueError("not an address")
+    return "0x" + given.lower().removeprefix("0x")
+
+
+def timestamp(given: Any) -> int | None:
+    """Return Unix seconds, None where there are none. Raises ValueError."""
+    return None if given is None else _integer(given)
+
+
+def quantity(given: Any) -> str:
+    """Return a number, given as one or as decimal or hex text, in hex. Raises ValueError."""
+    if isinstance(given, str) and given:
+        return hex(int(given, 16 if given[:2].lower() == "0x" else 10))
+    return hex(_integer(given))
+
+
+def _object(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ValueError("not an object")
+    return given
+
+
+def _integer(given: Any) -> int:
+    if type(given) is not int:
+        raise ValueError("not an integer")
+    return given
+
+
+def _nothing(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
+    minted = fields.get("initialMint")
+    return {"initialMint": {address(who): quantity(much) for who, much in _object(minted).items()}} if minted else {}
+
+
+def _fees(fields: Mapping[str, Any]) -> dict[str, Any]:
+    given = fields.get("initialFeeConfig")
+    return {} if given is None else {"initialFeeConfig": shown_fees(given)}
+
+
+def _rewards(fields: Mapping[str, Any]) -> dict[str, Any]:
+    given = fields.get("initialRewardConfig")
+    if given is None:
+        return {}
+    reward = {
+        "allowFeeRecipients": bool(_object(given).get("allowFeeRecipients")),
+        "rewardAddress": address(given.get("rewardAddress") or _NO_ADDRESS),
+    }
+    return {"initialRewardConfig": reward}
+
+
+def _warp(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "quorumNumerator": _integer(fields.get("quorumNumerator") or 0),
+        "requirePrimaryNetworkSigners": bool(fields.get("requirePrimaryNetworkSigners")),
+    }
+
+
+def _gas_price(fields: Mapping[str, Any]) -> dict[str, Any]:
+    given = fields.get("initialGasPriceConfig")
+    if given is None:
+        return {}
+    kinds: Iterable[tuple[str, type]] = (
+        ("validatorTargetGas", bool),
+        ("targetGas", int),
+        ("staticPricing", bool),
+        ("minGasPrice", int),
+        ("timeToDouble", int),
+    )
+    return {"initialGasPriceConfig": {name: kind(_object(given).get(name) or 0) for name, kind in kinds}}
+
+
+KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "contractDeployerAllowListConfig": _nothing,
+    "contractNativeMinterConfig": _mint,
+    "txAllowListConfig": _nothing,
+    FEE_MANAGER: _fees,
+    "rewardManagerConfig": _rewards,
+    "warpConfig": _warp,
+    "gasPriceManagerConfig": _gas_price,
+}
+"""By key: what a precompile's configuration has besides roles and times."""
+_WITHOUT_ROLES: Final = frozenset({"warpConfig"})

@@ -1,0 +1,33 @@
+"""Every default, unit and bound of forwarding to EVM nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEBIBYTE = 1024 * 1024
+DENIED = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingSettings:
+    """What holds for every forwarded chain.
+
+    deny_methods: RPC methods that nobody may call, a trailing * stands for any ending; a chain may name more.
+    connections_per_node: HTTP connections to one node at once. retry_after_s: how long a node that failed is used
+    only where no other is. poll_s: how often heads are compared where a chain has several nodes. max_answer_bytes:
+    of one answer of a node. max_sockets: WebSocket clients of one chain; max_subscriptions: of one client;
+    max_message_bytes: of one WebSocket message; max_queued: messages that a slow reader may have waiting.
+    """
+
+    deny_methods: tuple[str, ...] = DENIED
+    connect_timeout_s: float = 3.0
+    call_timeout_s: float = 30.0
+    connections_per_node: int = 256
+    retry_after_s: float = 5.0
+    poll_s: float = 2.0
+    max_answer_bytes: int = 64 * MEBIBYTE
+    max_sockets: int = 4_096
+    max_subscriptions: int = 100
+    max_message_bytes: int = 15 * MEBIBYTE
+    max_queued: int = 256
+    max_queued_bytes: int = 32 * MEBIBYTE
