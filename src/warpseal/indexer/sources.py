@@ -24,7 +24,10 @@ from warpseal.node.x_chain import XChainClient
 T_co = TypeVar("T_co", covariant=True)
 
 _TOO_MUCH: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
-_MOST_SINGLE: Final = 64
+_FIRST_SPAN: Final = 64
+_MOST_SINGLE: Final = 1_024
+# Of blocks that wait to be written, about; a few such spans wait at once.
+_SPAN_BYTES: Final = 16 * 1024 * 1024
 _MOST_BATCHED: Final = 100
 # What a node does not keep now, it may keep after its next start.
 _ASK_AGAIN_AFTER_S: Final = 600.0
@@ -82,7 +85,7 @@ class Containers:
         self._stream = stream
         self._height_of = height_of
         self._patience = patience
-        self._per_call = MAX_CONTAINERS // 4
+        self._per_call = MAX_CONTAINERS // 2
         self._first_height: int | None = None
         self._ask_again_at = float("-inf")
 
@@ -152,11 +155,13 @@ class LineSource:
         self._containers = containers
         self._patience = patience
         self._at_once = at_once
+        self._span = _FIRST_SPAN
 
     @property
     def span(self) -> int:
         """How many blocks are best asked for together."""
-        return (self._containers.per_call if self._containers else 0) or _MOST_SINGLE
+        per_call = self._containers.per_call if self._containers else 0
+        return per_call or self._span
 
     async def tips(self) -> tuple[int, ...]:
         """Return the height of each node that answers. Raises NodeUnavailable."""
@@ -176,6 +181,8 @@ class LineSource:
                     break
                 blocks += more
         blocks += await self._one_by_one(first + len(blocks), end)
+        held_bytes = sum(1 + len(block.raw) for block in blocks)
+        self._span = max(1, min(2 * self._span, _MOST_SINGLE, _SPAN_BYTES * count // held_bytes))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
