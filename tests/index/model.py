@@ -97,7 +97,7 @@ class Model(StakingModel):
                     header = record.effects.header
                     self._block(
                         PrimaryChain.C, header.number, BlockID(header.hash), BlockID(header.parent_hash),
-                        "Block", header.time_s, record.effects.txs, header.size_bytes, record,
+                        "EvmBlock", header.time_s, record.effects.txs, header.size_bytes, record,
                     )  # fmt: skip
                     for c_tx in record.effects.txs:
                         self._xc(c_tx, header.time_s, False)

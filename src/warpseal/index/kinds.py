@@ -22,7 +22,7 @@ _TX_NAMES: Final = (
 )
 _TX_NUMBERS: Final = {name: number for number, name in enumerate(_TX_NAMES)}
 _BLOCK_NAMES: Final = (
-    "Block",
+    "EvmBlock",
     *("ApricotProposalBlock", "ApricotAbortBlock", "ApricotCommitBlock", "ApricotStandardBlock", "ApricotAtomicBlock"),
     *("BanffProposalBlock", "BanffAbortBlock", "BanffCommitBlock", "BanffStandardBlock", "StandardBlock"),
 )
