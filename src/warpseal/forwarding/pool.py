@@ -19,8 +19,8 @@ from warpseal.forwarding.settings import ForwardingSettings
 
 log = logging.getLogger(__name__)
 
-_CHAIN_ID: Final = RpcCall("eth_chainId", msgspec.Raw(b"[]"))
-_GENESIS: Final = RpcCall("eth_getBlockByNumber", msgspec.Raw(b'["0x0",false]'))
+CHAIN_ID_CALL: Final = RpcCall("eth_chainId", msgspec.Raw(b"[]"))
+GENESIS_CALL: Final = RpcCall("eth_getBlockByNumber", msgspec.Raw(b'["0x0",false]'))
 _HEAD: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"))
 _HASH_CHARACTERS: Final = 66
 _RECHECK_S: Final = 60.0
@@ -43,6 +43,7 @@ class Member:
         self.node = node
         self.head: int | None = None
         self.agrees = False
+        self.is_alien = False
         self.fault: str | None = "not asked yet"
         self.rests_until = 0.0
         self.checked_at = 0.0
@@ -83,6 +84,10 @@ class EvmPool:
         if member.fault is not None and member.agrees:
             member.fault = None
             member.rests_until = 0.0
+
+    def refused(self) -> dict[int, str]:
+        """Return why members are refused for good, by position: they are not of this chain."""
+        return {one.node.position: one.fault for one in self.members if one.is_alien and one.fault is not None}
 
     def faults(self) -> dict[int, str]:
         """Return what is wrong with members, by position."""
@@ -137,16 +142,13 @@ class EvmPool:
             fault = None if is_same else f"is of another chain: chain id {told.chain_id}, block 0 {told.genesis_hash}"
         if fault is not None and fault != member.fault:
             log.error("a node is refused", extra={"node": member.node.shown, "reason": fault})
+        member.is_alien = fault is not None
         member.agrees, member.fault = fault is None, fault
         member.rests_until = 0.0
 
     async def _identity_of(self, member: Member) -> ChainIdentity | None:
-        chain_id = quantity_of(await self._ask(member, _CHAIN_ID))
-        block = await self._ask(member, _GENESIS)
-        genesis = block.get("hash") if isinstance(block, dict) else None
-        if chain_id is None or not isinstance(genesis, str) or len(genesis) != _HASH_CHARACTERS:
-            return None
-        return ChainIdentity(chain_id, genesis.lower())
+        chain_id = quantity_of(await self._ask(member, CHAIN_ID_CALL))
+        return identity_of(chain_id, await self._ask(member, GENESIS_CALL))
 
     async def _read_head(self, member: Member) -> None:
         try:
@@ -170,6 +172,14 @@ class EvmPool:
     def _preference(self, member: Member) -> tuple[bool, int, int]:
         missing = self._highest - (member.head or 0) if len(self.members) > 1 else 0
         return self._rests(member), max(0, missing), member.node.position
+
+
+def identity_of(chain_id: int | None, block: object) -> ChainIdentity | None:
+    """Return what a chain id and block 0 tell; None where one of them is none."""
+    genesis = block.get("hash") if isinstance(block, dict) else None
+    if chain_id is None or not isinstance(genesis, str) or len(genesis) != _HASH_CHARACTERS:
+        return None
+    return ChainIdentity(chain_id, genesis.lower())
 
 
 def _now() -> float:
