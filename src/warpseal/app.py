@@ -32,6 +32,7 @@ from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.child import IndexChild
+from warpseal.indexer.status import IndexStatus
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
@@ -131,8 +132,16 @@ async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeF
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)
             metrics.watch(sources_of(core, config))
+            status = IndexStatus()
             opening.open(
-                Services(network_id, core.aggregator, core.l1_messages, core.followed, core.heights, core.beside)
+                Services(
+                    network_id,
+                    core.aggregator,
+                    core.l1_messages,
+                    core.followed,
+                    core.heights,
+                    lambda: status.beside(core.beside()),
+                )
             )
             face.open(core, claim.identity.node_id)
             async with asyncio.TaskGroup() as tasks:
@@ -140,7 +149,7 @@ async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeF
                 tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
                 known = (network_id, ground.upstream.view, secrets, face.aliases)
-                tasks.create_task(_open_data(data, config, claim.folder, known))
+                tasks.create_task(_open_data(data, config, claim.folder, known, status))
 
 
 async def _network_id(info: InfoClient, opening: Opening) -> int:
@@ -157,7 +166,11 @@ async def _network_id(info: InfoClient, opening: Opening) -> int:
 
 
 async def _open_data(
-    data: DataOpening, config: Config, folder: Path | None, known: tuple[int, OwnView, Secrets, ChainAliases]
+    data: DataOpening,
+    config: Config,
+    folder: Path | None,
+    known: tuple[int, OwnView, Secrets, ChainAliases],
+    status: IndexStatus,
 ) -> None:
     """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
     network_id, view, secrets, aliases = known
@@ -174,6 +187,7 @@ async def _open_data(
         data.open(DataServices(network_id, chains, None, view, secrets, aliases=aliases))
         return
     async with Index(index_url(config.index, folder), chains, config.index) as index:
+        status.index = index
         data.open(DataServices(network_id, chains, index, view, secrets, aliases=aliases))
         await index.run()
 

@@ -32,6 +32,12 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
         found, freshness = await first_page(url)
         assert found["blocks"][0]["blockNumber"] == "19"
         assert "p-chain;height=19;node=19;lag=0" in freshness
+        index = (await ready(url))["index"]
+        assert {chain: (each["height"], each["lagBlocks"]) for chain, each in index.items()} == {
+            "p-chain": ("19", 0),
+            "x-chain": ("13", 0),
+            "c-chain": ("10", 0),
+        }
         daemon.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(daemon.wait(), 40) == 0
         # The right to fill it is free again: the child is gone, too.
@@ -51,3 +57,10 @@ async def first_page(url: str) -> tuple[dict[str, Any], str]:
                 if answer.status == 200 and "p-chain;height=19" in freshness:
                     return found, freshness
             await asyncio.sleep(0.1)
+
+
+async def ready(url: str) -> dict[str, Any]:
+    """Return what the daemon says of itself."""
+    async with aiohttp.ClientSession() as session, session.get(url + "/ready") as answer:
+        told: dict[str, Any] = await answer.json()
+        return told
