@@ -21,6 +21,8 @@ _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 P_NAMES: Final = ("P", "platform")
 X_NAMES: Final = ("X", "avm")
 C_NAMES: Final = ("C", "evm")
+PRIMARY_ALIASES: Final[Mapping[str, str]] = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
+"""The first alias of each chain that the specification names."""
 SPECIFIED_NAMES: Final = ("p-chain", "x-chain", "c-chain")
 """The specification's own names of the primary chains: no alias may be one."""
 

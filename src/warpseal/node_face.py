@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from math import isfinite
 from random import SystemRandom
 from typing import Final
 
-from warpseal.aliases import C_NAMES, P_NAMES, X_NAMES, AliasRefused, ChainAliases, read_aliases
+from warpseal.aliases import C_NAMES, P_NAMES, PRIMARY_ALIASES, X_NAMES, AliasRefused, ChainAliases, read_aliases
 from warpseal.api.http.ext.admin import CHAINS, AdminRooms
 from warpseal.api.http.ext.mount import NodeInterfaces
 from warpseal.api.http.request_log import HttpObserver
@@ -19,12 +20,13 @@ from warpseal.config.keys import Config
 from warpseal.core import Core
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.health.chains import Following, Standing, chain_check
-from warpseal.health.machine import database_check, diskspace_check, nodes_check
+from warpseal.health.machine import database_check, diskspace_check, indexer_check, nodes_check
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
 from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.indexer.follower import PChainFollower
+from warpseal.logs.hub import LevelsHub
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.info import InfoClient
 from warpseal.peers.network import PeerNetwork
@@ -57,6 +59,7 @@ class NodeFace:
         self._info: InfoClient | None = None
         self._loggers = loggers
         self._followings: dict[str, Following] = {}
+        self._hub = LevelsHub(loggers, config.peers.data_dir, time.monotonic)
         self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
@@ -84,7 +87,7 @@ class NodeFace:
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         self.interfaces.add_health(self.health)
-        rooms = AdminRooms(self.interfaces.router, self.aliases, self._loggers, self._plugins(), profiler)
+        rooms = AdminRooms(self.interfaces.router, self.aliases, self._hub, self._plugins(), profiler)
         self.interfaces.add_admin(rooms)
 
     def open(self, core: Core, node_id: NodeID) -> None:
@@ -94,7 +97,7 @@ class NodeFace:
         self.interfaces.node_id = node_id_text(node_id)
         if not core.follower.status().is_off:
             self._followings["P"] = Following("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
-        self._loggers.know_chains(self._followings)
+        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[one] for one in config.indexing.chains)))
 
         def traffic() -> Traffic:
             return _traffic(network, config.peers.max_outstanding)
@@ -111,12 +114,17 @@ class NodeFace:
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
             nodes_check(lambda: core.heights.last, lambda: core.heights.is_fresh),
         )
+        if config.indexing.chains:
+            self.health.register(indexer_check(self._hub.silence_s, config.health))
         network.subscribe(lambda node_id, connected: self.health.nudge())
 
     async def run(self) -> None:
-        """Check health until cancelled; a profile that is still being taken ends with it."""
+        """Check health, and tell the indexer the log levels, until cancelled; a profile being taken ends with it."""
         with self._held:
-            await self.health.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.health.run())
+                if self._config.indexing.chains:
+                    tasks.create_task(self._hub.run())
 
     async def learn_chains(self, info: InfoClient, network_id: int) -> None:
         """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""

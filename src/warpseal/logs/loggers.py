@@ -65,12 +65,23 @@ class Levels:
 
 
 class DaemonLoggers:
-    """All loggers of this process. folder: where the files are; None: nothing is written to files."""
+    """All loggers of this process. folder: where the files are; None: nothing is written to files.
 
-    def __init__(self, log_level: str = "info", display_level: str | None = None, folder: Path | None = None) -> None:
+    suffix: follows the names of files of a process that is not the daemon itself.
+    """
+
+    def __init__(
+        self,
+        log_level: str = "info",
+        display_level: str | None = None,
+        folder: Path | None = None,
+        *,
+        suffix: str = "",
+    ) -> None:
         self._default = Levels(log_level, display_level or log_level)
         self._levels = dict.fromkeys((MAIN, VM_FACTORY, *ROOMS), self._default)
         self._folder = folder
+        self.suffix = suffix
         self._outlet: Outlet | None = None
 
     def attach(self, stream: TextIO | None = None) -> None:
@@ -177,7 +188,7 @@ class Outlet(logging.Handler):
         file = self._files.get(name)
         if file is None:
             assert self._folder is not None
-            path = self._folder / f"{_UNFIT.sub('_', name)}.log"
+            path = self._folder / f"{_UNFIT.sub('_', name)}{self._loggers.suffix}.log"
             file = RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, delay=True)
             file.setFormatter(self.formatter)
             self._files[name] = file
