@@ -83,7 +83,7 @@ class _Work:
             if fault.kind is FaultKind.TOO_LARGE or (
                 fault.was_written and class_of(call.method) is not MethodClass.READ
             ):
-                self.answers[number] = RpcAnswer(error=_told_of(fault.kind))
+                self.answers[number] = RpcAnswer(error=_told_of(fault.kind, call))
                 del self.calls[number]
 
 
@@ -169,8 +169,7 @@ class EvmForwarder:
                 return reply
         if reply is not None:
             return reply
-        is_filter = class_of(call.method) is MethodClass.USE_FILTER
-        return RpcAnswer(error=FILTER_NOT_FOUND if is_filter and fault is FaultKind.UNREACHABLE else _told_of(fault))
+        return RpcAnswer(error=_told_of(fault, call))
 
     async def _post(self, member: Member, call: RpcCall, body: bytes, left_s: float) -> NodeReply:
         kind = class_of(call.method)
@@ -199,8 +198,8 @@ class EvmForwarder:
             await self._ask_member(member, work, until)
             if not work.calls:
                 break
-        missing = FILTER_NOT_FOUND if members is not None else _told_of(work.fault)
-        return {**work.answers, **{number: RpcAnswer(error=missing) for number in work.calls}}
+        left = {number: RpcAnswer(error=_told_of(work.fault, call)) for number, call in work.calls.items()}
+        return {**work.answers, **left}
 
     async def _ask_member(self, member: Member, work: _Work, until: float) -> None:
         has_write = any(class_of(call.method) is MethodClass.WRITE for call in work.calls.values())
@@ -257,7 +256,10 @@ class EvmForwarder:
             self._count(call, member, outcome)
 
 
-def _told_of(kind: FaultKind | None) -> RpcError:
+def _told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:
+    """Return what is said of a call that no node answered. A filter is gone with its node, as after its restart."""
+    if class_of(call.method) is MethodClass.USE_FILTER and kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
+        return FILTER_NOT_FOUND
     told = {
         None: NO_NODE,
         FaultKind.UNREACHABLE: NO_NODE,

@@ -24,6 +24,7 @@ VM_FACTORY: Final = "vm-factory"
 ROOMS: Final = (
     "aggregation",
     "api",
+    "forwarding",
     "health",
     "index",
     "indexer",
