@@ -143,7 +143,7 @@ async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeF
                     lambda: status.beside(core.beside()),
                 )
             )
-            face.open(core, claim.identity.node_id)
+            face.open(core, claim.identity.node_id, status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
                 tasks.create_task(face.learn_chains(ground.upstream.info, network_id))

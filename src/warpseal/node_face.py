@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from math import isfinite
 from random import SystemRandom
 from typing import Final
@@ -24,8 +25,9 @@ from warpseal.health.machine import database_check, diskspace_check, indexer_che
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
 from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.follower import PChainFollower
+from warpseal.indexer.status import IndexStatus
 from warpseal.logs.hub import LevelsHub
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.info import InfoClient
@@ -90,7 +92,7 @@ class NodeFace:
         rooms = AdminRooms(self.interfaces.router, self.aliases, self._hub, self._plugins(), profiler)
         self.interfaces.add_admin(rooms)
 
-    def open(self, core: Core, node_id: NodeID) -> None:
+    def open(self, core: Core, node_id: NodeID, index: IndexStatus) -> None:
         """Begin to look at what is there now, and sign answers with our node id."""
         config, network = self._config, core.network
         now = asyncio.get_running_loop().time
@@ -106,8 +108,9 @@ class NodeFace:
             status = core.store.status()
             return None if status.is_up else f"the store is down: {status.reason}"
 
+        chains = (*self._followings.values(), *self._indexed(index))
         self.health.register(
-            *(chain_check(one, self._readiness, config.health.max_lag_s, now) for one in self._followings.values()),
+            *(chain_check(one, self._readiness, config.health.max_lag_s, now) for one in chains),
             database_check(store_fault),
             network_check(traffic, now),
             router_check(traffic, now),
@@ -140,6 +143,13 @@ class NodeFace:
         self._route(chains.x, X_NAMES)
         self._route(chains.c, C_NAMES)
 
+    def _indexed(self, index: IndexStatus) -> Iterator[Following]:
+        """Yield the chains of the index that nothing else follows. Nobody waits for them: they may take days."""
+        for chain in self._config.indexing.chains:
+            name = PRIMARY_ALIASES[chain]
+            if name not in self._followings:
+                yield Following(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
+
     def _route(self, chain_id: ChainID, names: Sequence[str]) -> None:
         """Let paths name a primary chain as nodes do: /ext/bc/C and /ext/C."""
         for name in names:
@@ -159,6 +169,17 @@ class NodeFace:
 def _standing(follower: PChainFollower) -> Standing:
     now = follower.status()
     return Standing(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
+
+
+def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> Standing:
+    index = status.index
+    fresh = next((one for one in index.freshness() if one.chain is chain), None) if index is not None else None
+    note = index.notes().get(chain) if index is not None else None
+    if fresh is None:
+        return Standing(None, note.node_height if note is not None else None, is_backfilling=True)
+    stopped = note.stopped if note is not None and note.stopped else None
+    is_catching_up = note is not None and note.rate_blocks_s is not None
+    return Standing(fresh.height, fresh.node_height, None, stopped, is_catching_up)
 
 
 def _traffic(network: PeerNetwork, max_outstanding: int) -> Traffic:

@@ -95,7 +95,7 @@ def _consensus(standing: Standing, age_s: float) -> dict[str, Any]:
     height, tip = standing.height or 0, standing.node_height or 0
     return {
         "lastAcceptedHeight": height,
-        "lastAcceptedID": id_text(standing.block_id or bytes(32)),
+        "lastAcceptedID": id_text(standing.block_id) if standing.block_id is not None else "",
         "longestProcessingBlock": go_duration(age_s),
         "processingBlocks": max(0, tip - height) if standing.height is not None else 0,
     }

@@ -1,0 +1,62 @@
+"""A daemon with its indexer as a real process: one call changes the log levels of both, and health knows both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.cli.test_index import config_file, ended
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration.daemon import until
+
+
+async def test_levels_change_in_the_indexer_too_and_health_shows_what_it_does(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode()))
+        logs = tmp_path / "logs"
+        keys = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "log-dir": str(logs), "log-level": "warn"}
+        config = config_file(tmp_path, node, **keys, **{"health-check-frequency": "1s"})
+        command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
+        daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+        stack.push_async_callback(ended, daemon)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        assert daemon.stdout is not None
+        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
+        url = line.split("api=")[1].split()[0]
+
+        async def check(name: str) -> dict[str, Any]:
+            async with session.get(url + "/ext/health") as reply:
+                found: dict[str, Any] = json.loads(await reply.text())["checks"].get(name, {})
+                return found
+
+        async def indexer_is_heard_of() -> bool:
+            found = await check("indexer")
+            return "message" in found and "error" not in found
+
+        await until(indexer_is_heard_of)
+        assert not [file for file in logs.glob("*-indexer.log") if " INFO " in file.read_text()]
+        params = {"logLevel": "VERBO"}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "admin.setLoggerLevel", "params": params}
+        async with session.post(url + "/ext/admin", json=call) as reply:
+            assert json.loads(await reply.text())["result"] == {}
+
+        async def indexer_says_more() -> bool:
+            told = "".join(file.read_text() for file in logs.glob("*-indexer.log"))
+            return " DEBUG " in told or " INFO " in told
+
+        await until(indexer_says_more)
+
+        async def chains_are_shown() -> bool:
+            found = [await check(name) for name in ("X", "C")]
+            heights = [one.get("message", {}).get("engine", {}).get("consensus", {}) for one in found]
+            return [one.get("lastAcceptedHeight") for one in heights] == [13, 10]
+
+        await until(chains_are_shown)
+        assert (await check("C"))["message"]["engine"]["vm"]["nodeHeight"] == 10
