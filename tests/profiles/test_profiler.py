@@ -295,6 +295,6 @@ async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, t
 
 
 def test_another_process_writes_beside_with_its_suffix(tmp_path: Path) -> None:
-    with open_profiler(tmp_path, suffix=".indexer") as profiler:
+    with open_profiler(tmp_path, suffix="-indexer") as profiler:
         asyncio.run(profiler.write_locks())
-    assert [file.name for file in tmp_path.iterdir()] == ["lock.indexer.profile"]
+    assert [file.name for file in tmp_path.iterdir()] == ["lock-indexer.profile"]

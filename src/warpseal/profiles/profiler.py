@@ -32,7 +32,7 @@ _COUNT: Final = "count"
 class Profiler:
     """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder; each replaces its last one.
 
-    suffix: follows the file names of a process that is not the daemon itself. All methods are for the main thread's
+    suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All methods are for the main thread's
     event loop, and raise ProfileNotWritten.
     """
 
