@@ -32,8 +32,8 @@ _COUNT: Final = "count"
 class Profiler:
     """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder; each replaces its last one.
 
-    suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All methods are for the main thread's
-    event loop, and raise ProfileNotWritten.
+    suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All
+    methods are for the main thread's event loop, and raise ProfileNotWritten.
     """
 
     def __init__(self, folder: Path, *, suffix: str = "") -> None:
