@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Final, NoReturn
@@ -131,7 +131,7 @@ async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeF
             core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)
-            metrics.watch(sources_of(core, config))
+            metrics.watch(replace(sources_of(core, config), health=face.health.standing))
             status = IndexStatus()
             opening.open(
                 Services(

@@ -86,9 +86,13 @@ class HealthRegistry:
         """Return how one check went last."""
         return self._results[name]
 
+    def standing(self) -> dict[str, bool]:
+        """Tell of each check whether it passed when it was last looked at."""
+        return {name: result.passes for name, result in self._results.items()}
+
     def failing(self) -> tuple[str, ...]:
         """Return the names of the checks that do not pass."""
-        return tuple(name for name, result in self._results.items() if not result.passes)
+        return tuple(name for name, passes in self.standing().items() if not passes)
 
     async def run(self) -> None:
         """Look at all checks now and again and again, at some of them in between, until cancelled."""

@@ -241,6 +241,12 @@ FAMILIES: Final = (
         "Always 1; its label is why following stopped; absent while it goes on",
         _stopped,
     ),
+    Family(
+        "warpseal_health_check_passes",
+        "gauge",
+        "1 where a check of /ext/health passed when it was last looked at, else 0",
+        lambda snapshot: ((label("check", name), int(passes)) for name, passes in sorted(snapshot.health.items())),
+    ),
     Family("warpseal_store_up", "gauge", "1 while the store works, 0 while it is down", _of_store("is_up")),
     Family(
         "warpseal_store_waiting_writes",

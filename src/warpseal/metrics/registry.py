@@ -140,6 +140,7 @@ class Metrics:
             bad_shares=dict(self._bad_shares),
             followers=tuple(sources.followers()),
             store=sources.store(),
+            health=dict(sources.health()),
         )
         return lambda: self._page(snapshot)
 

@@ -106,11 +106,12 @@ class Sources:
     proposed_height: Callable[[], int | None] = lambda: None
     followers: Callable[[], Iterable[FollowerSample]] = tuple
     store: Callable[[], StoreSample | None] = lambda: None
+    health: Callable[[], Mapping[str, bool]] = dict
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What all sources told. bad_shares: by node id."""
+    """What all sources told. bad_shares: by node id; health: by check, whether it passes."""
 
     validators: tuple[ValidatorSample, ...] = ()
     subnets: tuple[SubnetSample, ...] = ()
@@ -119,4 +120,5 @@ class Snapshot:
     proposed_height: int | None = None
     bad_shares: Mapping[str, int] = field(default_factory=dict)
     followers: tuple[FollowerSample, ...] = ()
+    health: Mapping[str, bool] = field(default_factory=dict)
     store: StoreSample | None = None
