@@ -33,7 +33,10 @@ MAX_PIPELINED: Final = 16
 MAX_MESSAGE_BODIES: Final = 8
 # What EVM nodes take, twice: bodies for them are larger than any other.
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
+MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
+_SOCKET_START: Final = b"/ext/"
+_SOCKET_END: Final = b"/ws"
 _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 
 
@@ -88,10 +91,26 @@ class LimitedHttp(HttpToolsProtocol):
             self._refuse(self._refusal or MalformedHTTP())
             return
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
+            if self._should_upgrade():
+                self._become_socket()
+            else:
+                self._decline_upgrade(data[upgrade.args[0] :])
             return
         if self._messages - messages <= was_complete:
             self._count_raw(len(data))
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Tell whether a request may become a WebSocket: only where there are any, and after all answers are out."""
+        path = self.url.partition(b"?")[0]
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
+        return is_for_sockets and not has_body and self._answering is None and not self.pipeline
+
+    def _become_socket(self) -> None:
+        """Give the connection to the protocol of WebSockets, which has limits of its own."""
+        self._deaf = True
+        self._stop_receiving()
+        self.handle_websocket_upgrade()
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1 with what follows the header of a request that asked for another protocol.

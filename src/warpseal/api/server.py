@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from warpseal.api.protocol import LimitedHttp
+from warpseal.api.protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import StartupError
 
@@ -33,7 +33,9 @@ class HttpServer:
         self._config = Config(
             app,
             http="httptools",
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
             lifespan="off",
             interface="asgi3",
             log_config=None,

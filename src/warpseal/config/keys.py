@@ -14,6 +14,7 @@ from warpseal.api.node_settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import index_values as iv
 from warpseal.config import values as v
+from warpseal.forwarding.settings import ForwardingSettings
 from warpseal.health.settings import HealthSettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.indexing_settings import IndexingSettings
@@ -59,6 +60,7 @@ class Config:
     indexing: IndexingSettings
     plugins: PluginSettings
     profiles: ProfileSettings
+    forwarding: ForwardingSettings
     log_level: str = "info"
     log_display_level: str | None = None
     log_dir: Path | None = None
@@ -213,6 +215,22 @@ KEYS = (
         "BOOL",
     ),
     Key("evm-chains", "node.evm_chains", v.evm_chains, "EVM chains, and where their nodes are", "JSON"),
+    Key(
+        "evm-deny-methods",
+        "forwarding.deny_methods",
+        v.list_of(v.method),
+        "RPC methods that nobody may call on any EVM chain; a trailing * stands for any ending",
+        "NAMES",
+    ),
+    Key(
+        "evm-call-timeout-seconds",
+        "forwarding.call_timeout_s",
+        v.seconds(0.1, HOUR_S),
+        "how long a call of an EVM chain may take",
+        "SECONDS",
+    ),
+    Key("evm-max-sockets", "forwarding.max_sockets", COUNT, "WebSocket clients of each EVM chain"),
+    Key("evm-max-subscriptions", "forwarding.max_subscriptions", COUNT, "subscriptions of each WebSocket client"),
     Key(
         "follow-p-chain",
         "indexer.follow_p_chain",
@@ -393,6 +411,7 @@ _ROOMS = {
     "indexing": IndexingSettings,
     "plugins": PluginSettings,
     "profiles": ProfileSettings,
+    "forwarding": ForwardingSettings,
 }
 
 

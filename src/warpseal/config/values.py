@@ -256,7 +256,7 @@ def evm_chain(value: Any, path: str) -> EvmChain:
         rpc=one_or_more(_complete_url("http", "https"))(fields["rpc"], f"{path}.rpc"),
         ws=list_of(_complete_url("ws", "wss"))(fields.get("ws"), f"{path}.ws"),
         upgrade_file=optional_path(fields.get("upgrade-file"), f"{path}.upgrade-file"),
-        deny_methods=list_of(_method)(fields.get("deny-methods"), f"{path}.deny-methods"),
+        deny_methods=list_of(method)(fields.get("deny-methods"), f"{path}.deny-methods"),
     )
 
 
@@ -351,9 +351,9 @@ def _complete_url(*schemes: str) -> Parser[NodeEndpoint]:
     return parse
 
 
-def _method(value: Any, path: str) -> str:
-    name = text(value, path)
-    if not _METHOD.fullmatch(name):
+def method(value: Any, path: str) -> str:
+    """Accept the name of an RPC method; a trailing * stands for any ending."""
+    if not _METHOD.fullmatch(name := text(value, path)):
         raise fault(path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"')
     return name
 

@@ -58,6 +58,11 @@ class Metrics:
         self._node_seconds = self._histogram(
             "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
         )
+        self._evm_calls = self._counter(
+            "warpseal_evm_calls",
+            "Calls of EVM chains, by chain, class of method, node and outcome",
+            ["chain", "method_class", "upstream", "outcome"],
+        )
         self._bad_share_count = self._counter("warpseal_bad_shares", "Shares that were found bad")
         self._commit_seconds = Histogram(
             "warpseal_store_commit_duration_seconds",
@@ -98,6 +103,10 @@ class Metrics:
         """Count one call to an upstream node; outcome is "ok" or what went wrong."""
         self._node_calls.labels(method, outcome).inc()
         self._node_seconds.labels(method).observe(seconds)
+
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
+        """Count one call of an EVM chain. upstream: the node's place in its list, empty where none was asked."""
+        self._evm_calls.labels(chain, method_class, upstream, outcome).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count one bad share, also against each node of its key."""

@@ -23,7 +23,7 @@ REQUEST_HEADERS: Final = (
 EXPOSED: Final = (
     "etag, ratelimit-limit, ratelimit-policy, ratelimit-remaining, ratelimit-reset, retry-after, "
     "x-request-id, x-warpseal-index, x-warpseal-p-chain-height, x-warpseal-p-chain-height-source, "
-    "x-warpseal-signing-subnet-id"
+    "x-warpseal-signing-subnet-id, x-warpseal-source"
 )
 _MAX_AGE_S: Final = 86_400
 _FAILED: Final = 400

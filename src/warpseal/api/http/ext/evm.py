@@ -130,7 +130,7 @@ def keyed(scope: Scope) -> Scope:
     asking = {**scope, "type": "http", "method": scope.get("method", "GET")}
     if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
         return asking
-    pairs = parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=32, separator="&")
+    pairs = parse_qsl(scope["query_string"].decode("latin-1"), separator="&")
     key = next((value for name, value in pairs if name == _KEY_PARAMETER), None)
     return asking if key is None else {**asking, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
 

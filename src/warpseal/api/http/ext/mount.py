@@ -9,25 +9,31 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
-from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.data_settings import ANY_ORIGIN, DataApiSettings
 from warpseal.api.http.body import DiscardUnread
 from warpseal.api.http.data.edge import Edge
 from warpseal.api.http.error_edge import ErrorEdge
+from warpseal.api.http.ext.admin import CHAINS, Administration, AdminRooms
 from warpseal.api.http.ext.admin import NAME as ADMIN
-from warpseal.api.http.ext.admin import Administration, AdminRooms
+from warpseal.api.http.ext.evm import Admission, EvmEndpoint
+from warpseal.api.http.ext.evm_socket import EvmSocketDoor
 from warpseal.api.http.ext.guard import Guard
 from warpseal.api.http.ext.health import NAME as HEALTH
 from warpseal.api.http.ext.health import HealthEndpoint
 from warpseal.api.http.ext.hosts import AllowedHosts
 from warpseal.api.http.ext.object_rpc import ObjectRpc
-from warpseal.api.http.ext.plain import WRONG_HOST, empty, no_page, told
+from warpseal.api.http.ext.plain import WRONG_HOST, WRONG_ORIGIN, empty, no_page, told
 from warpseal.api.http.ext.ports import Health
 from warpseal.api.http.ext.router import PREFIX, Router
 from warpseal.api.http.request_log import HttpObserver, RequestLog
 from warpseal.api.node_settings import NodeApiSettings
 from warpseal.api.protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.settings import ApiSettings
+from warpseal.forwarding.front import ForwardedChain
+from warpseal.forwarding.settings import ForwardingSettings
+from warpseal.warp.ids import id_text
 
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
@@ -84,8 +90,16 @@ class NodeInterfaces:
             rpc = ObjectRpc(ADMIN, Administration(rooms).methods(), self._settings)
             self.router.add(ADMIN, {"": Guard(rpc, self._node.admin_token or None)})
 
+    def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: ForwardingSettings) -> None:
+        """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
+        endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
+        door = EvmSocketDoor(chain.forwarder, chain.sockets, admission, forwarding)
+        routes = endpoint.routes(door if chain.sockets.is_configured else None)
+        self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
+
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await self._dispatch_socket(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
@@ -97,6 +111,25 @@ class NodeInterfaces:
             scope["endpoint"] = found.template if found else ""
             app = found.app if found else no_page()
         await app(scope, receive, send)
+
+    async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Browsers let any page open a WebSocket, so it is for us to look where the page is from."""
+        given = dict(scope["headers"])
+        found = self.router.find(scope["path"])
+        if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
+            denial = told(403, WRONG_HOST)
+        elif not self._allows_page(given.get(b"origin", b"").decode("latin-1")):
+            denial = told(403, WRONG_ORIGIN)
+        elif found is None or _ROUTE_HEADER in given:
+            denial = no_page()
+        else:
+            await found.app(scope, receive, send)
+            return
+        await WebSocket(scope, receive, send).send_denial_response(denial)
+
+    def _allows_page(self, origin: str) -> bool:
+        allowed = {one.rstrip("/").lower() for one in self._data.http_allowed_origins}
+        return not origin or ANY_ORIGIN in allowed or origin.lower() in allowed
 
     def _signed(self, app: ASGIApp) -> ASGIApp:
         """Return the app with our node id on all its answers, as soon as there is one."""

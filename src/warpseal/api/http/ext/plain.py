@@ -9,6 +9,7 @@ from starlette.responses import Response
 TEXT: Final = "text/plain; charset=utf-8"
 NO_PAGE: Final = "404 page not found"
 WRONG_HOST: Final = "invalid host specified"
+WRONG_ORIGIN: Final = "origin not allowed"
 NOT_BOOTSTRAPPED: Final = "API call rejected because chain is not done bootstrapping"
 
 

@@ -1,0 +1,80 @@
+"""The composition root of the EVM chains that the daemon forwards calls to: endpoints, health, what is derived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from warpseal.aliases import ChainAliases
+from warpseal.api.http.ext.evm import Admission
+from warpseal.api.http.ext.mount import NodeInterfaces
+from warpseal.config.keys import Config
+from warpseal.errors import NodeUnavailable
+from warpseal.forwarding.configured import ConfiguredChain
+from warpseal.forwarding.forwarder import Configured, ForwardingObserver, silent
+from warpseal.forwarding.front import ForwardedChain, follow, forwarded_chains
+from warpseal.health.evm import evm_check
+from warpseal.health.registry import HealthRegistry
+from warpseal.node.evm_chain import EvmChain
+from warpseal.node.info import InfoClient
+from warpseal.node.own_view import OwnView
+from warpseal.warp.ids import ChainID
+
+
+class EvmFace:
+    """Forwards from the start; what needs the network to be derived comes with `open`."""
+
+    def __init__(
+        self, config: Config, interfaces: NodeInterfaces, admission: Admission, observer: ForwardingObserver = silent
+    ) -> None:
+        self._config = config
+        self._interfaces = interfaces
+        self._admission = admission
+        self._observer = observer
+        self._view: OwnView | None = None
+        self._info: InfoClient | None = None
+        self._times: Mapping[str, int] | None = None
+
+    def open(self, view: OwnView, info: InfoClient) -> None:
+        """Learn where a chain's genesis and the network's upgrade times are known."""
+        self._view, self._info = view, info
+
+    async def run(self, health: HealthRegistry, aliases: ChainAliases) -> None:
+        """Put up the configured chains and forward to them until cancelled."""
+        evm_chains, settings = self._config.node.evm_chains, self._config.forwarding
+        async with forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
+            for chain in chains:
+                self._interfaces.add_evm(chain, self._admission, settings)
+                health.register(evm_check(chain))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(follow(chains))
+                for chain in chains:
+                    tasks.create_task(_learn(chain, aliases))
+
+    def _configured(self, chain: EvmChain) -> Configured:
+        async def genesis() -> bytes | None:
+            return await self._genesis(chain.blockchain_id)
+
+        return ConfiguredChain(chain.upgrade_file, genesis, self._upgrade_times)
+
+    async def _genesis(self, chain_id: ChainID) -> bytes | None:
+        try:
+            found = await self._view.blockchain(chain_id) if self._view is not None else None
+        except NodeUnavailable:
+            return None
+        return found.genesis if found is not None else None
+
+    async def _upgrade_times(self) -> Mapping[str, int] | None:
+        if self._times is None and self._info is not None:
+            try:
+                self._times = (await self._info.upgrades()).times_s
+            except NodeUnavailable:
+                return None
+        return self._times
+
+
+async def _learn(chain: ForwardedChain, aliases: ChainAliases) -> None:
+    """Let the chain's EVM chain id name it, as soon as a node tells."""
+    while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
+        await asyncio.sleep(1.0)
+    aliases.know(chain.chain_id, chain.pool.identity.chain_id)
