@@ -263,3 +263,14 @@ def _happen(made: DialPlan, kind: str, who: NodeID, now: float) -> None:
             made.unwant([who], now)
         case "x":
             made.want([who], now)
+
+
+def test_a_node_whose_address_came_late_still_goes_before_those_that_were_wanted_behind_it() -> None:
+    made = plan()
+    made.want([A, B, node(3), node(4)], 0.0)
+    assert made.take(0.0, 2) == [A, B]
+    made.park(A)
+    made.park(B)
+    made.ready(B, 1.0)
+    made.ready(A, 1.0)
+    assert made.take(1.0, 3) == [A, B, node(3)]

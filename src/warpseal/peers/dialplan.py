@@ -204,13 +204,17 @@ class DialPlan:
         prospect.delay_s = self._pace.backoff.next_delay(prospect.delay_s, self._random)
 
     def _pull_forward(self, node_id: NodeID, prospect: Prospect, now: float) -> None:
-        soonest = max(now, prospect.started_at + prospect.gap_s)
-        if prospect.stage is Stage.PARKED or soonest < prospect.due_at:
-            self._enqueue(node_id, soonest)
+        gap_ends_at = prospect.started_at + prospect.gap_s
+        if prospect.stage is Stage.PARKED:
+            # It was taken before its turn could be used: others that were wanted later do not go first.
+            self._enqueue(node_id, max(prospect.due_at, gap_ends_at), prospect.ticket)
+        elif max(now, gap_ends_at) < prospect.due_at:
+            self._enqueue(node_id, max(now, gap_ends_at))
 
-    def _enqueue(self, node_id: NodeID, due_at: float) -> None:
+    def _enqueue(self, node_id: NodeID, due_at: float, ticket: int | None = None) -> None:
         prospect = self._prospects[node_id]
-        prospect.stage, prospect.due_at, prospect.ticket = Stage.WAITING, due_at, next(self._tickets)
+        prospect.ticket = next(self._tickets) if ticket is None else ticket
+        prospect.stage, prospect.due_at = Stage.WAITING, due_at
         heappush(self._queue, (due_at, prospect.ticket, node_id))
 
     def _due(self, now: float) -> bool:
