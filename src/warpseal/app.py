@@ -29,6 +29,7 @@ from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.core import core_of, ground_of, sources_of
 from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.evm_face import EvmFace
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.child import IndexChild
@@ -86,13 +87,16 @@ async def _serve(
     opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
     face = NodeFace(config, opening.readiness, loggers, metrics)
     face.mount()
-    api, page = _front_doors(config, opening, data, face, metrics)
+    data_api = DataApi(data, config.api, config.data)
+    evm = EvmFace(config, face.interfaces, data_api.access, metrics)
+    api, page = _front_doors(config, opening, data_api, face, metrics)
     announce(Listening(api.url, page.url))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(api.run())
         showing = tasks.create_task(page.run())
         checking = tasks.create_task(face.run())
-        working = tasks.create_task(_work(config, opening, data, face, metrics))
+        forwarding = tasks.create_task(evm.run(face.health, face.aliases))
+        working = tasks.create_task(_work(config, opening, data, (face, evm), metrics))
         if config.indexing.chains and index_command:
             tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexing)))
         await stopping.wait()
@@ -103,17 +107,18 @@ async def _serve(
         await showing
         working.cancel()
         checking.cancel()
+        forwarding.cancel()
     log.info("stopped")
 
 
 def _front_doors(
-    config: Config, opening: Opening, data: DataOpening, face: NodeFace, metrics: Metrics
+    config: Config, opening: Opening, data_api: DataApi, face: NodeFace, metrics: Metrics
 ) -> tuple[HttpServer, HttpServer]:
     settings = config.api
     doors = AggregatorDoors(opening, settings, metrics)
     l1_door = L1MessageDoor(opening, settings, metrics, doors.in_flight)
     health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
-    mounted = ApiDoors(doors, l1_door, health, DataApi(data, settings, config.data))
+    mounted = ApiDoors(doors, l1_door, health, data_api)
     app = Fork(face.interfaces, api_app(mounted, settings, metrics))
     api = HttpServer(app, settings.api_host, settings.api_port, settings)
     page = metrics_app(MetricsPage(metrics), settings, metrics)
@@ -123,8 +128,12 @@ def _front_doors(
     return api, shown
 
 
-async def _work(config: Config, opening: Opening, data: DataOpening, face: NodeFace, metrics: Metrics) -> None:
+async def _work(
+    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeFace, EvmFace], metrics: Metrics
+) -> None:
+    face, evm = faces
     async with ground_of(config, metrics) as ground:
+        evm.open(ground.upstream.view, ground.upstream.info)
         network_id = await _network_id(ground.upstream.info, opening)
         async with AsyncExitStack() as stack:
             claim = stack.enter_context(claim_identity(config.peers, network_id))
