@@ -155,7 +155,7 @@ async def _work(
             face.open(core, claim.identity.node_id, status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
-                tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
+                tasks.create_task(face.learn_chains(ground.upstream, network_id))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
                 known = (network_id, ground.upstream.view, secrets, face.aliases)
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))

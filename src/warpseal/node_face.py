@@ -15,11 +15,12 @@ from typing import Final
 from warpseal.aliases import C_NAMES, P_NAMES, PRIMARY_ALIASES, X_NAMES, AliasRefused, ChainAliases, read_aliases
 from warpseal.api.http.ext.admin import CHAINS, AdminRooms
 from warpseal.api.http.ext.mount import NodeInterfaces
+from warpseal.api.http.ext.validators import ValidatorsEndpoint
 from warpseal.api.http.request_log import HttpObserver
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.core import Core
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.health.chains import Following, Standing, chain_check
 from warpseal.health.machine import database_check, diskspace_check, indexer_check, nodes_check
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
@@ -31,6 +32,7 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.logs.hub import LevelsHub
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.info import InfoClient
+from warpseal.node.upstream import Upstream
 from warpseal.peers.network import PeerNetwork
 from warpseal.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.plugins.registry import PluginRegistry
@@ -129,8 +131,15 @@ class NodeFace:
                 if self._config.indexing.chains:
                     tasks.create_task(self._hub.run())
 
-    async def learn_chains(self, info: InfoClient, network_id: int) -> None:
-        """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""
+    async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
+        """Serve the validators of configured chains, and learn which blockchains the aliases X and C are.
+
+        A node that does not tell is asked again.
+        """
+        for chain_id, validators in upstream.validators.items():
+            routes = ValidatorsEndpoint(validators, self._config.api).routes()
+            _or_warn(partial(self.interfaces.add, CHAINS + id_text(chain_id), routes, CHAINS + "{chain}"))
+        info = upstream.info
         self._info, chains = info, PUBLIC_CHAINS.get(network_id)
         delay_s, random = 0.0, SystemRandom()
         while chains is None:
@@ -153,8 +162,8 @@ class NodeFace:
     def _route(self, chain_id: ChainID, names: Sequence[str]) -> None:
         """Let paths name a primary chain as nodes do: /ext/bc/C and /ext/C."""
         for name in names:
-            self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
-            self.interfaces.router.alias(CHAINS + id_text(chain_id), name)
+            for path in (CHAINS + name, name):
+                _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
 
     def _plugins(self) -> PluginRegistry:
         settings = self._config.plugins
@@ -164,6 +173,14 @@ class NodeFace:
 
         folder = settings.folder(self._config.peers.data_dir)
         return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
+
+
+def _or_warn(act: Callable[[], None]) -> None:
+    """Take a path of the node interfaces; one that an operator has given away already is theirs."""
+    try:
+        act()
+    except CallRefused as error:
+        log.warning("a path of the node interfaces is taken", extra={"reason": str(error)})
 
 
 def _standing(follower: PChainFollower) -> Standing:

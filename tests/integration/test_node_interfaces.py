@@ -13,6 +13,7 @@ from typing import Any
 from tests.integration.daemon import Daemon, config_of, running, simulated, until
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
+from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 PLAN = Plan(validators=6)
@@ -274,3 +275,16 @@ async def test_an_alias_stands_for_its_chain_in_the_data_api_too(tmp_path: Path)
         by_alias, by_id = [await asked.daemon.get(subject.format(name)) for name in ("mine", P_CHAIN)]
         assert (by_alias.status, by_alias.body) == (by_id.status, by_id.body)
         assert by_alias.status != 400
+
+
+async def test_paths_given_away_before_the_network_is_known_stay_given_away_and_harm_nobody(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        network.nodes[0].rpc.outages = {"*": Outage(OutageKind.DROP)}
+        async with running(config_of(network, tmp_path, ON)) as daemon:
+            asked = Node(daemon, network, tmp_path)
+            for alias in ("bc/X", "C", "evm"):
+                assert await asked.admin("alias", endpoint="health", alias=alias) == {}
+            network.nodes[0].rpc.outages = {}
+            await asked.until_healthy()
+            for alias in ("bc/X", "C", "evm"):
+                assert (await asked.send("GET", f"/ext/{alias}/liveness"))[0] == 200

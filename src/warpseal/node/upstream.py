@@ -10,6 +10,7 @@ import aiohttp
 
 from warpseal.node.blocks import BlocksClient
 from warpseal.node.c_blocks import CBlocksClient
+from warpseal.node.chain_validators import ChainValidators, validators_endpoint
 from warpseal.node.containers import ContainersClient
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm import EvmClient
@@ -29,7 +30,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The clients of the configured nodes; evm: by chain, of the chains that are configured."""
+    """The clients of the configured nodes; evm, validators: by chain, of those configured."""
 
     platform: PlatformClient
     info: InfoClient
@@ -41,6 +42,7 @@ class Upstream:
     state: StateClient
     view: OwnView
     evm: Mapping[ChainID, EvmClient]
+    validators: Mapping[ChainID, ChainValidators]
 
 
 def connect_upstream(
@@ -79,6 +81,10 @@ def connect_upstream(
         members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
         return NodePool(members, ServedNetwork(), retry_failed_after_s=rest_s)
 
+    def chain_validators(chain: EvmChain) -> ChainValidators:
+        endpoints = filter(None, map(validators_endpoint, chain.rpc))
+        return ChainValidators([UpstreamNode(one, session, settings, observer, executor) for one in endpoints])
+
     platform = PlatformClient(pool(platform_nodes), check_key)
     return Upstream(
         platform=platform,
@@ -91,4 +97,5 @@ def connect_upstream(
         state=StateClient(pool(platform_nodes)),
         view=OwnView(platform, pool(platform_nodes), pool(info_nodes)),
         evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
+        validators={chain.blockchain_id: chain_validators(chain) for chain in settings.evm_chains},
     )
