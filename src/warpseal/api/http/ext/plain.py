@@ -10,7 +10,6 @@ TEXT: Final = "text/plain; charset=utf-8"
 NO_PAGE: Final = "404 page not found"
 WRONG_HOST: Final = "invalid host specified"
 WRONG_ORIGIN: Final = "origin not allowed"
-NOT_BOOTSTRAPPED: Final = "API call rejected because chain is not done bootstrapping"
 
 
 def told(status: int, text: str) -> Response:
@@ -31,8 +30,3 @@ def empty(status: int, content_type: str | None = None) -> Response:
 def no_page() -> Response:
     """Return what is said of a path that is not there, or must seem so."""
     return told(404, NO_PAGE)
-
-
-def not_bootstrapped() -> Response:
-    """Return what is said of a chain that is not followed to its tip yet."""
-    return told(503, NOT_BOOTSTRAPPED)
