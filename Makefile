@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ANVIL := $(VENV)/anvil/.installed
 
 .PHONY: demo test lint types imports unit bench proto clean
 
@@ -21,8 +22,14 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-unit: $(STAMP)
+unit: $(STAMP) $(ANVIL)
 	$(BIN)/pytest
+
+# A real EVM node for the tests; where there is no npm they have only their own.
+$(ANVIL): Makefile | $(STAMP)
+	mkdir -p $(VENV)/anvil
+	! command -v npm >/dev/null || npm install --prefix $(VENV)/anvil --silent --no-audit --no-fund @foundry-rs/anvil@1.7.1
+	touch $(ANVIL)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
