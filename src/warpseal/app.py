@@ -7,41 +7,28 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from random import SystemRandom
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from warpseal import __version__
-from warpseal.aliases import ChainAliases
 from warpseal.api.http.aggregator import AggregatorDoors
 from warpseal.api.http.data.mount import DataApi
-from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets, Secrets
+from warpseal.api.http.data.services import DataOpening
 from warpseal.api.http.ext.mount import Fork
 from warpseal.api.http.health import HealthPages
 from warpseal.api.http.l1_messages import L1MessageDoor
 from warpseal.api.http.metrics_page import MetricsPage
 from warpseal.api.http.routes import ApiDoors, api_app, metrics_app
-from warpseal.api.opening import Opening, Services
+from warpseal.api.opening import Opening
 from warpseal.api.server import HttpServer
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
-from warpseal.core import core_of, ground_of, sources_of
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import StartupError
 from warpseal.evm_face import EvmFace
-from warpseal.index.database import index_url
-from warpseal.index.index import Index
 from warpseal.indexer.child import IndexChild
-from warpseal.indexer.status import IndexStatus
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.metrics.registry import Metrics
-from warpseal.node.info import InfoClient
-from warpseal.node.own_view import OwnView
 from warpseal.node_face import NodeFace
-from warpseal.peers.identity import claim_identity
-from warpseal.store.settings import OFF
-from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)
 
@@ -131,74 +118,10 @@ def _front_doors(
 async def _work(
     config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeFace, EvmFace], metrics: Metrics
 ) -> None:
-    face, evm = faces
-    async with ground_of(config, metrics) as ground:
-        evm.open(ground.upstream.view, ground.upstream.info)
-        network_id = await _network_id(ground.upstream.info, opening)
-        async with AsyncExitStack() as stack:
-            claim = stack.enter_context(claim_identity(config.peers, network_id))
-            core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
-            us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
-            log.info("the network is known", extra=us)
-            metrics.watch(replace(sources_of(core, config), health=face.health.standing))
-            status = IndexStatus()
-            opening.open(
-                Services(
-                    network_id,
-                    core.aggregator,
-                    core.l1_messages,
-                    core.followed,
-                    core.heights,
-                    lambda: status.beside(core.beside()),
-                )
-            )
-            face.open(core, claim.identity.node_id, status)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(core.run())
-                tasks.create_task(face.learn_chains(ground.upstream, network_id))
-                secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
-                known = (network_id, ground.upstream.view, secrets, face.aliases)
-                tasks.create_task(_open_data(data, config, claim.folder, known, status))
+    # Loaded only now: the ports listen already, and whoever comes early waits.
+    from warpseal.work import work
 
-
-async def _network_id(info: InfoClient, opening: Opening) -> int:
-    """Ask until a node answers: one that is down at start is no reason to give up."""
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            return await info.network_id()
-        except NodeUnavailable as error:
-            opening.unavailable(error)
-            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
-            log.warning("the network id is not known yet", extra={"reason": str(error), "next_try_s": delay_s})
-            await asyncio.sleep(delay_s)
-
-
-async def _open_data(
-    data: DataOpening,
-    config: Config,
-    folder: Path | None,
-    known: tuple[int, OwnView, Secrets, ChainAliases],
-    status: IndexStatus,
-) -> None:
-    """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
-    network_id, view, secrets, aliases = known
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            chains = await view.primary_chains(network_id)
-            break
-        except NodeUnavailable as error:
-            data.unavailable(error)
-            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
-            await asyncio.sleep(delay_s)
-    if not config.indexing.chains:
-        data.open(DataServices(network_id, chains, None, view, secrets, aliases=aliases))
-        return
-    async with Index(index_url(config.index, folder), chains, config.index) as index:
-        status.index = index
-        data.open(DataServices(network_id, chains, index, view, secrets, aliases=aliases))
-        await index.run()
+    await work(config, opening, data, faces, metrics)
 
 
 async def _run_until(stopping: asyncio.Event, child: IndexChild) -> None:

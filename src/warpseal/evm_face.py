@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from warpseal.aliases import ChainAliases
 from warpseal.api.http.ext.evm import Admission
@@ -16,9 +17,11 @@ from warpseal.forwarding.front import ForwardedChain, follow, forwarded_chains
 from warpseal.health.evm import evm_check
 from warpseal.health.registry import HealthRegistry
 from warpseal.node.evm_chain import EvmChain
-from warpseal.node.info import InfoClient
-from warpseal.node.own_view import OwnView
 from warpseal.warp.ids import ChainID
+
+if TYPE_CHECKING:
+    from warpseal.node.info import InfoClient
+    from warpseal.node.own_view import OwnView
 
 
 class EvmFace:

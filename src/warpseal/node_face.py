@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from math import isfinite
 from random import SystemRandom
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from warpseal.aliases import C_NAMES, P_NAMES, PRIMARY_ALIASES, X_NAMES, AliasRefused, ChainAliases, read_aliases
 from warpseal.api.http.ext.admin import CHAINS, AdminRooms
@@ -19,7 +19,6 @@ from warpseal.api.http.ext.validators import ValidatorsEndpoint
 from warpseal.api.http.request_log import HttpObserver
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
-from warpseal.core import Core
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.health.chains import Following, Standing, chain_check
 from warpseal.health.machine import database_check, diskspace_check, indexer_check, nodes_check
@@ -27,18 +26,21 @@ from warpseal.health.peering import Traffic, clock_check, network_check, router_
 from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain, PrimaryChains
-from warpseal.indexer.follower import PChainFollower
 from warpseal.indexer.status import IndexStatus
 from warpseal.logs.hub import LevelsHub
 from warpseal.logs.loggers import DaemonLoggers
-from warpseal.node.info import InfoClient
-from warpseal.node.upstream import Upstream
-from warpseal.peers.network import PeerNetwork
 from warpseal.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.plugins.registry import PluginRegistry
 from warpseal.profiles.profiler import open_profiler
-from warpseal.validators.following import SubnetReadiness
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
+
+if TYPE_CHECKING:
+    from warpseal.core import Core
+    from warpseal.indexer.follower import PChainFollower
+    from warpseal.node.info import InfoClient
+    from warpseal.node.upstream import Upstream
+    from warpseal.peers.network import PeerNetwork
+    from warpseal.validators.following import SubnetReadiness
 
 log = logging.getLogger(__name__)
 

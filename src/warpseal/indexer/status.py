@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpseal.history.index import ChainFreshness
-from warpseal.index.index import Index
 from warpseal.index.places import ChainNote
+
+if TYPE_CHECKING:
+    from warpseal.index.index import Index
 
 
 class IndexStatus:

@@ -16,7 +16,7 @@ from warpseal.api.http.data.buckets import DAY_S, MINUTE_S, Buckets, Limits
 from warpseal.api.http.data.headers import noted_headers
 from warpseal.api.http.data.services import DataOpening
 from warpseal.errors import RateLimited, StoreDown
-from warpseal.store.api_keys import ApiKey, digest_of, new_key_text
+from warpseal.store.api_key import ApiKey, digest_of, new_key_text
 
 KEY = new_key_text()
 

@@ -26,7 +26,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
 from warpseal.history.index import Prices
 from warpseal.metrics import Metrics
-from warpseal.store.api_keys import ApiKey
+from warpseal.store.api_key import ApiKey
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"

@@ -21,7 +21,7 @@ from warpseal.api.http.data.services import DataOpening
 from warpseal.api.http.in_flight import client_address
 from warpseal.api.http.request_log import log_fields
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
-from warpseal.store.api_keys import ApiKey, digest_of
+from warpseal.store.api_key import ApiKey, digest_of
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 REMEMBERED_S: Final = 10.0

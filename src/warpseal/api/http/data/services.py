@@ -11,7 +11,7 @@ from warpseal.api.http.data.tokens import OwnTokenKeys, TokenKeys
 from warpseal.errors import NodeUnavailable, WarpsealError
 from warpseal.history.chains import PrimaryChains
 from warpseal.history.index import NodeView, Prices, PrimaryNetworkIndex
-from warpseal.store.api_keys import ApiKey
+from warpseal.store.api_key import ApiKey
 
 PATIENCE_S: Final = 15.0
 
