@@ -123,6 +123,7 @@ class EvmNode:
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_answer_bytes
         if (response.content_length or 0) > limit:
+            response.close()
             raise NodeFault(FaultKind.TOO_LARGE)
         if response.content_length is not None:
             return await response.read()
@@ -130,6 +131,7 @@ class EvmNode:
         async for chunk in response.content.iter_any():
             told += chunk
             if len(told) > limit:
+                response.close()
                 raise NodeFault(FaultKind.TOO_LARGE)
         return bytes(told)
 

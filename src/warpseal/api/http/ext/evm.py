@@ -80,9 +80,12 @@ class EvmEndpoint:
     async def _one(self, scope: Scope, calls: b.Calls) -> Response:
         call = calls.entries[0]
         asked = as_rpc_call(call)
+        reply: NodeReply | RpcAnswer
         plain = self._forwarder.at_once(asked)
-        sent = replace(call, params=plain.params) if isinstance(plain, RpcCall) else call
-        reply = await self._forwarder.one(asked, b.encode([sent], is_batch=False))
+        if isinstance(plain, RpcAnswer):
+            reply = plain
+        else:
+            reply = await self._forwarder.one(plain, b.encode([replace(call, params=plain.params)], is_batch=False))
         if isinstance(reply, NodeReply):
             return Response(reply.body, reply.status, {"content-type": reply.content_type})
         _note_source(scope, [(asked, reply)])
