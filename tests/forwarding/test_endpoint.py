@@ -298,6 +298,16 @@ async def test_subscriptions_and_sockets_are_capped() -> None:
         assert second.close_code == 1013
 
 
+async def test_websockets_take_no_connections_from_calls() -> None:
+    node, few = Node(), replace(FORWARDING, connections_per_node=1)
+    async with running(node), served(node.url, ws=(ws_of(node),), settings=few) as front, AsyncExitStack() as stack:
+        for _ in range(3):
+            client = await stack.enter_async_context(front.socket())
+            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"})
+            assert (await client.receive_json())["result"] == "0x7a69"
+        assert (await front.rpc(("eth_chainId", []))).json["result"] == "0x7a69"
+
+
 async def test_who_reads_too_slowly_loses_the_connection() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with socket(node, settings=few) as client:

@@ -64,4 +64,4 @@ def _forwarded(
     pool = EvmPool(nodes, settings)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
     forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, configured, observer)
-    return ForwardedChain(chain.blockchain_id, forwarder, EvmSockets(chain.ws, sessions.pooled, pool, settings))
+    return ForwardedChain(chain.blockchain_id, forwarder, EvmSockets(chain.ws, sessions.sockets, pool, settings))

@@ -67,7 +67,7 @@ class NodeReply:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """HTTP sessions to nodes. once: a new connection for each request.
+    """HTTP sessions to nodes. once: a new connection for each request. sockets: for WebSockets, which have a cap.
 
     A pooled connection may have been closed by the node meanwhile, and then nobody knows whether it took what was
     written; so what must not be sent twice never goes that way.
@@ -75,6 +75,7 @@ class Sessions:
 
     pooled: aiohttp.ClientSession
     once: aiohttp.ClientSession
+    sockets: aiohttp.ClientSession
 
 
 @asynccontextmanager
@@ -83,8 +84,9 @@ async def open_sessions(settings: ForwardingSettings) -> AsyncIterator[Sessions]
     per_node = settings.connections_per_node
     pooled = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, keepalive_timeout=15)
     once = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, force_close=True)
-    async with _session(pooled) as first, _session(once) as second:
-        yield Sessions(first, second)
+    sockets = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with _session(pooled) as first, _session(once) as second, _session(sockets) as third:
+        yield Sessions(first, second, third)
 
 
 class EvmNode:
