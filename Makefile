@@ -23,7 +23,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) $(ANVIL)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)

@@ -22,10 +22,13 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.report import aggregator_config
 from warpseal.simnet.world import SimMessage
+from warpseal.work import work
 
 KEBAB = "/aggregate-signatures"
 V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
 PATIENCE_S = 30.0
+# Loaded with the tests, so that the first daemon of a process is not slower than the others.
+_LOADED = work
 _daemons: set[asyncio.Task[None]] = set()
 _POLL_S = 0.01
 

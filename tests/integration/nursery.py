@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=\S+")
 _PARENT = """
 import os, sys
-import warpseal.app
+import warpseal.app, warpseal.work
 from warpseal.cli import serve
 from warpseal.cli.main import main
 

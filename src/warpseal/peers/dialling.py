@@ -72,6 +72,10 @@ class Dialler:
                 under_way = len(self._tasks)
                 slots = min(self._settings.dial_concurrency - under_way, self._owner.open_slots(under_way))
                 for node_id in self._plan.take(loop.time(), slots):
+                    if not self._book.candidates(node_id):
+                        # At once: an address that comes a moment later must find everybody parked, in order.
+                        self._plan.park(node_id)
+                        continue
                     task = group.create_task(self._attempt(node_id))
                     self._tasks[node_id] = task
                     task.add_done_callback(self._done(node_id))
