@@ -72,6 +72,8 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.ApiKeyRefused(),
     errors.RateLimited(6000, 60, 12.5),
     errors.StoreDown("the disk is full"),
+    errors.IndexDamaged("a row is wrong"),
+    errors.IndexMoved("p-chain"),
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),

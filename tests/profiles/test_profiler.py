@@ -184,7 +184,8 @@ async def test_memory_is_told_by_type_with_the_rest_as_native(profiler: Profiler
     assert profile.count_of("test_profiler.Kept") == len(kept)
     assert profile.amount_of("builtins.bytearray") >= len(kept_bytes[0])
     assert profile.count_of("builtins.str") > 2_000
-    assert profile.amount_of(NATIVE) > 0
+    # It may be 0: memory that was never written to counts for its object, and is not resident.
+    assert any(NATIVE in one.functions for one in profile.samples)
     assert "Type: inuse_space" in go_top(folder_of(tmp_path) / "mem.profile")
 
 

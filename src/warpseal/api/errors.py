@@ -105,6 +105,8 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.ApiKeyRefused: Rule(403, 403),
     errors.RateLimited: Rule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
     errors.StoreDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.IndexDamaged: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.IndexMoved: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.InternalError: Rule(500, 500),
     errors.WarpsealError: Rule(500, 500),

@@ -56,7 +56,7 @@ from warpseal.errors.requests import (
     UnusableJustification,
     WrongNetwork,
 )
-from warpseal.errors.store import StoreDown
+from warpseal.errors.store import IndexDamaged, IndexMoved, StoreDown
 from warpseal.errors.transactions import (
     MalformedTransactionHash,
     MessageSuperseded,
@@ -74,6 +74,8 @@ __all__ = [
     "ExpiredPageToken",
     "HeightTooNew",
     "HeightTooOld",
+    "IndexDamaged",
+    "IndexMoved",
     "IndexNotEnabled",
     "IndexStale",
     "InternalError",

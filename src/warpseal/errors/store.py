@@ -13,3 +13,22 @@ class StoreDown(WarpsealError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store is not available: {reason}")
         self.reason = reason
+
+
+class IndexDamaged(StoreDown):
+    """What the index holds contradicts itself or the blocks in it: it is to be derived anew from them."""
+
+    code = "index_damaged"
+
+
+class IndexMoved(StoreDown):
+    """Another process has written to the index meanwhile: open it anew.
+
+    chain: whose blocks it wrote.
+    """
+
+    code = "index_moved"
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"another process has written blocks of the {chain}")
+        self.chain = chain

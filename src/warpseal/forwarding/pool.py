@@ -141,7 +141,7 @@ class EvmPool:
             is_same = told == self.identity
             fault = None if is_same else f"is of another chain: chain id {told.chain_id}, block 0 {told.genesis_hash}"
         if fault is not None and fault != member.fault:
-            log.error("a node is refused", extra={"node": member.node.shown, "reason": fault})
+            log.warning("a node is refused", extra={"node": member.node.shown, "reason": fault})
         member.is_alien = fault is not None
         member.agrees, member.fault = fault is None, fault
         member.rests_until = 0.0

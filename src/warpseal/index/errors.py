@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from warpseal.errors import StoreDown
+from warpseal.errors import IndexDamaged, IndexMoved, StoreDown
 
 __all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "StoreDown", "told"]
 
@@ -26,18 +26,6 @@ def told(engine: Engine) -> Iterator[None]:
         reason = str(cause).strip() or type(cause).__name__
         password = engine.url.password
         raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
-
-
-class IndexDamaged(StoreDown):
-    """What the index holds contradicts itself or the blocks in it: it is to be derived anew from them."""
-
-
-class IndexMoved(StoreDown):
-    """Another process has written to the index meanwhile: open it anew. chain: whose blocks it wrote."""
-
-    def __init__(self, chain: str) -> None:
-        super().__init__(f"another process has written blocks of the {chain}")
-        self.chain = chain
 
 
 class OutOfOrder(ValueError):
