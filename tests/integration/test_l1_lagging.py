@@ -28,6 +28,7 @@ async def two_nodes(folder: Path, *, followed: bool = False) -> AsyncIterator[Sc
 async def seen(running: Scene) -> Transaction:
     """Let a registration be accepted and reported by the first node; nobody signs it."""
     registration = running.network.p_chain.register(running.l1)
+    await running.daemon.until_ready()
     await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.3)
     return registration
 
