@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import stat
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -299,3 +301,14 @@ def test_another_process_writes_beside_with_its_suffix(tmp_path: Path) -> None:
     with open_profiler(tmp_path, suffix="-indexer") as profiler:
         asyncio.run(profiler.write_locks())
     assert [file.name for file in tmp_path.iterdir()] == ["lock-indexer.profile"]
+
+
+def test_a_process_of_its_own_has_memory_that_no_object_explains(tmp_path: Path) -> None:
+    """Apart from the other tests, whose untouched buffers count for their objects and are not resident."""
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom warpseal.profiles.profiler import open_profiler\n"
+        "async def main():\n    with open_profiler(Path(sys.argv[1])) as profiler:\n        await profiler.write_memory()\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    assert read_profile(tmp_path / "mem.profile").amount_of(NATIVE) > 0
