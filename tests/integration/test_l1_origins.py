@@ -100,7 +100,7 @@ async def test_until_the_index_has_it_callers_are_told_how_far_it_is(tmp_path: P
             assert unknown.detail["progress"]["follower"]["percent"] == 0.0
             assert 1 <= int(unknown.headers["Retry-After"]) <= 60
             # Whoever signs does not need the index.
-            assert (await running.daemon.ready()).status == 200
+            await running.daemon.until_ready()
             await running.delivered(running.network.p_chain.register(running.l1))
             network.nodes[0].rpc.outages.clear()
             reply = await until_status(running, 201, removal)
