@@ -21,7 +21,7 @@ from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.report import aggregator_config
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.work import work
 
 KEBAB = "/aggregate-signatures"

@@ -13,7 +13,7 @@ from tests.integration.judge import Verdict, judge
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import SubnetID, ValidationID
 
 HEIGHT = "X-Warpseal-P-Chain-Height"

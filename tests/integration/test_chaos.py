@@ -13,7 +13,7 @@ from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 
 BEHAVIOURS = (
     *("", "", "", "slow=20ms-200ms", "silent", "after=200ms", "refuse=1", "refuse=-2", "refuse=11", "wrong", "stolen"),

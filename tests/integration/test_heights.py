@@ -10,7 +10,7 @@ from tests.integration.daemon import KEBAB, Reply, config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 

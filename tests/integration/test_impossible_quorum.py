@@ -16,7 +16,7 @@ from tests.integration.daemon import Daemon, Reply, config_of, running, simulate
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 CLIENTS_RETRY_ON = re.compile(r"threshold|no signatures|signature weight is insufficient")

@@ -10,7 +10,7 @@ from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import judge, parse
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 PLAN = Plan(validators=6, l1s=(L1Plan(validators=5), L1Plan(validators=4)), messages=40)

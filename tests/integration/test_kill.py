@@ -19,7 +19,7 @@ from tests.integration.nursery import Nursery, nursery
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.store.access import reading
 from warpseal.store.checking import Check
 from warpseal.store.url import StoreUrl

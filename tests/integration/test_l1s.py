@@ -9,7 +9,7 @@ from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text
 
 QUICK = {"height_poll_s": 0.02}

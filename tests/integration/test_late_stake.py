@@ -11,7 +11,7 @@ import pytest
 from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.world import ChainKind
+from warpseal.simnet.values import ChainKind
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
 LATE_S = 1.2

@@ -16,7 +16,7 @@ from tests.integration.judge import judge
 from tests.integration.process import finished, started
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK

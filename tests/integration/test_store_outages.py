@@ -16,7 +16,7 @@ from tests.integration.judge import judge
 from tests.integration.l1_scene import LIFE, Scene, asked, beside, validation_of
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=12, epoch_blocks=40)
 QUICK = {"retry_first_s": 0.05, "retry_cap_s": 0.2}

@@ -16,7 +16,7 @@ from tests.integration.l1_scene import Scene, asked, beside, validation_of
 from warpseal.errors import StartupError
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.world import SimMessage
+from warpseal.simnet.values import SimMessage
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=4, epoch_blocks=40)
 HEIGHT = PLAN.height

@@ -305,10 +305,16 @@ def test_another_process_writes_beside_with_its_suffix(tmp_path: Path) -> None:
 
 def test_a_process_of_its_own_has_memory_that_no_object_explains(tmp_path: Path) -> None:
     """Apart from the other tests, whose untouched buffers count for their objects and are not resident."""
-    script = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom warpseal.profiles.profiler import open_profiler\n"
-        "async def main():\n    with open_profiler(Path(sys.argv[1])) as profiler:\n        await profiler.write_memory()\n"
-        "asyncio.run(main())\n"
-    )
+    script = """
+import asyncio, sys
+from pathlib import Path
+from warpseal.profiles.profiler import open_profiler
+
+async def main():
+    with open_profiler(Path(sys.argv[1])) as profiler:
+        await profiler.write_memory()
+
+asyncio.run(main())
+"""
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
     assert read_profile(tmp_path / "mem.profile").amount_of(NATIVE) > 0

@@ -19,8 +19,8 @@ from warpseal.simnet.identity import Identity
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
 from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.values import ChainKind, SimMessage
 from warpseal.simnet.violations import Fault
-from warpseal.simnet.world import ChainKind, SimMessage
 from warpseal.warp.ids import P_CHAIN, NodeID
 
 NETWORK = 88888

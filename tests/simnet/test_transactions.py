@@ -14,6 +14,7 @@ from warpseal.simnet import pchain
 from warpseal.simnet.acceptance import RejectedTransaction
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.past import View
 from warpseal.simnet.pchain import PChainCode
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.transactions import BALANCE_NAVAX
@@ -42,7 +43,7 @@ def code_of(network: SimulatedNetwork, transaction: Transaction, blocks_ago: int
     """Return with which code a validator refuses what is attested of a transaction, or None where it signs."""
     attested = transaction.attested
     assert attested is not None
-    state = network.world.view(network.p_chain.height - blocks_ago)
+    state = View(network.world, network.p_chain.height - blocks_ago)
     refusal = pchain.refusal_of(state, attested.unsigned, attested.justification)
     return refusal.code if refusal else None
 

@@ -17,7 +17,8 @@ from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, chose
 from warpseal.simnet.schedule import Schedule
 from warpseal.simnet.sets import Seat, members_of
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import ChainKind, SimChain, SimSubnet, World
+from warpseal.simnet.values import ChainKind, SimChain, SimSubnet
+from warpseal.simnet.world import World
 from warpseal.simnet.writing import Purse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id

@@ -15,7 +15,8 @@ from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.manager import Manager
 from warpseal.simnet.sets import Seat
 from warpseal.simnet.signed import sign, signing_height
-from warpseal.simnet.world import SimMessage, SimSubnet, World
+from warpseal.simnet.values import SimMessage, SimSubnet
+from warpseal.simnet.world import World
 from warpseal.simnet.writing import Funding
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification

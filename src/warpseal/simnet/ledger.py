@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from warpseal.simnet import writing
 from warpseal.simnet.heights import Heights
+from warpseal.simnet.values import SimMessage
 from warpseal.simnet.writing import Coin, Draft, Purse
 from warpseal.warp.ids import SubnetID, ValidationID, cb58_encode
-
-if TYPE_CHECKING:
-    from warpseal.simnet.world import SimMessage
 
 _COINS: Final = 64
 _COIN_NAVAX: Final = 10**16

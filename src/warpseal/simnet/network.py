@@ -31,8 +31,9 @@ from warpseal.simnet.requests import RequestDesk
 from warpseal.simnet.signing import LiveSigner, Signer, presign
 from warpseal.simnet.transactions import PChain
 from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.values import SimMessage, SimSubnet
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.world import SimMessage, SimSubnet, World
+from warpseal.simnet.world import World
 from warpseal.simnet.x_chain import x_payments
 from warpseal.warp.ids import P_CHAIN, SubnetID
 

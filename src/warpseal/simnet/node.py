@@ -16,8 +16,9 @@ from warpseal.simnet.past import View
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.world import ChainKind, SimChain, World
+from warpseal.simnet.world import World
 from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
 
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
@@ -58,7 +59,7 @@ class SimNode:
         return f"http://{LOOPBACK}:{self.port}"
 
     def _standpoint(self) -> View:
-        return self._view.world.view(self._view.world.heights.current - self.lag)
+        return View(self._view.world, self._view.world.heights.current - self.lag)
 
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]

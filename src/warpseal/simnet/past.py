@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from copy import copy
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
-
 from warpseal.simnet.sets import Member, Seat
+from warpseal.simnet.values import SimSubnet
+from warpseal.simnet.world import World
 from warpseal.warp.ids import SubnetID, ValidationID
-
-if TYPE_CHECKING:
-    from warpseal.simnet.world import SimSubnet, World
-
-_STATE: Final = attrgetter("weight", "min_nonce", "present", "balance_navax", "public_key")
-
-
-class SeatHistory:
-    """The seats of every subnet after every block, kept as changes. Seats are only ever added."""
-
-    def __init__(self) -> None:
-        self._heights: dict[SubnetID, list[int]] = {}
-        self._seats: dict[SubnetID, list[tuple[Seat, ...]]] = {}
-        self._last: dict[SubnetID, list[object]] = {}
-
-    def put(self, subnet_id: SubnetID, height: int, seats: list[Seat]) -> None:
-        """Record the seats from `height` on; heights come in ascending order."""
-        states = list(map(_STATE, seats))
-        before = self._last.get(subnet_id, [])
-        if states == before:
-            return
-        kept = self._seats.setdefault(subnet_id, [])
-        old = kept[-1] if kept else ()
-        unchanged = len(before)
-        made = tuple(
-            old[place] if place < unchanged and before[place] == states[place] else copy(seat)
-            for place, seat in enumerate(seats)
-        )
-        heights = self._heights.setdefault(subnet_id, [])
-        if heights and heights[-1] == height:
-            kept[-1] = made
-        else:
-            heights.append(height)
-            kept.append(made)
-        self._last[subnet_id] = list(states)
-
-    def at(self, subnet_id: SubnetID, height: int) -> tuple[Seat, ...]:
-        """Return the seats after the block at `height`, present or not."""
-        version = bisect_right(self._heights.get(subnet_id, []), height) - 1
-        return self._seats[subnet_id][version] if version >= 0 else ()
 
 
 class View:
-    """The state after the block at `height`; at the tip it is the world itself, whatever changes there."""
+    """The state after the block at `height`, below 0 that of block 0; at the tip the world itself, whatever changes."""
 
     def __init__(self, world: World, height: int) -> None:
         self.world = world
-        self.height = height
-        self._is_tip = height == world.heights.current
+        self.height = min(max(0, height), world.heights.current)
+        self._is_tip = self.height == world.heights.current
 
     @property
     def chain_time(self) -> int:

@@ -31,7 +31,8 @@ from warpseal.simnet.sets import Member, Seat
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.signing import HANDLER_ID, Question, parse_question
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import ChainKind, SimChain, SimMessage, SimSubnet, World
+from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
+from warpseal.simnet.world import World
 from warpseal.simnet.writing import Purse
 from warpseal.warp.ids import (
     EMPTY_NODE_ID,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.sets import Seat
-from warpseal.simnet.world import SimMessage, SimSubnet
+from warpseal.simnet.values import SimMessage, SimSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, node_id_text
 
 if TYPE_CHECKING:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, SubnetID, ValidationID
+
+_STATE: Final = attrgetter("weight", "min_nonce", "present", "balance_navax", "public_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +95,38 @@ class SetHistory:
         """Return the set after the block at `height`; empty for unknown subnets."""
         version = self.version(subnet_id, height)
         return self._sets[subnet_id][version] if version >= 0 else ()
+
+
+class SeatHistory:
+    """The seats of every subnet after every block, kept as changes. Seats are only ever added."""
+
+    def __init__(self) -> None:
+        self._heights: dict[SubnetID, list[int]] = {}
+        self._seats: dict[SubnetID, list[tuple[Seat, ...]]] = {}
+        self._last: dict[SubnetID, list[object]] = {}
+
+    def put(self, subnet_id: SubnetID, height: int, seats: list[Seat]) -> None:
+        """Record the seats from `height` on; heights come in ascending order."""
+        states = list(map(_STATE, seats))
+        before = self._last.get(subnet_id, [])
+        if states == before:
+            return
+        kept = self._seats.setdefault(subnet_id, [])
+        old = kept[-1] if kept else ()
+        unchanged = len(before)
+        made = tuple(
+            old[place] if place < unchanged and before[place] == states[place] else copy(seat)
+            for place, seat in enumerate(seats)
+        )
+        heights = self._heights.setdefault(subnet_id, [])
+        if heights and heights[-1] == height:
+            kept[-1] = made
+        else:
+            heights.append(height)
+            kept.append(made)
+        self._last[subnet_id] = list(states)
+
+    def at(self, subnet_id: SubnetID, height: int) -> tuple[Seat, ...]:
+        """Return the seats after the block at `height`, present or not."""
+        version = bisect_right(self._heights.get(subnet_id, []), height) - 1
+        return self._seats[subnet_id][version] if version >= 0 else ()

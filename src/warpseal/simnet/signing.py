@@ -20,7 +20,8 @@ from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.past import View
 from warpseal.simnet.texts import codec_text
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import ChainKind, SimChain, World
+from warpseal.simnet.values import ChainKind, SimChain
+from warpseal.simnet.world import World
 from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import MalformedMessage, UnsignedMessage
@@ -101,7 +102,7 @@ def state_of(world: World, validator: SimValidator) -> View:
     height = world.heights.current - behaviour.lag_blocks
     if behaviour.behind_s:
         height = min(height, world.heights.height_at(world.clock() - behaviour.behind_s))
-    return world.view(height)
+    return View(world, height)
 
 
 def share_of(validator: SimValidator, message: UnsignedMessage) -> bytes:

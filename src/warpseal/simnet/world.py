@@ -6,71 +6,15 @@ It changes only by blocks: every change is one more height.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 
 from warpseal import bls
 from warpseal.simnet.heights import Heights
 from warpseal.simnet.ledger import Ledger
-from warpseal.simnet.past import SeatHistory, View
-from warpseal.simnet.sets import Member, Seat, SetHistory, members_of
+from warpseal.simnet.sets import Member, Seat, SeatHistory, SetHistory, members_of
 from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.values import SentMessage, SimChain, SimMessage, SimSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
-from warpseal.warp.message import UnsignedMessage
-
-
-class ChainKind(StrEnum):
-    """What a chain's virtual machine signs: P-Chain facts, EVM messages, or nothing (X-Chain)."""
-
-    P = "p"
-    EVM = "evm"
-    X = "x"
-
-
-@dataclass(frozen=True, slots=True)
-class SimChain:
-    """A blockchain and the subnet that validates it. evm_chain_id: what its EVM calls itself."""
-
-    chain_id: ChainID
-    subnet_id: SubnetID
-    kind: ChainKind
-    name: str
-    alias: str | None = None
-    evm_chain_id: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SimSubnet:
-    """A subnet. conversion_id and manager: None until it is an L1. name: `primary` or `l1-K`."""
-
-    subnet_id: SubnetID
-    name: str
-    conversion_id: bytes | None = None
-    manager_chain_id: ChainID | None = None
-    manager_address: bytes = b""
-
-    def unconverted(self) -> SimSubnet:
-        """Return what this subnet was before it became an L1."""
-        return SimSubnet(self.subnet_id, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class SimMessage:
-    """A message that validators sign, with the justification they want and the subnet that is to sign it."""
-
-    unsigned: UnsignedMessage
-    justification: bytes
-    signing_subnet_id: SubnetID
-
-
-@dataclass(frozen=True, slots=True)
-class SentMessage:
-    """A message that a contract emitted. sender: 20 bytes; evm_tx_id: 32 bytes."""
-
-    sender: bytes
-    unsigned: UnsignedMessage
-    evm_tx_id: bytes
 
 
 class World:
@@ -141,10 +85,6 @@ class World:
             if member.node_id == node_id and member.public_key is not None:
                 return bls.parse_public_key(member.public_key)
         return None
-
-    def view(self, height: int) -> View:
-        """Return the state after the block at `height`; below 0 it is that of block 0."""
-        return View(self, min(max(0, height), self.heights.current))
 
     @property
     def chain_time(self) -> int:

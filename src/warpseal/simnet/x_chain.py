@@ -6,7 +6,8 @@ from hashlib import sha256
 from typing import Final
 
 from warpseal.simnet import writing
-from warpseal.simnet.world import ChainKind, World
+from warpseal.simnet.values import ChainKind
+from warpseal.simnet.world import World
 from warpseal.simnet.writing import Coin, Purse
 
 _COUNT: Final = 4

@@ -1,0 +1,62 @@
+"""What a simulated network is made of: chains, subnets, and the messages that validators sign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.warp.message import UnsignedMessage
+
+
+class ChainKind(StrEnum):
+    """What a chain's virtual machine signs: P-Chain facts, EVM messages, or nothing (X-Chain)."""
+
+    P = "p"
+    EVM = "evm"
+    X = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class SimChain:
+    """A blockchain and the subnet that validates it. evm_chain_id: what its EVM calls itself."""
+
+    chain_id: ChainID
+    subnet_id: SubnetID
+    kind: ChainKind
+    name: str
+    alias: str | None = None
+    evm_chain_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SimSubnet:
+    """A subnet. conversion_id and manager: None until it is an L1. name: `primary` or `l1-K`."""
+
+    subnet_id: SubnetID
+    name: str
+    conversion_id: bytes | None = None
+    manager_chain_id: ChainID | None = None
+    manager_address: bytes = b""
+
+    def unconverted(self) -> SimSubnet:
+        """Return what this subnet was before it became an L1."""
+        return SimSubnet(self.subnet_id, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SimMessage:
+    """A message that validators sign, with the justification they want and the subnet that is to sign it."""
+
+    unsigned: UnsignedMessage
+    justification: bytes
+    signing_subnet_id: SubnetID
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that a contract emitted. sender: 20 bytes; evm_tx_id: 32 bytes."""
+
+    sender: bytes
+    unsigned: UnsignedMessage
+    evm_tx_id: bytes
