@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpseal.config.keys import KEYS, Config, Key, build
+from warpseal.config.key import Key
+from warpseal.config.keys import KEYS, Config, build
 from warpseal.config.values import Fault, Faults
 from warpseal.errors import StartupError
 
