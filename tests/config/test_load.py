@@ -87,6 +87,40 @@ def test_our_own_keys_have_no_bare_environment_name(tmp_path: Path) -> None:
     assert (config.api.api_host, config.api.metrics_host) == ("0.0.0.0", "127.0.0.1")
 
 
+def test_keys_of_a_node_are_read_by_its_environment_names(tmp_path: Path) -> None:
+    environ = {
+        "AVAGO_API_ADMIN_ENABLED": "true",
+        "AVAGO_API_HEALTH_ENABLED": "false",
+        "AVAGO_HEALTH_CHECK_FREQUENCY": "1m30s",
+        "AVAGO_PROFILE_DIR": "/n/profiles",
+        "AVAGO_PLUGIN_DIR": "/n/plugins",
+        "AVAGO_LOG_DIR": "/n/logs",
+        "AVAGO_LOG_DISPLAY_LEVEL": "WARN",
+        "AVAGO_HTTP_ALLOWED_HOSTS": "a.example b.example",
+        "AVAGO_HTTP_ALLOWED_ORIGINS": "https://a.example https://b.example",
+        "AVAGO_CHAIN_ALIASES_FILE": "/n/chains.json",
+        "AVAGO_VM_ALIASES_FILE": "/n/vms.json",
+    }
+    assert len([key for key in KEYS if key.node]) == len(environ)
+    config = load(write(tmp_path, LEAST), {}, environ).config
+    assert (config.ext.admin_enabled, config.ext.health_enabled) == (True, False)
+    assert config.health.check_frequency_s == 90
+    assert (config.profiles.profile_dir, config.plugins.plugin_dir) == (Path("/n/profiles"), Path("/n/plugins"))
+    assert (config.log_dir, config.log_display_level) == (Path("/n/logs"), "warn")
+    assert config.ext.allowed_hosts == ("a.example", "b.example")
+    assert config.data.http_allowed_origins == ("https://a.example", "https://b.example")
+    assert (config.ext.chain_aliases_file, config.plugins.aliases_file) == (Path("/n/chains.json"), Path("/n/vms.json"))
+
+
+def test_our_environment_name_wins_over_a_nodes_which_wins_over_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, {**LEAST, "log-dir": "/file"})
+    theirs = {"AVAGO_LOG_DIR": "/node", "AVAGO_LOG_LEVEL": "debug", "LOG_DIR": "/bare"}
+    loaded = load(file, {}, theirs)
+    assert (loaded.config.log_dir, loaded.sources["log-dir"]) == (Path("/node"), "environment AVAGO_LOG_DIR")
+    assert loaded.config.log_level == "info"
+    assert load(file, {}, {**theirs, "WARPSEAL_LOG_DIR": "/ours"}).config.log_dir == Path("/ours")
+
+
 def test_the_environment_alone_can_configure_the_daemon() -> None:
     environ = {
         "P_CHAIN_API": json.dumps(NODE),

@@ -15,6 +15,7 @@ DATA_KEYS: Final = (
         v.list_of(v.origin),
         "sites whose pages may read answers; * is any",
         "ORIGINS",
+        node=True,
     ),
     Key(
         "max-index-lag-seconds",

@@ -18,8 +18,9 @@ UNITS: Final = v.integer(0, 10**12)
 class Key:
     """One key of the config file. target: "room.field" of Config.
 
-    reference: the reference aggregator knows the key too, so its unprefixed environment name counts. secret: never
-    shown, and no flag, which everybody on the machine could read.
+    reference: the reference aggregator knows the key too, so its unprefixed environment name counts. node: avalanchego
+    knows it too, so its environment name counts. secret: never shown, and no flag, which everybody on the machine could
+    read.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Key:
     reference: bool = False
     required: bool = False
     secret: bool = False
+    node: bool = False

@@ -1,4 +1,4 @@
-"""Reads the configuration: flag > `WARPSEAL_X` > the reference's unprefixed environment name > file > default."""
+"""Reads the configuration: flag > `WARPSEAL_X` > the reference's `X`, or a node's `AVAGO_X` > file > default."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from warpseal.config.values import Fault, Faults
 from warpseal.errors import StartupError
 
 ENVIRONMENT_PREFIX = "WARPSEAL_"
+NODE_PREFIX = "AVAGO_"
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
@@ -59,7 +60,8 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
     bare = key.name.upper().replace("-", "_")
-    names = [ENVIRONMENT_PREFIX + bare, *([bare] if key.reference else [])]
+    names = [ENVIRONMENT_PREFIX + bare]
+    names += [bare] * key.reference + [NODE_PREFIX + bare] * key.node
     return next((name for name in names if environ.get(name)), None)
 
 

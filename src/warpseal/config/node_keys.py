@@ -8,7 +8,7 @@ from warpseal.config import values as v
 from warpseal.config.key import HOUR_S, Key
 
 NODE_KEYS: Final = (
-    Key("api-admin-enabled", "ext.admin_enabled", v.boolean, "serve /ext/admin", "BOOL"),
+    Key("api-admin-enabled", "ext.admin_enabled", v.boolean, "serve /ext/admin", "BOOL", node=True),
     Key(
         "admin-token",
         "ext.admin_token",
@@ -17,24 +17,41 @@ NODE_KEYS: Final = (
         "TOKEN",
         secret=True,
     ),
-    Key("api-health-enabled", "ext.health_enabled", v.boolean, "serve /ext/health", "BOOL"),
+    Key("api-health-enabled", "ext.health_enabled", v.boolean, "serve /ext/health", "BOOL", node=True),
     Key(
         "http-allowed-hosts",
         "ext.allowed_hosts",
         v.list_of(v.text),
         "names by which clients may call /ext; addresses always pass, * is any",
         "NAMES",
+        node=True,
     ),
-    Key("chain-aliases-file", "ext.chain_aliases_file", v.optional_path, "JSON: blockchain id -> aliases", "FILE"),
-    Key("vm-aliases-file", "plugins.aliases_file", v.optional_path, "JSON: VM id -> aliases", "FILE"),
-    Key("plugin-dir", "plugins.plugin_dir", v.optional_path, "VM plugins; unset: plugins in data-dir", "DIR"),
+    Key(
+        "chain-aliases-file",
+        "ext.chain_aliases_file",
+        v.optional_path,
+        "JSON: blockchain id -> aliases",
+        "FILE",
+        node=True,
+    ),
+    Key("vm-aliases-file", "plugins.aliases_file", v.optional_path, "JSON: VM id -> aliases", "FILE", node=True),
+    Key(
+        "plugin-dir", "plugins.plugin_dir", v.optional_path, "VM plugins; unset: plugins in data-dir", "DIR", node=True
+    ),
     Key(
         "plugin-protocol-version",
         "plugins.protocol_version",
         v.integer(0, 10**6),
         "version of the protocol that VM plugins have to speak; 0: that of the info node",
     ),
-    Key("profile-dir", "profiles.profile_dir", v.optional_path, "profiles; unset: profiles in data-dir", "DIR"),
+    Key(
+        "profile-dir",
+        "profiles.profile_dir",
+        v.optional_path,
+        "profiles; unset: profiles in data-dir",
+        "DIR",
+        node=True,
+    ),
     Key(
         "memory-profile-frames",
         "profiles.memory_frames",
@@ -47,6 +64,7 @@ NODE_KEYS: Final = (
         v.duration(0.1, HOUR_S),
         "how often health is checked: 30s, or seconds",
         "DURATION",
+        node=True,
     ),
     Key(
         "health-max-lag",
@@ -61,6 +79,14 @@ NODE_KEYS: Final = (
         v.one_of(*v.LOG_LEVELS),
         "how much of the log is displayed; unset: as log-level",
         "LEVEL",
+        node=True,
     ),
-    Key("log-dir", "log_dir", v.optional_path, "folder of the log files, one for each logger; unset: none", "DIR"),
+    Key(
+        "log-dir",
+        "log_dir",
+        v.optional_path,
+        "folder of the log files, one for each logger; unset: none",
+        "DIR",
+        node=True,
+    ),
 )

@@ -191,7 +191,7 @@ def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
 
 
 def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
-    """Accept a JSON list; from the environment also a comma-separated or JSON text."""
+    """Accept a JSON list; from the environment also JSON text, or words between commas or, as nodes do, spaces."""
 
     def parse(value: Any, path: str) -> tuple[T, ...]:
         return _parse_all(_as_list(value, path), path, parse_item)
@@ -310,7 +310,7 @@ def _as_list(value: Any, path: str) -> list[Any]:
         if value.lstrip().startswith("["):
             value = _decode_json_text(value, path)
         else:
-            return [part.strip() for part in value.split(",") if part.strip()]
+            return value.replace(",", " ").split()
     if not isinstance(value, list):
         raise fault(path, f"expected a list, found {_kind(value)}")
     return value
