@@ -12,6 +12,7 @@ from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, 
 from warpseal.metrics import (
     CacheSample,
     FollowerSample,
+    IndexSample,
     Metrics,
     NetworkSample,
     Sources,
@@ -77,6 +78,10 @@ def full() -> Metrics:
             caches=lambda: [CacheSample("shares", 8, 2, 1024)],
             proposed_height=lambda: 19,
             followers=lambda: [FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"), FollowerSample("x")],
+            indexed=lambda: [
+                IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
+                IndexSample("x-chain"),
+            ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
         )
     )
@@ -122,6 +127,24 @@ async def test_what_the_sources_tell_is_shown() -> None:
     assert page["warpseal_validator_latency_seconds", (("node_id", NODE),)] == 0.5
     assert page["warpseal_validator_bad_shares_total", (("node_id", NODE),)] == 1
     assert ("warpseal_validator_latency_seconds", (("node_id", "NodeID-x"),)) not in page
+
+
+async def test_each_indexed_chain_tells_how_it_stands_and_what_was_read_of_it() -> None:
+    page = await page_of(full())
+    of_p = (("chain", "p-chain"),)
+    told = {name: value for (name, labels), value in page.items() if labels == of_p}
+    assert told == {
+        "warpseal_index_height": 90,
+        "warpseal_index_node_height": 100,
+        "warpseal_index_first_height": 7,
+        "warpseal_index_lag_seconds": 12,
+        "warpseal_index_blocks_per_second": 4000.5,
+        "warpseal_index_eta_seconds": 0.25,
+    }
+    assert page["warpseal_index_stopped", (*of_p, ("reason", "wrong_parent"))] == 1
+    assert page["warpseal_index_pages_total", (*of_p, ("kind", "transactions"))] == 4
+    assert page["warpseal_index_pages_total", (*of_p, ("kind", "blocks"))] == 3
+    assert not [name for name, labels in page if ("chain", "x-chain") in labels]
 
 
 async def test_weights_are_exact() -> None:

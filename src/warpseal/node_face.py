@@ -122,7 +122,7 @@ class NodeFace:
             nodes_check(lambda: core.heights.last, lambda: core.heights.is_fresh),
         )
         if config.indexing.chains:
-            self.health.register(indexer_check(self._hub.silence_s, config.health))
+            self.health.register(indexer_check(self._hub.silence_s, config.health, index.stops))
         network.subscribe(lambda node_id, connected: self.health.nudge())
 
     async def run(self) -> None:
@@ -194,9 +194,9 @@ def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> Standing:
     index = status.index
     fresh = next((one for one in index.freshness() if one.chain is chain), None) if index is not None else None
     note = index.notes().get(chain) if index is not None else None
-    if fresh is None:
-        return Standing(None, note.node_height if note is not None else None, is_backfilling=True)
     stopped = note.stopped if note is not None and note.stopped else None
+    if fresh is None:
+        return Standing(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
     is_catching_up = note is not None and note.rate_blocks_s is not None
     return Standing(fresh.height, fresh.node_height, None, stopped, is_catching_up)
 

@@ -47,8 +47,9 @@ async def work(
             core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)
-            metrics.watch(replace(sources_of(core, config), health=face.health.standing))
             status = IndexStatus()
+            asked = sources_of(core, config)
+            metrics.watch(replace(asked, health=face.health.standing, indexed=status.samples))
             opening.open(
                 Services(
                     network_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
@@ -32,12 +33,17 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
         found, freshness = await first_page(url)
         assert found["blocks"][0]["blockNumber"] == "19"
         assert "p-chain;height=19;node=19;lag=0" in freshness
-        index = (await ready(url))["index"]
+        index = (await told(url + "/ready"))["index"]
         assert {chain: (each["height"], each["lagBlocks"]) for chain, each in index.items()} == {
             "p-chain": ("19", 0),
             "x-chain": ("13", 0),
             "c-chain": ("10", 0),
         }
+        shown = (await text_of(line.split("metrics=")[1].split()[0] + "/metrics")).splitlines()
+        assert 'warpseal_index_height{chain="p-chain"} 19' in shown
+        assert 'warpseal_index_node_height{chain="x-chain"} 13' in shown
+        assert 'warpseal_index_lag_seconds{chain="c-chain"} 0' in shown
+        assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in shown)
         daemon.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(daemon.wait(), 40) == 0
         # The right to fill it is free again: the child is gone, too.
@@ -59,8 +65,13 @@ async def first_page(url: str) -> tuple[dict[str, Any], str]:
             await asyncio.sleep(0.1)
 
 
-async def ready(url: str) -> dict[str, Any]:
+async def told(url: str) -> dict[str, Any]:
     """Return what the daemon says of itself."""
-    async with aiohttp.ClientSession() as session, session.get(url + "/ready") as answer:
-        told: dict[str, Any] = await answer.json()
-        return told
+    found: dict[str, Any] = json.loads(await text_of(url))
+    return found
+
+
+async def text_of(url: str) -> str:
+    """Return a page."""
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return await answer.text()

@@ -276,3 +276,11 @@ def test_an_indexer_that_is_silent_for_two_rounds_fails() -> None:
     assert check(60).error is None
     assert check(60.1).error == "silent for 1m0.1s > 1m0s"
     assert check(None).error is not None
+
+
+def test_a_chain_that_the_indexer_stopped_at_is_named() -> None:
+    stops = ["indexing the p-chain stopped at block 7: unknown_type"]
+    settings = HealthSettings(check_frequency_s=30)
+    assert look(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
+    told = look(indexer_check(lambda: 61.0, settings, lambda: stops)).error
+    assert told == f"silent for 1m1s > 1m0s; {stops[0]}"

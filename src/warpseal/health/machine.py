@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +51,13 @@ def nodes_check(height: Callable[[], int | None], is_fresh: Callable[[], bool]) 
     return Check("nodes", look, _GLOBAL, is_prompt=True)
 
 
-def indexer_check(silence_s: Callable[[], float | None], settings: HealthSettings) -> Check:
-    """Return the check of the indexer's process; it fails when nothing was heard of it for two rounds."""
+def indexer_check(
+    silence_s: Callable[[], float | None], settings: HealthSettings, stops: Callable[[], Sequence[str]] = tuple
+) -> Check:
+    """Return the check of the indexer's process; it fails when nothing was heard of it for two rounds.
+
+    stops: which chains it stopped at, where and why; each is a failure, too.
+    """
     allowed_s = 2 * settings.check_frequency_s
 
     def look() -> Outcome:
@@ -60,8 +65,10 @@ def indexer_check(silence_s: Callable[[], float | None], settings: HealthSetting
         if silent_s is None:
             return Outcome(error="nothing was heard of the indexer yet")
         message = {"timeSinceLastReport": go_duration(silent_s)}
-        told = f"silent for {go_duration(silent_s)} > {go_duration(allowed_s)}"
-        return Outcome(message, told if silent_s > allowed_s else None)
+        faults = list(stops())
+        if silent_s > allowed_s:
+            faults.insert(0, f"silent for {go_duration(silent_s)} > {go_duration(allowed_s)}")
+        return Outcome(message, "; ".join(faults) or None)
 
     return Check("indexer", look, _GLOBAL)
 

@@ -31,6 +31,12 @@ class ChainFreshness:
     is_node_behind: bool = False
     first_height: int = 0
 
+    def lag_s(self, now: float) -> int:
+        """Return the age of the newest indexed block in seconds; 0 where it is the node's newest, and believed."""
+        if self.height >= self.node_height and not self.is_node_behind:
+            return 0
+        return max(0, int(now) - self.time)
+
 
 class PrimaryNetworkIndex(Protocol):
     """The history of the chains that are indexed. Every query raises StoreDown when nothing can be read.

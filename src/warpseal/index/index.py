@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -61,6 +62,7 @@ class Index:
         self._memory = Memory()
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._notes: dict[PrimaryChain, ChainNote] = {}
+        self._pages: dict[PrimaryChain, Counter[str]] = {}
         self._is_checked = False
 
     async def __aenter__(self) -> Index:
@@ -104,12 +106,18 @@ class Index:
         """Tell how indexing the chains stands, as who indexes last wrote."""
         return self._notes
 
+    def pages(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
+        """Tell how many pages were asked for since the start, by chain and by what they list."""
+        return self._pages
+
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
+        self._count(query.chain, "transactions")
         return await self._read(lambda reading: self._transactions(reading, query, page))
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
         """Return blocks, newest first. Raises StoreDown."""
+        self._count(query.chain, "blocks")
         return await self._read(lambda reading: block_values.blocks(reading, query, page))
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
@@ -124,11 +132,16 @@ class Index:
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
+        self._count(PrimaryChain.P, "rewards")
         return await self._read(lambda reading: staking_values.rewards(reading, query, page))
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
+        self._count(PrimaryChain.P, "validations")
         return await self._read(lambda reading: staking_values.validations(reading, query, page))
+
+    def _count(self, chain: PrimaryChain, kind: str) -> None:
+        self._pages.setdefault(chain, Counter())[kind] += 1
 
     def _transactions(self, reading: Reading, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         after = _key(page)

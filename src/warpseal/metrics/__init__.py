@@ -4,6 +4,7 @@ from warpseal.metrics.registry import CONTENT_TYPE, Metrics
 from warpseal.metrics.samples import (
     CacheSample,
     FollowerSample,
+    IndexSample,
     NetworkSample,
     Sources,
     StoreSample,
@@ -15,6 +16,7 @@ __all__ = [
     "CONTENT_TYPE",
     "CacheSample",
     "FollowerSample",
+    "IndexSample",
     "Metrics",
     "NetworkSample",
     "Sources",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.metrics.samples import Snapshot
+from warpseal.metrics.samples import FollowerSample, IndexSample, Snapshot
 
 Rows = Iterable[tuple[str, float | None]]
 """Label part (as written, with its braces, or empty) and value; None leaves the row out."""
@@ -80,8 +80,26 @@ def _of_followers(value: Callable[..., float | None]) -> Callable[[Snapshot], Ro
     return lambda snapshot: ((label("chain", one.chain), value(one)) for one in snapshot.followers)
 
 
+def _of_index(value: Callable[..., float | None]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: ((label("chain", one.chain), value(one)) for one in snapshot.indexed)
+
+
+def _pages(snapshot: Snapshot) -> Rows:
+    for one in snapshot.indexed:
+        for kind, count in sorted(one.pages.items()):
+            yield f'{{chain="{one.chain}",kind="{kind}"}}', count
+
+
 def _stopped(snapshot: Snapshot) -> Rows:
-    for one in snapshot.followers:
+    return _reasons(snapshot.followers)
+
+
+def _index_stopped(snapshot: Snapshot) -> Rows:
+    return _reasons(snapshot.indexed)
+
+
+def _reasons(chains: Iterable[FollowerSample | IndexSample]) -> Rows:
+    for one in chains:
         if one.stopped is not None:
             yield f'{{chain="{one.chain}",reason="{one.stopped}"}}', 1
 
@@ -241,6 +259,49 @@ FAMILIES: Final = (
         "Always 1; its label is why following stopped; absent while it goes on",
         _stopped,
     ),
+    Family(
+        "warpseal_index_height",
+        "gauge",
+        "Newest block of a chain that is indexed",
+        _of_index(lambda one: one.height),
+    ),
+    Family(
+        "warpseal_index_node_height",
+        "gauge",
+        "Newest accepted block of an indexed chain, as nodes tell it",
+        _of_index(lambda one: one.node_height),
+    ),
+    Family(
+        "warpseal_index_first_height",
+        "gauge",
+        "First block of a chain that is indexed; 0 where nothing is missing",
+        _of_index(lambda one: one.first_height),
+    ),
+    Family(
+        "warpseal_index_lag_seconds",
+        "gauge",
+        "Age of the newest indexed block; 0 where it is the node's newest",
+        _of_index(lambda one: one.lag_s),
+    ),
+    Family(
+        "warpseal_index_blocks_per_second",
+        "gauge",
+        "Blocks that are indexed a second while a chain catches up; else absent",
+        _of_index(lambda one: one.rate),
+    ),
+    Family(
+        "warpseal_index_eta_seconds",
+        "gauge",
+        "Time until a chain has caught up at that rate; absent where there is none",
+        _of_index(lambda one: one.eta_s),
+    ),
+    Family(
+        "warpseal_index_stopped",
+        "gauge",
+        "Always 1; its label is why indexing a chain stopped; absent while it goes on",
+        _index_stopped,
+    ),
+    Family("warpseal_index_pages_total", "counter", "Pages read from the index, by what they list", _pages),
     Family(
         "warpseal_health_check_passes",
         "gauge",

@@ -148,6 +148,7 @@ class Metrics:
             proposed_height=sources.proposed_height(),
             bad_shares=dict(self._bad_shares),
             followers=tuple(sources.followers()),
+            indexed=tuple(sources.indexed()),
             store=sources.store(),
             health=dict(sources.health()),
         )

@@ -81,6 +81,26 @@ class FollowerSample:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexSample:
+    """One indexed chain, as who fills the index last wrote. first_height: below it nothing is indexed.
+
+    lag_s: the age of the newest indexed block, 0 where it is the node's. rate, eta_s: of catching up, in blocks a
+    second; None: nothing to catch up with. stopped: the reason of a fault, or None. None: nothing is indexed yet.
+    pages: that this process has read from it, by what they list.
+    """
+
+    chain: str
+    height: int | None = None
+    node_height: int | None = None
+    first_height: int | None = None
+    lag_s: int | None = None
+    rate: float | None = None
+    eta_s: float | None = None
+    stopped: str | None = None
+    pages: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSample:
     """The store. waiting_writes: in memory, not committed yet; dropped_writes, evicted: since the start.
 
@@ -105,6 +125,7 @@ class Sources:
     caches: Callable[[], Iterable[CacheSample]] = tuple
     proposed_height: Callable[[], int | None] = lambda: None
     followers: Callable[[], Iterable[FollowerSample]] = tuple
+    indexed: Callable[[], Iterable[IndexSample]] = tuple
     store: Callable[[], StoreSample | None] = lambda: None
     health: Callable[[], Mapping[str, bool]] = dict
 
@@ -120,5 +141,6 @@ class Snapshot:
     proposed_height: int | None = None
     bad_shares: Mapping[str, int] = field(default_factory=dict)
     followers: tuple[FollowerSample, ...] = ()
+    indexed: tuple[IndexSample, ...] = ()
     health: Mapping[str, bool] = field(default_factory=dict)
     store: StoreSample | None = None

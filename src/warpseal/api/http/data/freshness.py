@@ -14,9 +14,7 @@ HEADER: Final = "x-warpseal-index"
 
 def lag_s(chain: ChainFreshness, now: float) -> int:
     """Return the age of the newest indexed block in seconds; 0 where it is the node's newest, and that is believed."""
-    if chain.height >= chain.node_height and not chain.is_node_behind:
-        return 0
-    return max(0, int(now) - chain.time)
+    return chain.lag_s(now)
 
 
 def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
