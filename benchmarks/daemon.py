@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,15 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a daemon is started. core: the one CPU core that it may use. flags: more of `warpseal serve`."""
+    """How a daemon is started. core: the one CPU core that it may use. flags: more of `warpseal serve`.
+
+    keys: more of the configuration file.
+    """
 
     folder: Path
     core: int | None = None
     flags: tuple[str, ...] = ()
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ async def daemon(network: Network, start: Start) -> AsyncIterator[Daemon]:
     """Run the daemon against a network until the block ends."""
     start.folder.mkdir(parents=True, exist_ok=True)
     file = start.folder / "config.json"
-    file.write_text(json.dumps({**network.facts["config"], "log-level": "warn"}))
+    file.write_text(json.dumps({**network.facts["config"], "log-level": "warn", **start.keys}))
     started_at = time.perf_counter()
     with running(_arguments(file, start), start.folder / "daemon.log", core=start.core) as process:
         urls = dict(word.split("=", 1) for word in process.ready_line.split() if "=" in word)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 RECEIVE_BYTES = 64 * 1024
@@ -38,9 +40,17 @@ def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seco
 
     url: "http://host:port". Raises LoadFailed.
     """
-    head = f"POST {path} HTTP/1.1\r\nhost: {_host(url)}\r\ncontent-type: application/json\r\n"
-    request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-    return _again_and_again(url, request, clients, seconds)
+    return _again_and_again(url, _post(url, path, body), clients, seconds)
+
+
+def post_at_a_rate(url: str, path: str, body: bytes, *, clients: int, rate: float, seconds: float) -> Load:
+    """Post `body` `rate` times a second in all, evenly, by `clients` keep-alive connections in turn, for `seconds`.
+
+    Latencies count from the moment at which a request was due, so that a stall is seen by all that were due in it.
+    Raises LoadFailed.
+    """
+    with _connected(url, clients) as crowd:
+        return _drive_at_a_rate(crowd, _post(url, path, body), rate, seconds)
 
 
 def get_again_and_again(url: str, path: str, *, clients: int, seconds: float) -> Load:
@@ -49,15 +59,26 @@ def get_again_and_again(url: str, path: str, *, clients: int, seconds: float) ->
     return _again_and_again(url, request, clients, seconds)
 
 
+def _post(url: str, path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: {_host(url)}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
 def _host(url: str) -> str:
     return url.removeprefix("http://").partition(":")[0]
 
 
 def _again_and_again(url: str, request: bytes, clients: int, seconds: float) -> Load:
+    with _connected(url, clients) as crowd:
+        return _drive(crowd, request, seconds)
+
+
+@contextmanager
+def _connected(url: str, clients: int) -> Iterator[Sequence[_Client]]:
     host, _, port = url.removeprefix("http://").partition(":")
     crowd = [_Client(socket.create_connection((host, int(port)), timeout=STALLED_S)) for _ in range(clients)]
     try:
-        return _drive(crowd, request, seconds)
+        yield crowd
     finally:
         for client in crowd:
             client.stream.close()
@@ -87,6 +108,33 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
                     _send(key.data, request)
                 else:
                     waiting -= 1
+    return Load(len(latencies_s), time.perf_counter() - started, latencies_s, frozenset(bodies))
+
+
+def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seconds: float) -> Load:
+    latencies_s: list[float] = []
+    bodies: set[bytes] = set()
+    idle, sent, wanted = deque(crowd), 0, int(rate * seconds)
+    started = time.perf_counter()
+    with selectors.SelectSelector() as selector:  # It waits for microseconds; epoll would for whole milliseconds.
+        for client in crowd:
+            selector.register(client.stream, selectors.EVENT_READ, client)
+        while len(latencies_s) < wanted:
+            while idle and sent < wanted and (due := started + sent / rate) <= time.perf_counter():
+                client = idle.popleft()
+                _send(client, request)
+                client.sent_at = due
+                sent += 1
+            left_s = started + sent / rate - time.perf_counter() if idle and sent < wanted else STALLED_S
+            events = selector.select(max(0.0, left_s))
+            if not events and left_s == STALLED_S:
+                raise LoadFailed(f"no answer within {STALLED_S:g} s")
+            for key, _ in events:
+                answer = _receive(key.data)
+                if answer is not None:
+                    latencies_s.append(time.perf_counter() - key.data.sent_at)
+                    bodies.add(answer)
+                    idle.append(key.data)
     return Load(len(latencies_s), time.perf_counter() - started, latencies_s, frozenset(bodies))
 
 

@@ -1,0 +1,124 @@
+"""An EVM node that answers from memory as fast as Python can, and tells heads on WebSockets; for benchmarks only.
+
+python -m benchmarks.evm_node; its first line names where calls, WebSockets and the next head go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import msgspec
+import uvloop
+from aiohttp import WSMsgType, web
+
+GENESIS_HASH = "0x" + "11" * 32
+SUBSCRIPTION = "0xcd0c3e8af590364c09d0fa6a1210faf5"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_RESULTS = {
+    "eth_chainId": b'"0x7a69"',
+    "eth_blockNumber": b'"0x10"',
+    "eth_getBalance": b'"0xde0b6b3a7640000"',
+    "eth_getBlockByNumber": b'{"number":"0x0","hash":"%s","timestamp":"0x5"}' % GENESIS_HASH.encode(),
+    "eth_subscribe": b'"%s"' % SUBSCRIPTION.encode(),
+}
+# As long as the head of a real block.
+_BLOOM = "0x" + "00" * 256
+
+
+class Call(msgspec.Struct):
+    """One JSON-RPC request."""
+
+    method: str
+    id: msgspec.Raw
+
+
+_CALLS = msgspec.json.Decoder(Call | list[Call])
+
+
+def answer(body: bytes | str) -> bytes:
+    """Return the body that answers a call or a batch."""
+    calls = _CALLS.decode(body)
+    if isinstance(calls, list):
+        return b"[" + b",".join(map(_one, calls)) + b"]"
+    return _one(calls)
+
+
+def _one(call: Call) -> bytes:
+    result = _RESULTS.get(call.method, b"null")
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (bytes(call.id), result)
+
+
+class Connection(asyncio.Protocol):
+    """One client of `/rpc`: requests with a Content-Length, one after another."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep where answers go."""
+        self._transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request that is there."""
+        self._held += data
+        while (end := self._held.find(b"\r\n\r\n")) >= 0:
+            head = self._held[:end].lower()
+            length = int(head[head.index(b"content-length:") + 15 :].split(b"\r\n", 1)[0])
+            if len(self._held) < end + 4 + length:
+                return
+            body, self._held = self._held[end + 4 : end + 4 + length], self._held[end + 4 + length :]
+            told = answer(body)
+            self._transport.write(_HEAD % len(told) + told)
+
+
+class Heads:
+    """The WebSocket clients. A head that is told carries the moment (CLOCK_MONOTONIC, ns) in `extraData`."""
+
+    def __init__(self) -> None:
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        """Answer calls on one WebSocket, until it ends."""
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.TEXT:
+                    await socket.send_str(answer(message.data).decode())
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    async def tell(self, request: web.Request) -> web.Response:
+        """Tell all clients of a new head."""
+        for socket in list(self._sockets):
+            head = f'{{"number":"0x10","logsBloom":"{_BLOOM}","extraData":"{time.monotonic_ns():020d}"}}'
+            params = f'{{"subscription":"{SUBSCRIPTION}","result":{head}}}'
+            await socket.send_str(f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}')
+        return web.Response()
+
+
+async def serve() -> None:
+    """Answer until standard input ends."""
+    loop = asyncio.get_running_loop()
+    calls = await loop.create_server(Connection, "127.0.0.1", 0, backlog=2_048)
+    heads = Heads()
+    app = web.Application()
+    app.router.add_get("/ws", heads.serve)
+    app.router.add_post("/tell", heads.tell)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2_048)
+    await site.start()
+    ports = calls.sockets[0].getsockname()[1], runner.addresses[0][1]
+    print(f"rpc=http://127.0.0.1:{ports[0]} ws=http://127.0.0.1:{ports[1]}", flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())
