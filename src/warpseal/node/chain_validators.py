@@ -54,6 +54,11 @@ class ChainValidators:
         self._not_before: dict[int, float] = {}
         self._is_known = False
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether a node was ever seen to serve them."""
+        return self._is_known
+
     async def are_served(self) -> bool:
         """Tell whether a node serves them, or may: one that does not answer counts as one that may."""
         if not self._is_known:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final, TypeVar
 
 from warpseal.errors import NodeUnavailable
+from warpseal.node.current_validations import CurrentValidation, decode_current_validations
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.p_chain import (
@@ -144,6 +145,23 @@ class PlatformClient:
             large=True,
         )
         return await self._pool.call(call)
+
+    async def current_validations(
+        self, subnet_id: SubnetID, origin: Origin = Origin.CALLER
+    ) -> tuple[CurrentValidation, ...]:
+        """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
+        call = Call(
+            "platform.getCurrentValidators",
+            {"subnetID": id_text(subnet_id)},
+            P_CHAIN_PATHS,
+            decode_current_validations,
+            origin,
+            large=True,
+        )
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
 
     async def subnets(self, origin: Origin = Origin.CALLER) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them. Raises NodeUnavailable."""
