@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 # Alembic is loaded only where there is something to make; a test holds this to the newest module of versions/.
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C

@@ -157,3 +157,29 @@ SECRETS: Final = Table(
     Column("value", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
 )
+
+# observer: the node id of the daemon that observed. first_at: when it was first watched; seen_at: last under way.
+OBSERVED_VALIDATIONS: Final = Table(
+    "observed_validations",
+    METADATA,
+    Column("observer", LargeBinary, primary_key=True),
+    Column("validation_id", LargeBinary, primary_key=True),
+    Column("node_id", LargeBinary, nullable=False),
+    Column("first_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("observed_ms", BigInteger, nullable=False),
+    Column("connected_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# hour: hours since 1970. It comes first so that what is written each minute, and what is pruned, lies together.
+OBSERVED_HOURS: Final = Table(
+    "observed_hours",
+    METADATA,
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("observer", LargeBinary, primary_key=True),
+    Column("node_id", LargeBinary, primary_key=True),
+    Column("observed_ms", Integer, nullable=False),
+    Column("connected_ms", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)

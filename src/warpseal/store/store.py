@@ -20,6 +20,7 @@ from warpseal.store.errors import StoreUnusable
 from warpseal.store.l1_index import L1Index
 from warpseal.store.leadership import Leadership
 from warpseal.store.migrate import Migrations
+from warpseal.store.observed import ObservedRows
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
 from warpseal.store.values import StoreContents, StoreStatus
@@ -42,6 +43,7 @@ class Store:
         self.addresses = Addresses(database.reads, database.writes, settings)
         self.api_keys = ApiKeys(database.reads, database.writes, settings)
         self.l1 = L1Index(database.reads, database.writes, settings)
+        self.observed = ObservedRows(database.reads, database.writes, settings)
 
     async def __aenter__(self) -> Store:
         await self._database.open()
