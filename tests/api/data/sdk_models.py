@@ -126,7 +126,7 @@ class L1(Camel, kw_only=True):
 class NewChain(Camel, kw_only=True):
     chain_name: str
     vm_id: str
-    genesis_data: dict[str, Any] | str = ""
+    genesis_data: dict[str, Any] = {}
 
 
 class PTx(Camel, kw_only=True):

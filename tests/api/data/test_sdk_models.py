@@ -14,6 +14,7 @@ from tests.api.data.memory_index import FixedPrices
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, indexed
 from warpseal.api.data_settings import Compat
 from warpseal.chains.addresses import bech32_text
+from warpseal.history.transactions import NewBlockchain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)
@@ -77,6 +78,20 @@ async def test_what_is_contested_is_accepted_with_the_switch_and_follows_the_spe
 async def test_without_the_switch_transfers_of_the_x_and_c_chain_are_taken_for_the_p_chains() -> None:
     assert isinstance(sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage)
     assert isinstance(sdk.read_transactions(await body_of(WORLD, C_TXS)), sdk.PPage)
+
+
+@pytest.mark.parametrize("genesis", [b"\x00\xff", b"hello"])
+async def test_a_genesis_of_another_vm_is_left_out_of_a_transaction_with_the_switch(genesis: bytes) -> None:
+    """One SDK refuses a text there, and with it the page: any page with the X-Chain's creation."""
+    created = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("X-Chain", s.SUBNET, genesis))
+    world = indexed(txs=[created])
+    page = sdk.read_transactions(await body_of(world.with_data(compat=Compat.SDK), P_TXS))
+    assert isinstance(page, sdk.PPage)
+    (info,) = [tx.blockchain_info for tx in page.transactions]
+    assert isinstance(info, sdk.NewChain)
+    assert (info.chain_name, info.genesis_data) == ("X-Chain", {})
+    with pytest.raises(msgspec.ValidationError):
+        sdk.read_transactions(await body_of(world, P_TXS))
 
 
 async def test_empty_pages_are_accepted() -> None:

@@ -27,7 +27,7 @@ from warpseal.api.http.data.schema.pages import (
     XChainTransactions,
 )
 from warpseal.api.http.data.telling.blocks import told_block, told_blockchain
-from warpseal.api.http.data.telling.sdk_transactions import sdk_c_transaction, sdk_x_transaction
+from warpseal.api.http.data.telling.sdk_transactions import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.api.http.data.telling.transactions import c_transaction, p_transaction, x_transaction
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest, UnknownChain
@@ -39,7 +39,7 @@ Tell = Callable[..., Any]
 
 _PAGES: Final[Mapping[tuple[PrimaryChain, bool], tuple[Callable[..., Shape], Tell]]] = {
     (PrimaryChain.P, False): (PChainTransactions, p_transaction),
-    (PrimaryChain.P, True): (PChainTransactions, p_transaction),
+    (PrimaryChain.P, True): (PChainTransactions, sdk_p_transaction),
     (PrimaryChain.X, False): (XChainTransactions, x_transaction),
     (PrimaryChain.X, True): (SdkXChainTransactions, sdk_x_transaction),
     (PrimaryChain.C, False): (CChainTransactions, c_transaction),

@@ -1,10 +1,12 @@
-"""Transactions of the X- and C-Chain exactly as the published SDKs read them."""
+"""Transactions exactly as the published SDKs read them."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from warpseal.api.http.data.schema.base import UNSET
 from warpseal.api.http.data.schema.enums import C_CHAIN_TX_TYPES, X_CHAIN_TX_TYPES, tx_type
-from warpseal.api.http.data.schema.transactions import SdkCChainTransaction, SdkXChainTransaction
+from warpseal.api.http.data.schema.transactions import PChainTransaction, SdkCChainTransaction, SdkXChainTransaction
 from warpseal.api.http.data.telling.outputs import or_unset, sdk_utxo, sums, told_amounts
 from warpseal.api.http.data.telling.transactions import (
     asset_created,
@@ -12,11 +14,21 @@ from warpseal.api.http.data.telling.transactions import (
     chain_text,
     evm_inputs,
     evm_outputs,
+    p_transaction,
     vertex,
 )
 from warpseal.api.http.data.telling.words import Words, hex_text
-from warpseal.history.transactions import CTransaction, XTransaction
+from warpseal.history.transactions import CTransaction, PTransaction, XTransaction
 from warpseal.warp.ids import id_text
+
+
+def sdk_p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
+    """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at all."""
+    told = p_transaction(tx, words)
+    made = told.blockchain_info
+    if made is UNSET or not isinstance(made.genesis_data, str):
+        return told
+    return replace(told, blockchain_info=replace(made, genesis_data=UNSET))
 
 
 def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
