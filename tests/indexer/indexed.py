@@ -14,7 +14,8 @@ from tests.chains.p_vectors import genesis_bytes
 from tests.indexer.replay import ReplayNode
 from warpseal.chains.p_genesis import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.database import index_url, writing_index
+from warpseal.index.database import index_url, reading_index, writing_index
+from warpseal.index.deriving import Rederivation
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.desk import ThreadDesk
@@ -62,7 +63,8 @@ async def indexing_of(
             own = IndexSettings()
             engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
             index = IndexWriter(engine, subject.params, own)
-            desk = ThreadDesk(thread, index, works_of(index, subject, settings))
+            deriving = Rederivation(index, reading_index(index_url(own, folder), own), subject.params)
+            desk = ThreadDesk(thread, index, works_of(index, subject, settings), deriving)
             indexing = Indexing(upstream, desk, settings)
             running = asyncio.create_task(indexing.run())
             try:

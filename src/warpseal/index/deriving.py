@@ -7,14 +7,17 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Any, Final
 
-from sqlalchemy import Engine
+import msgspec
+from sqlalchemy import Connection, Engine
 
+from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
 from warpseal.chains.p_blocks import Block, parse_p_block
 from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.proposervm import Outer, ProposedBlock, unwrap
+from warpseal.chains.proposervm import unwrap
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.chains.x_genesis import parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
@@ -22,22 +25,26 @@ from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.transactions import Vertex
 from warpseal.index import bulk
-from warpseal.index.keys import CHAINS, P, X
+from warpseal.index.errors import Underivable, told
+from warpseal.index.keys import CHAINS, NUMBERS, P, X
+from warpseal.index.proposers import proposer_of
 from warpseal.index.raws import Form, PastTx, Segment, parse_c_raw, parse_output_raw, segments
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.beginning import from_genesis, without_genesis
 from warpseal.ledger.c_chain import apply_c
 from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.faults import LedgerFault
 from warpseal.ledger.moving import Moving
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_tx_effects
-from warpseal.warp.ids import EMPTY_NODE_ID
 
 Progress = Callable[[PrimaryChain, int], None]
 """Called with a chain and the last height that is derived."""
+Derived = tuple[PrimaryChain, int]
+"""A chain and the last height, or number of a container, that is derived."""
 
 _LEDGER_EVERY: Final = 5_000
 
@@ -45,14 +52,71 @@ _LEDGER_EVERY: Final = 5_000
 def derive_rows(writer: IndexWriter, engine: Engine, params: Parameters, progress: Progress = lambda *_: None) -> None:
     """Derive what is not derived yet; after `writer.drop_rows`, everything. engine: reads the same index.
 
-    Raises StoreDown, and what ledger and decoders raise for blocks that a newer program has to derive.
+    Raises StoreDown, and Underivable for blocks that a newer program has to derive.
     """
-    with engine.connect() as connection:
+    for chain, last in _derive(writer, engine, params):
+        progress(chain, last)
+
+
+class Rederivation:
+    """What is left to be derived, piece by piece, in one thread. engine: reads the same index; closed with it."""
+
+    def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
+        self._writer = writer
+        self._engine = engine
+        self._params = params
+        self._under_way: Iterator[Derived] | None = None
+
+    def step(self, seconds: float) -> Derived | None:
+        """Derive for about so long; return how far it is, None once there is nothing left.
+
+        Raises StoreDown, Underivable; the next step begins behind what is derived.
+        """
+        until, last = monotonic() + seconds, None
+        try:
+            if self._under_way is None and self._is_needed():
+                self._under_way = _derive(self._writer, self._engine, self._params)
+            for last in self._under_way or ():
+                if monotonic() >= until:
+                    return last
+        except BaseException:
+            self._under_way = None
+            raise
+        self._under_way = None
+        self._engine.dispose()
+        return None
+
+    def _is_needed(self) -> bool:
+        """Tell whether blocks are kept that have no rows."""
+        with told(self._engine), self._engine.connect() as connection:
+            for chain, number in NUMBERS.items():
+                place = self._writer.place(chain)
+                done = dict.fromkeys((Form.BLOCK, Form.GENESIS), -1 if place is None else place.height)
+                if number == X:
+                    past = self._writer.past_count() - 1
+                    done |= {Form.PAST: past, Form.GENESIS: past}
+                if any(_last_kept(connection, number, form) > height for form, height in done.items()):
+                    return True
+        return False
+
+
+def _last_kept(connection: Connection, chain: int, form: Form) -> int:
+    """Return the last height, or number, of which the bytes are kept; below all others where none are."""
+    text = "SELECT last FROM raws WHERE chain = ? AND form = ? ORDER BY first DESC LIMIT 1"
+    rows = bulk.fetch(connection, text, chain, int(form))
+    return rows[0][0] if rows else -3
+
+
+def _derive(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[Derived]:
+    with told(engine), engine.connect() as connection:
         complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM begun"))
         derivation = _Derivation(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
         for _, segment in segments(connection):
-            derivation.take(segment)
-            progress(CHAINS[segment.chain], segment.first + len(segment.entries) - 1)
+            try:
+                derivation.take(segment)
+            except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
+                raise Underivable(CHAINS[segment.chain], segment.first, str(fault)) from None
+            yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
         derivation.finish()
 
 
@@ -179,16 +243,6 @@ class _Derivation:
             outer = unwrap(raw)
             apply(state, parse_p_block(raw if outer is None else outer.inner), None)
         return state
-
-
-def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
-    """Return what is told of a block's proposer. before: of the block in front, whose header counts for options."""
-    if isinstance(outer, ProposedBlock):
-        node_id = None if outer.proposer == EMPTY_NODE_ID else outer.proposer
-        return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)
-    if before is None or before.block_id != outer.parent_id:
-        return Proposer(outer.id, outer.parent_id)
-    return Proposer(outer.id, outer.parent_id, before.node_id, before.p_chain_height, before.time)
 
 
 def state_before(block: Block, params: Parameters) -> PChainState:

@@ -12,8 +12,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from warpseal.errors import IndexDamaged, IndexMoved, StoreDown
+from warpseal.history.chains import PrimaryChain
 
-__all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "StoreDown", "told"]
+__all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "StoreDown", "Underivable", "told"]
 
 
 @contextmanager
@@ -26,6 +27,20 @@ def told(engine: Engine) -> Iterator[None]:
         reason = str(cause).strip() or type(cause).__name__
         password = engine.url.password
         raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
+
+
+class Underivable(Exception):
+    """Rows cannot be made anew of what is kept, from a height of a chain on: a newer program has to."""
+
+    def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
+        super().__init__(f"the {chain} from block {height} on: {reason}")
+        self.chain = chain
+        self.height = height
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[Underivable], tuple[PrimaryChain, int, str]]:
+        """Let it travel between processes."""
+        return Underivable, (self.chain, self.height, self.reason)
 
 
 class OutOfOrder(ValueError):

@@ -14,19 +14,18 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.stops import Stopped, StopReason
 from warpseal.ledger.c_chain import CHeader, apply_c
 from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.params import Parameters
 from warpseal.node.c_blocks import EvmBlock
-from warpseal.warp.ids import ChainID
 
 
 class CWork:
-    """How the C-Chain's blocks are written. batch_from_s: since when a block may hold several transactions."""
+    """How the C-Chain's blocks are written."""
 
     chain = PrimaryChain.C
 
-    def __init__(self, index: IndexWriter, chain_id: ChainID, batch_from_s: int) -> None:
+    def __init__(self, index: IndexWriter, params: Parameters) -> None:
         self._index = index
-        self._chain_id = chain_id
-        self._batch_from_s = batch_from_s
+        self._params = params
         self._parent_hash: bytes | None = None
 
     def resume(self) -> Place | None:
@@ -56,9 +55,11 @@ class CWork:
         self, blocks: Sequence[EvmBlock]
     ) -> tuple[list[tuple[EvmBlock, tuple[AtomicTx, ...]]], Stopped | None]:
         read: list[tuple[EvmBlock, tuple[AtomicTx, ...]]] = []
+        # Since then a block may hold several.
+        batch_from_s = self._params.upgrades.apricot_5_s
         for block in blocks:
             try:
-                read.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= self._batch_from_s)))
+                read.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
             except UnknownType as fault:
                 return read, Stopped(StopReason.UNKNOWN_TYPE, block.number, str(fault), block.extra_data)
             except MalformedChainBytes as fault:
@@ -70,8 +71,9 @@ class CWork:
             told = f"it names {block.parent_hash.hex()} as its parent, not {self._parent_hash.hex()}"
             raise Stopped(StopReason.WRONG_PARENT, block.number, told, block.extra_data)
         header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
+        is_repeat = block.number in self._params.repeated_c_blocks
         try:
-            effects = apply_c(self._chain_id, header, txs, self._index.outputs)
+            effects = apply_c(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
         except LedgerFault as fault:
             raise Stopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
         self._index.outputs.follow(effects.txs)

@@ -24,6 +24,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from warpseal.errors import StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
+from warpseal.index.deriving import Derived, Rederivation
+from warpseal.index.errors import Underivable
 from warpseal.index.places import ChainNote
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.stops import Stopped
@@ -35,11 +37,12 @@ T = TypeVar("T")
 
 Works = Mapping[PrimaryChain, Any]
 """The one object of each chain whose methods are run."""
-Opening = Callable[[], tuple[IndexWriter, Works]]
+Opening = Callable[[], tuple[IndexWriter, Works, Rederivation]]
 """Opens the index and makes the works; for another process it has to be picklable. Raises StartupError, StoreDown."""
 
 # Thousands of objects live as long as a batch, hardly ever in cycles.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
+_DERIVE_S: Final = 1.0
 
 
 class Desk(Protocol):
@@ -55,14 +58,22 @@ class Desk(Protocol):
         """Write how a chain stands."""
         ...
 
+    async def derive(self) -> Derived | None:
+        """Make rows anew, for a while, of blocks that are kept without any; return how far that is, None at the end.
+
+        Raises StoreDown, Underivable.
+        """
+        ...
+
 
 class ThreadDesk:
     """In a thread of this process. executor: has one."""
 
-    def __init__(self, executor: Executor, index: IndexWriter, works: Works) -> None:
+    def __init__(self, executor: Executor, index: IndexWriter, works: Works, deriving: Rederivation) -> None:
         self._executor = executor
         self._index = index
         self._works = works
+        self._deriving = deriving
 
     async def run(
         self, chain: PrimaryChain, work: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
@@ -74,6 +85,10 @@ class ThreadDesk:
     async def note(self, note: ChainNote) -> None:
         """Write how a chain stands."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._index.note, note)
+
+    async def derive(self) -> Derived | None:
+        """Make rows anew for a while."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._deriving.step, _DERIVE_S)
 
 
 class ProcessDesk:
@@ -93,6 +108,11 @@ class ProcessDesk:
     async def note(self, note: ChainNote) -> None:
         """Write how a chain stands."""
         await self._call(_note, note)
+
+    async def derive(self) -> Derived | None:
+        """Make rows anew for a while."""
+        derived: Derived | None = await self._call(_derive)
+        return derived
 
     async def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -122,6 +142,7 @@ class _Room:
 
     index: IndexWriter
     works: Works
+    deriving: Rederivation
 
 
 def _begin() -> None:
@@ -143,7 +164,7 @@ def _end_with_parent() -> None:
 def _open(opening: Opening) -> str:
     """Open the index; return why not, as text: errors with parts of their own do not travel."""
     try:
-        _Room.index, _Room.works = opening()
+        _Room.index, _Room.works, _Room.deriving = opening()
     except (StartupError, StoreDown) as error:
         return str(error)
     return ""
@@ -157,11 +178,15 @@ def _note(note: ChainNote) -> None:
     _travelling(partial(_Room.index.note, note))
 
 
+def _derive() -> Derived | None:
+    return _travelling(partial(_Room.deriving.step, _DERIVE_S))
+
+
 def _travelling(work: Callable[[], T]) -> T:
     failure: Exception
     try:
         return work()
-    except Stopped:
+    except (Stopped, Underivable):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -15,9 +16,12 @@ from warpseal.chains.ids import AssetID
 from warpseal.chains.p_genesis import Genesis
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_genesis import parse_x_genesis
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.database import writing_index
+from warpseal.index.database import reading_index, writing_index
+from warpseal.index.deriving import Rederivation
+from warpseal.index.errors import Underivable
+from warpseal.index.places import ChainNote
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.c_indexing import CWork
@@ -29,6 +33,7 @@ from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.p_indexing import CheckpointRule, PWork
 from warpseal.indexer.patience import Patience
 from warpseal.indexer.sources import CSource, p_source, x_source
+from warpseal.indexer.stops import StopReason
 from warpseal.indexer.x_indexing import XBeginning, XWork
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
@@ -73,12 +78,13 @@ class Opened:
     params: Parameters
     has_genesis: bool = True
 
-    def __call__(self) -> tuple[IndexWriter, Works]:
+    def __call__(self) -> tuple[IndexWriter, Works, Rederivation]:
         """Open the index, and make what applies and writes. Raises StartupError, StoreDown."""
         genesis = genesis_of(self.params.network_id, self.indexing.genesis_file) if self.has_genesis else None
         engine = writing_index(self.url, self.index)
         index = IndexWriter(engine, self.params, self.index)
-        return index, works_of(index, Subject(self.params, genesis), self.indexing)
+        deriving = Rederivation(index, reading_index(self.url, self.index), self.params)
+        return index, works_of(index, Subject(self.params, genesis), self.indexing), deriving
 
 
 def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -> Works:
@@ -90,7 +96,7 @@ def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -
     return {
         PrimaryChain.P: PWork(index, params, p_genesis, rule),
         PrimaryChain.X: XWork(index, params.x_chain_id, _x_beginning(subject), is_complete=is_x_complete),
-        PrimaryChain.C: CWork(index, params.c_chain_id, params.upgrades.apricot_5_s),
+        PrimaryChain.C: CWork(index, params),
     }
 
 
@@ -109,11 +115,39 @@ class Indexing:
         self.chains = {chain: self._indexer(makers[chain]) for chain in settings.chains}
 
     async def run(self) -> None:
-        """Index until cancelled."""
+        """Index until cancelled; where a change of the schema has dropped rows, make them anew first."""
+        await self._derive()
         async with asyncio.TaskGroup() as tasks:
             for chain in self.chains.values():
                 tasks.create_task(chain.run())
             tasks.create_task(self._report())
+
+    async def _derive(self) -> None:
+        """Make rows anew of the blocks that are kept, before any node is asked for more."""
+        clock = asyncio.get_running_loop().time
+        told_at, settings = clock(), self._settings
+        while True:
+            try:
+                derived = await self._desk.derive()
+            except StoreDown as error:
+                log.warning("the index cannot be written", extra={"why": str(error)})
+                await asyncio.sleep(settings.retry_cap_s)
+                continue
+            except Underivable as fault:
+                await self._cannot_derive(fault)
+                await asyncio.sleep(settings.retry_stopped_s)
+                continue
+            if derived is None:
+                return
+            if clock() - told_at >= settings.log_every_s:
+                told_at = clock()
+                log.info("rows are made anew", extra={"chain": derived[0].value, "height": derived[1]})
+
+    async def _cannot_derive(self, fault: Underivable) -> None:
+        stop = ChainNote(fault.chain, 0, False, StopReason.CONTRADICTION.value, fault.height, str(fault))
+        log.error("rows cannot be made anew", extra={"chain": fault.chain.value, "reason": str(fault)})
+        with suppress(StoreDown):
+            await self._desk.note(stop)
 
     async def _report(self) -> None:
         while True:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import sha256
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from warpseal.chains.cursor import MalformedChainBytes, UnknownType
-from warpseal.chains.proposervm import Outer, ProposedBlock, unwrap
+from warpseal.chains.proposervm import unwrap
 from warpseal.history.blocks import Proposer
+from warpseal.index.proposers import proposer_of
 from warpseal.indexer.stops import Stopped, StopReason
-from warpseal.warp.ids import NodeID
-from warpseal.warp.ripemd160 import ripemd160
-
-_KEPT_CERTIFICATES: Final = 8192
 
 
 class HasHeight(Protocol):
@@ -66,22 +61,3 @@ def unwrapped(parse: Callable[[bytes], B], given: RawBlock, height: int, before:
         told = f"the block says that its height is {block.height}"
         raise Stopped(StopReason.WRONG_HEIGHT, height, told, given.raw)
     return Unwrapped(block, given.raw, None if outer is None else proposer_of(outer, before))
-
-
-def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
-    """Return what is told of a block's proposer. before: of the block in front of it, whose header counts for options.
-
-    The signature was verified by the node before it accepted the block.
-    """
-    if isinstance(outer, ProposedBlock):
-        node_id = _node_of(outer.certificate) if outer.certificate else None
-        return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)
-    if before is None or before.block_id != outer.parent_id:
-        return Proposer(outer.id, outer.parent_id)
-    return Proposer(outer.id, outer.parent_id, before.node_id, before.p_chain_height, before.time)
-
-
-@lru_cache(maxsize=_KEPT_CERTIFICATES)
-def _node_of(certificate: bytes) -> NodeID:
-    # The same few thousand certificates come again and again, and the digest may be slow.
-    return NodeID(ripemd160(sha256(certificate).digest()))

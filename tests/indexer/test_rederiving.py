@@ -1,0 +1,127 @@
+"""Rows that a change of the schema has dropped are made anew from the blocks that are kept, without a node."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.indexer.indexed import FAST, caught_up, index_all, indexing_of, only
+from tests.indexer.replay import ReplayNode, recorded_chains, serving
+from tests.indexer.rows import query, rows
+from tests.indexer.test_index_faults import note, until
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.history.chains import PrimaryChain
+from warpseal.index import deriving
+from warpseal.index.database import index_url, writing_index
+from warpseal.index.deriving import Derived, Rederivation
+from warpseal.index.schema import make_rows
+from warpseal.index.settings import IndexSettings
+
+BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNumber", "index.getContainerRange")
+
+
+def change_schema(folder: Path) -> None:
+    """Do what a migration to another shape of rows does."""
+    own = IndexSettings()
+    engine = writing_index(index_url(own, folder), own)
+    with engine.begin() as connection:
+        make_rows(connection)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+async def test_after_a_change_of_the_schema_no_block_is_read_again(tmp_path: Path, has_index: bool) -> None:
+    async with serving(ReplayNode(has_index=has_index)) as node:
+        await index_all(tmp_path, node)
+        before, kept = rows(tmp_path), query(tmp_path, "SELECT * FROM raws")
+        change_schema(tmp_path)
+        node.asked.clear()
+        await index_all(tmp_path, node)
+        assert [node.asked[method] for method in BLOCKS] == [0, 0, 0, 0]
+    assert rows(tmp_path) == before
+    assert query(tmp_path, "SELECT * FROM raws") == kept
+
+
+async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = ReplayNode(tips={"P": 12, "X": 7, "C": 5})
+    async with serving(node):
+        for height in range(1, 13):
+            node.tips = {"P": height, "X": min(7, height), "C": min(5, height)}
+            await index_all(tmp_path, node)
+        change_schema(tmp_path)
+        step = Rederivation.step
+
+        def once(self: Rederivation, _seconds: float) -> Derived | None:
+            monkeypatch.setattr(Rederivation, "step", fails)
+            return step(self, 0.0)
+
+        def fails(self: Rederivation, _seconds: float) -> Derived | None:
+            raise KeyError("the process ends here")
+
+        monkeypatch.setattr(Rederivation, "step", once)
+        async with indexing_of(tmp_path, node):
+            await asyncio.sleep(0.2)
+        monkeypatch.setattr(Rederivation, "step", step)
+        assert query(tmp_path, "SELECT max(height) FROM chains") < [(12,)]
+        node.tips.clear()
+        await index_all(tmp_path, node)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    async with serving(ReplayNode()) as other:
+        await index_all(whole, other)
+    assert rows(tmp_path) == rows(whole)
+
+
+async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = only(PrimaryChain.P)
+    async with serving(ReplayNode(has_index=False)) as node:
+        await index_all(tmp_path, node, settings=settings)
+        before = rows(tmp_path)
+        change_schema(tmp_path)
+        older = lambda raw: parse_p_block(raw[:-1])  # noqa: E731
+        monkeypatch.setattr(deriving, "parse_p_block", older)
+        async with indexing_of(tmp_path, node, settings=settings) as indexing:
+            await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
+            told = note(tmp_path)
+            assert (told.stopped, told.stopped_at) == ("contradiction", 1)
+            monkeypatch.setattr(deriving, "parse_p_block", parse_p_block)
+            await caught_up(indexing)
+            await until(lambda: note(tmp_path).stopped == "")
+    assert rows(tmp_path) == before
+
+
+async def test_a_block_that_repeats_transactions_moves_nothing_again(tmp_path: Path) -> None:
+    recorded = recorded_chains()
+    last = recorded.c[-1]
+    imports = next(block for block in recorded.c if len(block["blockExtraData"]) > 2)
+    number = len(recorded.c)
+    again = {
+        **last,
+        "number": hex(number),
+        "hash": "0x" + "77" * 32,
+        "parentHash": last["hash"],
+        "blockExtraData": imports["blockExtraData"],
+    }
+    node = ReplayNode(chains=replace(recorded, c=[*recorded.c, again]))
+    network = lambda subject: replace(  # noqa: E731
+        subject, params=replace(subject.params, repeated_c_blocks=frozenset([number]))
+    )
+    async with serving(node):
+        async with indexing_of(tmp_path, node, settings=FAST, change=network) as indexing:
+            await caught_up(indexing)
+        assert query(tmp_path, "SELECT * FROM txs WHERE height = ? AND key >= 2 << 40", number) == []
+        with sqlite3.connect(tmp_path / "index.db") as database:
+            before = database.execute("SELECT count(*), sum(amount) FROM unspent").fetchall()
+        change_schema(tmp_path)
+        async with indexing_of(tmp_path, node, settings=FAST, change=network) as indexing:
+            await caught_up(indexing)
+    assert query(tmp_path, "SELECT count(*), sum(amount) FROM unspent") == before
+    assert query(tmp_path, "SELECT height FROM chains WHERE chain = 2") == [(number,)]
