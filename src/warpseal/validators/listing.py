@@ -1,7 +1,7 @@
 """Who validates a chain now, and for how long each was seen: from the node behind it, else from what we know.
 
-Source of truth: subnet-evm's validators API. The list is the P-Chain's; who is connected, and for how long, is what this
-daemon saw itself, as every node tells its own.
+Source of truth: subnet-evm's validators API. The list is the P-Chain's; who is connected, and for how long, is what
+this daemon saw itself, as every node tells its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from warpseal.errors import CallRefused, NodeUnavailable, UnknownChain
 from warpseal.node.chain_validators import ChainValidators, ListedValidator
 from warpseal.node.current_validations import CurrentValidation
+from warpseal.node.refusals import RpcRefusal
 from warpseal.validators.chains import Chains
 from warpseal.validators.current import CurrentValidations
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
@@ -63,6 +64,8 @@ class OwnKnowledge:
             subnet_id = await self._chains.subnet_of(chain_id)
         except UnknownChain:
             return None
+        except RpcRefusal:
+            raise NodeUnavailable("platform.validatedBy") from None
         return None if subnet_id == PRIMARY_NETWORK else subnet_id
 
     async def listed(self, subnet_id: SubnetID, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...]:
@@ -103,7 +106,7 @@ class ListedChain:
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._not_before = float("-inf")
 
-    async def subnet_of_ours(self) -> SubnetID | None:
+    async def own_subnet(self) -> SubnetID | None:
         """Return whose validators we list ourselves; None: a node does, or nobody can. Raises NodeUnavailable."""
         if await self._nodes.are_served() and self._nodes.has_answered:
             return None

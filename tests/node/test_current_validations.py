@@ -1,0 +1,69 @@
+"""Current validations, as recorded P-Chains list them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, recorded_result, upstream_of
+from warpseal.errors import NodeUnavailable
+from warpseal.node.current_validations import CurrentValidation, decode_current_validations
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
+
+METHOD = "platform.getCurrentValidators"
+LISTED: dict[str, Any] = recorded_result(METHOD, subnetID=id_text(L1))["validators"][0]
+LEGACY: dict[str, Any] = recorded_result(METHOD, subnetID=id_text(PERMISSIONED))["validators"][0]
+
+
+async def test_those_of_an_l1_have_their_own_ids_and_the_one_without_balance_is_inactive() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        current = await upstream.platform.current_validations(L1)
+    assert current[0] == CurrentValidation(
+        parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"),
+        node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"),
+        49_463,
+        1_795_226_756,
+        is_l1=True,
+        is_active=True,
+    )
+    assert [one.is_active for one in current] == [True, True, True, False]
+
+
+async def test_a_permissioned_one_is_known_by_its_transaction_and_always_active() -> None:
+    async with upstream_of(RecordedNode()) as upstream:
+        (one,) = await upstream.platform.current_validations(PERMISSIONED)
+        of_primary = await upstream.platform.current_validations(PRIMARY_NETWORK)
+    assert one.validation_id == parse_id("X2hDqLb8ktrjRYVsWASrnoa8viHnrjBf3THGc5HaZNWAS7g58")
+    assert (one.start_unix_s, one.is_l1, one.is_active) == (1_795_226_562, False, True)
+    assert len(of_primary) == 3
+
+
+def test_legacy_ones_stand_beside_those_of_an_l1() -> None:
+    raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
+    assert [(one.is_l1, one.is_active) for one in decode_current_validations(raw)] == [(False, True), (True, True)]
+
+
+def test_no_validators_may_be_told_as_null() -> None:
+    assert decode_current_validations(b'{"validators":null}') == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"validationID": None}, {"validationID": "x"}, {"nodeID": "x"}, {"weight": "-1"}, {"startTime": str(2**64)}],
+)
+async def test_an_entry_that_cannot_be_one_makes_the_answer_unusable(change: dict[str, Any]) -> None:
+    async with upstream_of(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.platform.current_validations(L1)
+
+
+@pytest.mark.parametrize("text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"])
+async def test_a_refusal_is_no_answer(text: str) -> None:
+    def refuse(_: object) -> object:
+        raise RpcFault(text)
+
+    async with upstream_of(RecordedNode({METHOD: refuse})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.platform.current_validations(L1)

@@ -1,0 +1,65 @@
+"""Who validates a subnet is asked once for all who want it, and still known for a minute while nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import L1, PERMISSIONED
+from tests.validators.world import World, world
+from warpseal.errors import NodeUnavailable
+from warpseal.validators.current import KEPT_S, STALE_S, CurrentValidations, Validations
+
+METHOD = "platform.getCurrentValidators"
+
+
+def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
+    told: list[Validations] = [] if learnt is None else learnt
+    return CurrentValidations(here.upstream.platform, told.append, now=here.clock)
+
+
+async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:
+    learnt: list[Validations] = []
+    async with world() as here:
+        current = of(here, learnt)
+        found = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
+        assert {len(one) for one in found} == {4, 1}
+        assert here.node.calls[METHOD] == 2
+    assert sorted(map(len, learnt)) == [1, 4]
+
+
+async def test_it_is_asked_again_once_it_is_old_and_not_before() -> None:
+    async with world() as here:
+        current = of(here)
+        await current.of(L1)
+        here.node.answers[METHOD] = {"validators": []}
+        here.clock.now += KEPT_S - 0.1
+        assert len(await current.of(L1)) == 4
+        here.clock.now += 0.2
+        assert await current.of(L1) == ()
+
+
+async def test_what_is_refreshed_beforehand_costs_no_caller_a_call() -> None:
+    async with world() as here:
+        current = of(here)
+        for _ in range(3):
+            await current.refresh(L1)
+            here.clock.now += KEPT_S / 2
+            await current.of(L1)
+        assert here.node.calls[METHOD] == 3
+
+
+async def test_while_no_node_answers_the_last_answer_counts_for_a_minute() -> None:
+    async with world() as here:
+        current = of(here)
+        await current.of(L1)
+        here.node.answers[METHOD] = web.Response(status=503)
+        here.clock.now += STALE_S - 1
+        assert len(await current.of(L1)) == 4
+        here.clock.now += 2
+        with pytest.raises(NodeUnavailable):
+            await current.of(L1)
+        with pytest.raises(NodeUnavailable):
+            await current.refresh(L1)

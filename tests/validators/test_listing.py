@@ -1,0 +1,173 @@
+"""What we say of validators ourselves is what the recorded nodes said, had they seen what we saw."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NO_CHAIN,
+    PERMISSIONED,
+    PERMISSIONED_CHAIN,
+    RpcFault,
+    node_id,
+    recorded_result,
+)
+from tests.validators.world import World, world
+from warpseal.errors import CallRefused, NodeUnavailable
+from warpseal.node.chain_validators import ChainValidators
+from warpseal.node.current_validations import CurrentValidation
+from warpseal.observed.values import Uptime
+from warpseal.validators.current import CurrentValidations
+from warpseal.validators.listing import ListedChain, OwnKnowledge, shown_percentage
+from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
+
+METHOD = "platform.getCurrentValidators"
+LINES = (Path(__file__).parents[1] / "vectors" / "localnet" / "chain-validators.jsonl").read_text().splitlines()
+RECORDED = {one["path"].split("/")[3]: one["result"]["validators"] for one in map(json.loads, reversed(LINES))}
+INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
+
+
+@dataclass
+class Sight:
+    """Sees what a test lets it see. uptimes: by validation id."""
+
+    connected: set[NodeID] = field(default_factory=set)
+    uptimes: dict[bytes, Uptime] = field(default_factory=dict)
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        return node_id in self.connected
+
+    def uptime(self, validation: CurrentValidation) -> Uptime:
+        return self.uptimes.get(validation.validation_id, Uptime())
+
+
+def as_recorded(validators: list[dict[str, Any]]) -> Sight:
+    """Return the sight of the node that told of these validators: it had looked for as long as the percentages say."""
+    sight = Sight()
+    for one in validators:
+        if one["isConnected"]:
+            sight.connected.add(node_id(one["nodeID"][7:]))
+        up_ms = one["uptimeSeconds"] * 1_000
+        sight.uptimes[parse_id(one["validationID"])] = Uptime(round(up_ms * 100 / one["uptimePercentage"]), up_ms)
+    return sight
+
+
+def knowledge(here: World, sight: Sight) -> OwnKnowledge:
+    current = CurrentValidations(here.upstream.platform, now=here.clock)
+    return OwnKnowledge(here.chains, current, sight)
+
+
+def chain(here: World, chain_id: ChainID, sight: Sight) -> ListedChain:
+    """Return a chain behind which no node is."""
+    return ListedChain(chain_id, ChainValidators(()), knowledge(here, sight), here.clock)
+
+
+def plain(listed: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(listed))
+    return sorted(found, key=lambda one: str(one["validationID"]))
+
+
+@pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
+async def test_the_recorded_lists_are_told_to_the_last_value(chain_id: ChainID) -> None:
+    said = RECORDED[id_text(chain_id)]
+    async with world() as here:
+        listed = chain(here, chain_id, as_recorded(said))
+        assert await listed.are_served()
+        assert plain(await listed.current([])) == sorted(said, key=lambda one: str(one["validationID"]))
+
+
+async def test_nobody_who_was_never_looked_at_is_said_to_have_been_up() -> None:
+    async with world() as here:
+        for one in plain(await chain(here, L1_CHAIN, Sight()).current([])):
+            assert (one["isConnected"], one["uptimeSeconds"], one["uptimePercentage"]) == (False, 0, 100)
+
+
+async def test_an_inactive_validator_is_not_connected_whoever_it_is() -> None:
+    async with world() as here:
+        listed = await chain(here, L1_CHAIN, Sight(connected={INACTIVE})).current([INACTIVE])
+        assert [(one["isActive"], one["isConnected"]) for one in plain(listed)] == [(False, False)]
+
+
+async def test_a_node_with_two_validations_is_listed_with_both() -> None:
+    both = [
+        recorded_result(METHOD, subnetID=id_text(PERMISSIONED))["validators"][0],
+        recorded_result(METHOD, subnetID=id_text(L1))["validators"][0],
+    ]
+    both[0] = {**both[0], "nodeID": both[1]["nodeID"]}
+    async with world() as here:
+        here.node.answers[METHOD] = {"validators": both}
+        listed = plain(await chain(here, L1_CHAIN, Sight()).current([node_id(both[1]["nodeID"][7:])]))
+        assert sorted(one["isL1Validator"] for one in listed) == [False, True]
+
+
+async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
+    async with world() as here:
+        listed = chain(here, L1_CHAIN, Sight())
+        assert await listed.current([EMPTY_NODE_ID]) == ()
+        assert len(await listed.current([EMPTY_NODE_ID, INACTIVE, INACTIVE]) or ()) == 1
+        assert len(await listed.current([]) or ()) == 4
+
+
+@pytest.mark.parametrize("chain_id", [C_CHAIN, NO_CHAIN])
+async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_id: ChainID) -> None:
+    async with world() as here:
+        listed = chain(here, chain_id, Sight())
+        assert not await listed.are_served()
+        assert await listed.current([]) is None
+        assert here.node.calls[METHOD] == 0
+
+
+async def test_while_nobody_tells_what_a_chain_is_it_may_be_one_of_ours_and_the_error_says_why() -> None:
+    async with world() as here:
+        here.node.answers["platform.validatedBy"] = web.Response(status=503)
+        listed = chain(here, L1_CHAIN, Sight())
+        assert await listed.are_served()
+        with pytest.raises(NodeUnavailable):
+            await listed.own_subnet()
+        with pytest.raises(CallRefused, match="failed to get current validator set: no usable answer"):
+            await listed.current([])
+
+
+async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answer() -> None:
+    def refuse(_: object) -> object:
+        raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
+
+    async with world() as here:
+        here.node.answers["platform.validatedBy"] = refuse
+        with pytest.raises(NodeUnavailable):
+            await chain(here, L1_CHAIN, Sight()).own_subnet()
+
+
+async def test_validators_that_the_p_chain_does_not_tell_are_an_error() -> None:
+    async with world() as here:
+        here.node.answers[METHOD] = web.Response(status=503)
+        with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
+            await chain(here, L1_CHAIN, Sight()).current([])
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9))
+def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
+    shown = shown_percentage(100.0 * up / (up + more))
+    exact = struct.unpack("f", struct.pack("f", 100.0 * up / (up + more)))[0]
+    assert struct.unpack("f", struct.pack("f", shown))[0] == exact
+    assert len(repr(shown).replace(".", "").lstrip("0").partition("e")[0]) <= 9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "of", "shown"), [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")]
+)
+def test_recorded_percentages_are_shown_to_the_digit(seconds: int, of: int, shown: str) -> None:
+    assert json.dumps(shown_percentage(100.0 * seconds / of)) == shown
