@@ -55,15 +55,7 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
     """Serve the validators of a chain behind which these nodes are."""
     async with AsyncExitStack() as stack:
         for node in nodes:
-            app = web.Application()
-            app.router.add_post(PATH, node.answer)
-            runner = web.AppRunner(app)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            host, port = runner.addresses[0][:2]
-            node.uri = f"http://{host}:{port}"
+            await serve(node, stack)
         session = await stack.enter_async_context(open_session())
         rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
         settings = settings_for("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
@@ -71,6 +63,19 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
         source: ChainValidators = connect_upstream(settings, session).validators[CHAIN]
         asked.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
         yield asked
+
+
+async def serve(node: Node, stack: AsyncExitStack) -> None:
+    """Serve a node on a loopback port until the stack is left."""
+    app = web.Application()
+    app.router.add_post(PATH, node.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    node.uri = f"http://{host}:{port}"
 
 
 async def listed(asked: World, *node_ids: str) -> Any:
