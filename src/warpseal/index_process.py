@@ -10,12 +10,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from warpseal.aliases import PRIMARY_ALIASES
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable, StartupError
@@ -28,9 +29,14 @@ from warpseal.indexer.desk import process_desk
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.process import Indexing, Opened, Subject, learn_subject, node_settings
 from warpseal.indexer.verifying import Finding, Verification
+from warpseal.logs.everywhere import take_levels
+from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.folder import InUse, lock_descriptor
+from warpseal.profiles.everywhere import take_profiles
+from warpseal.profiles.profiler import open_profiler
+from warpseal.siblings.listening import do_as_told
 from warpseal.store.url import StoreUrl
 from warpseal.waits import WorkerThreads
 from warpseal.warp.ids import P_CHAIN
@@ -40,19 +46,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOCK_NAME: Final = "index.lock"
+SUFFIX: Final = "-indexer"
+"""Of log files and profiles: the daemon's have the same names."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _NICENESS: Final = 5
 
 
-async def run_index(config: Config, announce: Callable[[str], None], *, ends_with_stdin: bool = False) -> None:
-    """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError."""
+async def run_index(
+    config: Config, loggers: DaemonLoggers, announce: Callable[[str], None], *, ends_with_stdin: bool = False
+) -> None:
+    """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
+
+    loggers: what this process logs through; it takes over the levels that the daemon tells where there is one.
+    """
     if not config.indexing.chains:
         raise StartupError("index-chains names no chain: there is nothing to index")
     # Whoever signs comes first.
     os.nice(_NICENESS)
     stopping, gone = asyncio.Event(), asyncio.Event()
+    loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexing.chains)
+    profiles, data_dir = config.profiles, config.peers.data_dir
     try:
-        await _run_until(config, announce, stopping, gone, ends_with_stdin=ends_with_stdin)
+        with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
+            acts = {**take_levels(loggers), **take_profiles(profiler)}
+            async with _meanwhile(do_as_told(data_dir, acts)):
+                await _run_until(config, announce, stopping, gone, ends_with_stdin=ends_with_stdin)
     except* StartupError as failures:
         raise _first(failures) from None
     if gone.is_set():
@@ -79,6 +97,16 @@ async def _run_until(
             stopping.set()
             working.cancel()
             dying.cancel()
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    working = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[Finding, ...]:

@@ -27,11 +27,13 @@ from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import IndexStatus
-from warpseal.logs.hub import LevelsHub
+from warpseal.logs.everywhere import LoggersEverywhere
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.plugins.registry import PluginRegistry
+from warpseal.profiles.everywhere import ProfilersEverywhere
 from warpseal.profiles.profiler import open_profiler
+from warpseal.siblings.hub import Siblings
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class NodeFace:
         self._info: InfoClient | None = None
         self._loggers = loggers
         self._followings: dict[str, Following] = {}
-        self._hub = LevelsHub(loggers, config.peers.data_dir, time.monotonic)
+        self._siblings = Siblings(config.peers.data_dir, time.monotonic)
         self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
@@ -81,7 +83,7 @@ class NodeFace:
     def mount(self) -> None:
         """Put up the endpoints, hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
-        profiler = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
+        own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, P_NAMES)
         for chain in self._config.node.evm_chains:
             self.aliases.know(chain.blockchain_id)
@@ -93,7 +95,8 @@ class NodeFace:
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         self.interfaces.add_health(self.health)
-        rooms = AdminRooms(self.interfaces.router, self.aliases, self._hub, self._plugins(), profiler)
+        loggers, profilers = LoggersEverywhere(self._loggers, self._siblings), ProfilersEverywhere(own, self._siblings)
+        rooms = AdminRooms(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
         self.interfaces.add_admin(rooms)
 
     def open(self, core: Core, node_id: NodeID, index: IndexStatus) -> None:
@@ -122,16 +125,16 @@ class NodeFace:
             nodes_check(lambda: core.heights.last, lambda: core.heights.is_fresh),
         )
         if config.indexing.chains:
-            self.health.register(indexer_check(self._hub.silence_s, config.health, index.stops))
+            self.health.register(indexer_check(self._siblings.silence_s, config.health, index.stops))
         network.subscribe(lambda node_id, connected: self.health.nudge())
 
     async def run(self) -> None:
-        """Check health, and tell the indexer the log levels, until cancelled; a profile being taken ends with it."""
+        """Check health, and tell the indexer what it is told, until cancelled; a profile being taken ends with it."""
         with self._held:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.health.run())
                 if self._config.indexing.chains:
-                    tasks.create_task(self._hub.run())
+                    tasks.create_task(self._siblings.run())
 
     async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
         """Serve the validators of configured chains, and learn which blockchains the aliases X and C are.

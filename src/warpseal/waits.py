@@ -111,6 +111,24 @@ class ThreadLock:
         self._lock.release()
 
 
+class ThreadSemaphore(threading.BoundedSemaphore):
+    """A semaphore of threads, which nobody gives back more often than it was taken."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take a place; False where none is free within `timeout` seconds, or at once if not `blocking`."""
+        if super().acquire(blocking=False):
+            return True
+        if not blocking:
+            return False
+        started = time.monotonic_ns()
+        try:
+            return super().acquire(timeout=timeout)
+        finally:
+            WAITS.add(stack_of(sys._getframe(1)), time.monotonic_ns() - started, SEMAPHORE)
+
+    __enter__ = acquire
+
+
 def thread_condition() -> threading.Condition:
     """Return a condition of threads. Waiting for its lock counts, waiting to be notified does not."""
     return threading.Condition(cast(threading.Lock, ThreadLock()))

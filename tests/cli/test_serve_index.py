@@ -7,7 +7,8 @@ import json
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import aiohttp
 
 from tests.cli.test_index import config_file, ended, started, wait_for
 from tests.indexer.replay import ReplayNode, serving
+from tests.profiles.reading import read_profile
 
+ADMINISTERED = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "health-check-frequency": "1s"}
 BLOCKS = "/v1/networks/fuji/blockchains/p-chain/blocks"
 
 
@@ -51,6 +54,77 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
         stack.push_async_callback(ended, again)
         assert again.stdout is not None
         assert (await asyncio.wait_for(again.stdout.readline(), 30)).startswith(b"warpseal is indexing")
+
+
+async def test_profiles_of_the_indexer_stand_beside_the_daemons(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode()))
+        config = config_file(tmp_path, node, **ADMINISTERED)
+        url, profiles = await stack.enter_async_context(served(config)), tmp_path / "data" / "profiles"
+        # No indexer listens yet, perhaps: that is no fault of the call.
+        assert await admin(url, "memoryProfile") == {}
+        await until_indexer_is_heard(url)
+        assert await admin(url, "startCPUProfiler") == {}
+        await wait_for(config, [19, 13, 10])
+        for method in ("stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
+            assert await admin(url, method) == {}, method
+        for suffix in ("", "-indexer"):
+            assert read_profile(profiles / f"cpu{suffix}.profile").samples
+            read_profile(profiles / f"lock{suffix}.profile")
+        assert read_profile(profiles / "mem-indexer.profile").amount_of("ChainIndexer") > 0
+        assert read_profile(profiles / "mem.profile").amount_of("ChainIndexer") == 0
+        assert "index_process" in (profiles / "stacktrace-indexer.txt").read_text()
+
+
+async def test_log_levels_change_in_the_indexer_too(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    async with AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(AsyncExitStack())
+        node = await nodes.enter_async_context(serving(ReplayNode()))
+        config = config_file(tmp_path, node, **ADMINISTERED, **{"log-dir": str(logs), "log-level": "off"})
+        url = await stack.enter_async_context(served(config))
+        await until_indexer_is_heard(url)
+        await wait_for(config, [19, 13, 10])
+        assert not list(logs.iterdir())
+        assert await admin(url, "setLoggerLevel", loggerName="node", logLevel="warn") == {}
+        await nodes.aclose()
+        async with asyncio.timeout(30):
+            while not (logs / "node-indexer.log").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert "upstream node failed" in (logs / "node-indexer.log").read_text()
+        assert {file.name for file in logs.iterdir()} <= {"node.log", "node-indexer.log"}
+
+
+@asynccontextmanager
+async def served(config: Path) -> AsyncIterator[str]:
+    """Run `warpseal serve`; yield where its API is."""
+    command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
+    daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+    try:
+        assert daemon.stdout is not None
+        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
+        yield line.split("api=")[1].split()[0]
+    finally:
+        await ended(daemon)
+
+
+async def admin(url: str, method: str, **params: object) -> Any:
+    """Return the result of an administration method, or its error."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": f"admin.{method}", "params": params}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/ext/admin", json=body) as answer:
+        said = await answer.json()
+        return said.get("result", said.get("error"))
+
+
+async def until_indexer_is_heard(url: str) -> None:
+    """Wait until the indexer's process has reported to the daemon."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+        while True:
+            async with session.get(f"{url}/ext/health") as answer:
+                check = (await answer.json(content_type=None))["checks"].get("indexer", {})
+            if "message" in check:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def first_page(url: str) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,7 @@ import pytest
 import warpseal
 
 SOURCE = Path(warpseal.__file__).parent
-MAKERS = {"Lock", "RLock", "Semaphore", "Condition", "ThreadPoolExecutor"}
+MAKERS = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Barrier", "ThreadPoolExecutor"}
 OF_THEIR_MODULES = {"asyncio", "threading", "futures"}
 # The simulated network is not part of the daemon.
 ELSEWHERE = {"simnet", "pb"}

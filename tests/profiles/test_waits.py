@@ -16,6 +16,7 @@ from warpseal.waits import (
     AsyncLock,
     AsyncSemaphore,
     ThreadLock,
+    ThreadSemaphore,
     Waits,
     WorkerThreads,
     thread_condition,
@@ -81,6 +82,21 @@ def test_a_thread_that_waits_for_another_is_counted(counted: Waits) -> None:
     with lock:
         timer.join()
     assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.5
+
+
+def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_not(counted: Waits) -> None:
+    places = ThreadSemaphore(1)
+    timer = threading.Timer(HELD_S, places.release)
+    assert places.acquire(blocking=False)
+    assert not places.acquire(blocking=False)
+    assert not places.acquire(timeout=0.001)
+    assert only(counted, SEMAPHORE).count == 1
+    timer.start()
+    with places:
+        timer.join()
+    assert sum(total.amount for total in counted.totals()) > HELD_S * 1e9 * 0.5
+    with pytest.raises(ValueError, match="released"):
+        places.release()
 
 
 def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: Waits) -> None:

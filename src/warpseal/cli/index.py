@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from warpseal.aliases import PRIMARY_ALIASES
 from warpseal.cli.logs import set_up_logging
 from warpseal.cli.loop import run_on_loop
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
-from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness
 from warpseal.index.places import ChainNote
-from warpseal.index_process import how_it_stands, index_at, run_index, verify_index
-from warpseal.logs.hub import follow_levels
-from warpseal.logs.loggers import DaemonLoggers
+from warpseal.index_process import SUFFIX, how_it_stands, index_at, run_index, verify_index
 from warpseal.warp.ids import MalformedID
 
 _SAMPLED: Final = 20
-LOG_SUFFIX: Final = "-indexer"
-"""Of log files: the daemon's have the same names."""
 
 
 class Command(NamedTuple):
@@ -45,21 +38,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir, suffix=LOG_SUFFIX)
+    loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir, suffix=SUFFIX)
     gc.set_threshold(*GC_THRESHOLDS)
-    run_on_loop(_index(config, loggers, ends_with_stdin=args.ends_with_stdin))
+    run_on_loop(run_index(config, loggers, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin))
     return 0
-
-
-async def _index(config: Config, loggers: DaemonLoggers, *, ends_with_stdin: bool) -> None:
-    """Index, at the log levels that the daemon tells where there is one. Raises StartupError."""
-    loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexing.chains)
-    following = asyncio.create_task(follow_levels(loggers, config.peers.data_dir))
-    try:
-        await run_index(config, lambda line: print(line, flush=True), ends_with_stdin=ends_with_stdin)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
-from warpseal.waits import WorkerThreads
+from warpseal.waits import ThreadSemaphore, WorkerThreads
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ class Reader:
         self._tell = tell
         self._abandoned = 0
         self._threads = WorkerThreads(settings.readers, "store-reader")
-        self._room = threading.BoundedSemaphore(settings.max_waiting_reads)
+        self._room = ThreadSemaphore(settings.max_waiting_reads)
 
     @property
     def is_stuck(self) -> bool:
