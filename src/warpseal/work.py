@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -27,6 +28,8 @@ from warpseal.node.info import InfoClient
 from warpseal.node.own_view import OwnView
 from warpseal.node_face import NodeFace
 from warpseal.peers.identity import claim_identity
+from warpseal.prices.avax import AvaxPrices, DailyPrices
+from warpseal.prices.sources import open_sources
 from warpseal.store.settings import OFF
 from warpseal.warp.ids import node_id_text
 
@@ -39,7 +42,7 @@ async def work(
     config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeFace, EvmFace], metrics: Metrics
 ) -> None:
     face, evm = faces
-    async with ground_of(config, metrics) as ground:
+    async with open_sources(config.prices) as price_sources, ground_of(config, metrics) as ground:
         evm.open(ground.upstream.view, ground.upstream.info)
         network_id = await _network_id(ground.upstream.info, opening)
         async with AsyncExitStack() as stack:
@@ -65,7 +68,7 @@ async def work(
                 tasks.create_task(core.run())
                 tasks.create_task(face.learn_chains(ground.upstream, network_id))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
-                known = (network_id, ground.upstream.view, secrets, face.aliases)
+                known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources)
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))
 
 
@@ -82,28 +85,42 @@ async def _network_id(info: InfoClient, opening: Opening) -> int:
             await asyncio.sleep(delay_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the Data API stands on beside the index."""
+
+    network_id: int
+    view: OwnView
+    secrets: Secrets
+    aliases: ChainAliases
+    price_sources: Sequence[DailyPrices]
+
+    async def services(self) -> DataServices:
+        """Return the services without an index. Raises NodeUnavailable."""
+        chains = await self.view.primary_chains(self.network_id)
+        prices = None
+        if self.price_sources:
+            prices = AvaxPrices(await self.view.staking_asset(self.network_id), self.price_sources)
+        return DataServices(self.network_id, chains, None, self.view, self.secrets, prices=prices, aliases=self.aliases)
+
+
 async def _open_data(
-    data: DataOpening,
-    config: Config,
-    folder: Path | None,
-    known: tuple[int, OwnView, Secrets, ChainAliases],
-    status: IndexStatus,
+    data: DataOpening, config: Config, folder: Path | None, known: _Known, status: IndexStatus
 ) -> None:
     """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
-    network_id, view, secrets, aliases = known
     delay_s, random = 0.0, SystemRandom()
     while True:
         try:
-            chains = await view.primary_chains(network_id)
+            services = await known.services()
             break
         except NodeUnavailable as error:
             data.unavailable(error)
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             await asyncio.sleep(delay_s)
     if not config.indexing.chains:
-        data.open(DataServices(network_id, chains, None, view, secrets, aliases=aliases))
+        data.open(services)
         return
-    async with Index(index_url(config.index, folder), chains, config.index) as index:
+    async with Index(index_url(config.index, folder), services.chains, config.index) as index:
         status.index = index
-        data.open(DataServices(network_id, chains, index, view, secrets, aliases=aliases))
+        data.open(replace(services, index=index))
         await index.run()

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from warpseal.chains.ids import AssetID
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NodeUnavailable
@@ -20,6 +21,7 @@ from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Validation
+from warpseal.ledger.params import known_parameters
 from warpseal.node.failover import NodePool
 from warpseal.node.network import INFO_PATHS
 from warpseal.node.numbers import u64
@@ -27,6 +29,7 @@ from warpseal.node.own_validation import OwnValidation, decode_peer, decode_vali
 from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
+from warpseal.node.state import decode_asset
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, node_id_text, parse_id
 from warpseal.warp.message import MalformedMessage
 
@@ -60,6 +63,11 @@ class OwnView:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
         except KeyError:
             raise NodeUnavailable("the ids of the X- and C-Chain") from None
+
+    async def staking_asset(self, network_id: int) -> AssetID:
+        """Return the id of AVAX: known for the public networks, else as nodes tell it."""
+        known = known_parameters(network_id)
+        return known.staking_asset_id if known is not None else await self._ask(_STAKING_ASSET)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain: its creation, and where that is older than transactions, what nodes list of it."""
@@ -160,9 +168,14 @@ def _decode_blockchains(result: bytes) -> tuple[Blockchain, ...]:
     )
 
 
+def _decode_asset(result: bytes) -> AssetID:
+    return AssetID(decode_asset(result))
+
+
 def _decode_total(result: bytes) -> int:
     return u64(msgspec.json.decode(result, type=_Total).weight)
 
 
 _BLOCKCHAINS: Final = Call("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
 _TOTAL_STAKE: Final = Call("platform.getTotalStake", {}, P_CHAIN_PATHS, _decode_total)
+_STAKING_ASSET: Final = Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, _decode_asset)

@@ -63,7 +63,7 @@ class NodeState:
 
     async def staking_asset(self) -> bytes:
         """Return the id of AVAX on this network."""
-        return await self._ask("platform.getStakingAssetID", {}, _decode_asset)
+        return await self._ask("platform.getStakingAssetID", {}, decode_asset)
 
     async def fee_config(self) -> FeeConfig | None:
         """Return how active L1 validators pay; None from a node that is too old to know."""
@@ -167,7 +167,8 @@ class _XBalances(msgspec.Struct):
     balances: list[_XBalance] | None = None
 
 
-def _decode_asset(result: bytes) -> bytes:
+def decode_asset(result: bytes) -> bytes:
+    """Return the id in an answer to platform.getStakingAssetID."""
     return parse_id(msgspec.json.decode(result, type=_Asset).asset_id)
 
 

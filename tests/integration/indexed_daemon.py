@@ -1,0 +1,111 @@
+"""Daemons over an index that is filled: of the recorded network, and of a made-up history in which rewards are paid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from tests.chains.p_vectors import genesis_bytes
+from tests.index.world import made_up_history, write_all
+from tests.indexer.indexed import index_all
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration.daemon import Daemon, running
+from tests.ledger import world as made_up
+from warpseal.config.keys import Config
+from warpseal.config.load import load
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+MADE_UP_BLOCKS = 260
+
+
+@asynccontextmanager
+async def recorded_daemon(folder: Path, node: ReplayNode | None = None, **keys: Any) -> AsyncIterator[Daemon]:
+    """Run a daemon over the recorded network's index. keys: of the config file, `_` for `-`."""
+    async with serving(node or ReplayNode()) as served:
+        await index_all(_folder(folder, served.network_id), served)
+        async with running(config_of(folder, served, **keys)) as daemon:
+            yield daemon
+
+
+@asynccontextmanager
+async def made_up_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncIterator[Daemon]:
+    """Run a daemon over the index of a made-up history of the P-Chain. keys: as above."""
+    url = _written(folder, seed)
+    chains = {"avm": made_up.X_CHAIN, "evm": made_up.C_CHAIN}
+    answers = {
+        "platform.getStakingAssetID": {"assetID": id_text(made_up.AVAX)},
+        "platform.getBlockchains": {
+            "blockchains": [_listed(vm_name, chain_id) for vm_name, chain_id in chains.items()],
+        },
+    }
+    async with (
+        serving(ReplayNode(network_id=made_up.NETWORK_ID, answers=answers)) as node,
+        running(config_of(folder, node, index_url=url, index_chains=["p"], **keys)) as daemon,
+    ):
+        yield daemon
+
+
+def config_of(folder: Path, node: ReplayNode, **keys: Any) -> Config:
+    """Return the configuration of a daemon that stands before one node."""
+    return load(config_file(folder, node, **keys), {}, {}).config
+
+
+def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
+    """Write the configuration of a daemon that stands before one node, on free loopback ports."""
+    genesis = folder / "genesis.zst"
+    genesis.write_bytes(zstandard.compress(genesis_bytes("localnet")))
+    api = {"base-url": node.url}
+    own: dict[str, Any] = {
+        "p-chain-api": api,
+        "info-api": api,
+        "data-dir": str(folder / "data"),
+        "genesis-file": str(genesis),
+        "index-chains": ["p", "x", "c"],
+    }
+    own |= dict.fromkeys(("api-host", "metrics-host"), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
+    file = folder / "config.json"
+    file.write_text(json.dumps(own | {name.replace("_", "-"): value for name, value in keys.items()}))
+    return file
+
+
+async def all_of(daemon: Daemon, path: str, key: str, size: int = 100) -> list[dict[str, Any]]:
+    """Return the items of all pages, each behind the first asked for by its token alone."""
+    joint = "&" if "?" in path else "?"
+    body = (await daemon.get(f"{path}{joint}pageSize={size}")).body
+    items: list[dict[str, Any]] = list(body[key])
+    while "nextPageToken" in body:
+        reply = await daemon.get(f"{path.partition('?')[0]}?pageToken={body['nextPageToken']}")
+        assert reply.status == 200, reply.body
+        body = reply.body
+        items += body[key]
+    return items
+
+
+def node_ids(items: Sequence[dict[str, Any]]) -> list[str]:
+    """Return which nodes transactions name."""
+    return sorted({item["nodeId"] for item in items if "nodeId" in item})
+
+
+def _folder(folder: Path, network_id: int) -> Path:
+    """Return the folder in which a daemon keeps what it has of a network."""
+    own = folder / "data" / str(network_id)
+    own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def _written(folder: Path, seed: int) -> str:
+    """Write the index of a made-up history and return its URL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    url = f"sqlite:///{folder}/made-up.db"
+    write_all(url, made_up.PARAMS, [record for record, _ in made_up_history(seed, MADE_UP_BLOCKS)])
+    return url
+
+
+def _listed(vm_name: str, chain_id: bytes) -> dict[str, str]:
+    vm_id = id_text(vm_name.encode().ljust(32, b"\x00"))
+    return {"id": id_text(chain_id), "name": vm_name, "subnetID": id_text(PRIMARY_NETWORK), "vmID": vm_id}

@@ -1,0 +1,115 @@
+"""Prices in a whole daemon: rewards are told with what they were worth, by a file, by the web, or by nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.integration.daemon import Daemon
+from tests.integration.indexed_daemon import all_of, made_up_daemon, node_ids
+from tests.ledger import world as made_up
+from warpseal.errors import StartupError
+from warpseal.warp.ids import id_text
+
+NETWORK = "/v1/networks/fuji"
+AVAX = id_text(made_up.AVAX)
+
+
+async def rewards_of(daemon: Daemon, **more: str) -> list[dict[str, Any]]:
+    """Return all rewards that were paid."""
+    txs = await all_of(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
+    words = "".join(f"&{name}={value}" for name, value in more.items())
+    return await all_of(daemon, f"{NETWORK}/rewards?nodeIds={','.join(node_ids(txs))}{words}", "historicalRewards")
+
+
+def day_of(reward: dict[str, Any], times: dict[str, int]) -> str:
+    """Return the (UTC) day on which a reward was paid."""
+    return datetime.fromtimestamp(times[reward["rewardTxHash"]], UTC).date().isoformat()
+
+
+async def times_of(daemon: Daemon) -> dict[str, int]:
+    """Return when each transaction was accepted."""
+    txs = await all_of(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
+    return {tx["txHash"]: tx["blockTimestamp"] for tx in txs}
+
+
+@asynccontextmanager
+async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tuple[str, Counter[str]]]:
+    """Serve prices by (day, currency); yield its url and what was asked."""
+    asked: Counter[str] = Counter()
+
+    async def answer(request: web.Request) -> web.Response:
+        day, currency = request.match_info["day"], request.query["in"]
+        asked[f"{day} {currency}"] += 1
+        if (day, currency) not in prices:
+            return web.json_response({}, status=404)
+        return web.json_response({"market": {"price": {currency: prices[day, currency]}}})
+
+    app = web.Application()
+    app.router.add_get("/avax/{day}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_without_a_source_no_price_is_invented(tmp_path: Path) -> None:
+    async with made_up_daemon(tmp_path) as daemon:
+        rewards = await rewards_of(daemon)
+    assert len(rewards) > 10
+    assert not [one for one in rewards if "historicalPrice" in one["reward"]]
+
+
+async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_path: Path) -> None:
+    async with made_up_daemon(tmp_path) as daemon:
+        times = await times_of(daemon)
+        days = sorted({day_of(one, times) for one in await rewards_of(daemon) if one["reward"]["assetId"] == AVAX})
+    assert len(days) >= 3
+    file = tmp_path / "prices.csv"
+    file.write_text(f"date,currency,price\n{days[0]},eur,5.25\n")
+    async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, asked):
+        web_source: dict[str, Any] = {
+            "price_url": f"{url}/avax/{{date}}?in={{currency}}",
+            "price_path": "market.price.{currency}",
+        }
+        async with made_up_daemon(tmp_path / "again", price_file=str(file), **web_source) as daemon:
+            rewards = await rewards_of(daemon, currency="eur")
+            again = await rewards_of(daemon, currency="eur")
+    assert again == rewards
+    told = {
+        (one["reward"]["assetId"] == AVAX, day_of(one, times)): one["reward"].get("historicalPrice") for one in rewards
+    }
+    assert told[True, days[0]] == {"currencyCode": "eur", "value": "5.25"}
+    assert told[True, days[1]] == {"currencyCode": "eur", "value": "6.5"}
+    assert all(told[True, day] is None for day in days[2:])
+    assert {price for (is_avax, _), price in told.items() if not is_avax} == {None}
+    assert asked == {f"{day} eur": 1 for day in days[1:]}
+
+
+async def test_sdks_are_told_prices_as_numbers(tmp_path: Path) -> None:
+    async with made_up_daemon(tmp_path) as daemon:
+        times = await times_of(daemon)
+        days = {day_of(one, times) for one in await rewards_of(daemon)}
+    file = tmp_path / "prices.csv"
+    file.write_text("date,currency,price\n" + "".join(f"{day},usd,5.25\n" for day in days))
+    async with made_up_daemon(tmp_path / "again", price_file=str(file), compat="sdk") as daemon:
+        prices = [one["reward"].get("historicalPrice") for one in await rewards_of(daemon)]
+    assert {"currencyCode": "usd", "value": 5.25} in prices
+
+
+async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("date,currency,price\n2024-03-09,usd,nothing\n")
+    with pytest.raises(StartupError, match=r"price-file .*prices\.csv, line 2"):
+        async with made_up_daemon(tmp_path / "data", price_file=str(file)) as daemon:
+            await daemon.task
