@@ -30,6 +30,7 @@ from warpseal.metrics.samples import (
 )
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.observed.observations import Observations
 from warpseal.peers.identity import Claim
 from warpseal.peers.network import PeerNetwork
 from warpseal.store.settings import OFF
@@ -65,6 +66,7 @@ class Core:
     store: Store
     follower: PChainFollower
     l1_messages: L1Messages
+    observed: Observations
     background: tuple[Part, ...]
 
     async def run(self) -> None:
@@ -165,7 +167,8 @@ async def core_of(
         )
         keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
         background: tuple[Part, ...] = (store, *keeping)
-        yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, background)
+        observed = Observations()
+        yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
 @contextmanager

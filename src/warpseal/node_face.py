@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from warpseal.aliases import C_NAMES, P_NAMES, PRIMARY_ALIASES, X_NAMES, AliasRefused, ChainAliases, read_aliases
 from warpseal.api.http.ext.admin import CHAINS, AdminRooms
 from warpseal.api.http.ext.mount import NodeInterfaces
-from warpseal.api.http.ext.validators import ValidatorsEndpoint
 from warpseal.api.http.request_log import HttpObserver
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from warpseal.core import Core
     from warpseal.indexer.follower import PChainFollower
     from warpseal.node.info import InfoClient
-    from warpseal.node.upstream import Upstream
     from warpseal.peers.network import PeerNetwork
     from warpseal.validators.following import SubnetReadiness
 
@@ -136,15 +134,8 @@ class NodeFace:
                 if self._config.indexing.chains:
                     tasks.create_task(self._siblings.run())
 
-    async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
-        """Serve the validators of configured chains, and learn which blockchains the aliases X and C are.
-
-        A node that does not tell is asked again.
-        """
-        for chain_id, validators in upstream.validators.items():
-            routes = ValidatorsEndpoint(validators, self._config.api).routes()
-            _or_warn(partial(self.interfaces.add, CHAINS + id_text(chain_id), routes, CHAINS + "{chain}"))
-        info = upstream.info
+    async def learn_chains(self, info: InfoClient, network_id: int) -> None:
+        """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""
         self._info, chains = info, PUBLIC_CHAINS.get(network_id)
         delay_s, random = 0.0, SystemRandom()
         while chains is None:

@@ -31,6 +31,7 @@ from warpseal.peers.identity import claim_identity
 from warpseal.prices.avax import AvaxPrices, DailyPrices
 from warpseal.prices.sources import open_sources
 from warpseal.store.settings import OFF
+from warpseal.validators_face import ValidatorsFace
 from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,9 @@ async def work(
             face.open(core, claim.identity.node_id, status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
-                tasks.create_task(face.learn_chains(ground.upstream, network_id))
+                tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
+                validators = ValidatorsFace(config, face.interfaces)
+                tasks.create_task(validators.run(core, ground.upstream))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
                 known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources)
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))
