@@ -195,8 +195,8 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
 class Counted:
     seen: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
-        self.seen.append((method_class, upstream, outcome))
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+        self.seen += [(method_class, upstream, outcome)] * calls
 
 
 async def test_calls_are_counted_by_class_node_and_outcome() -> None:

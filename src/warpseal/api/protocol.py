@@ -28,6 +28,9 @@ log = logging.getLogger("warpseal.api")
 RECEIVE_BY: Final = "receive_by"
 """Key of the ASGI scope's state: the loop time by which the body must have arrived."""
 
+IS_COMPLETE: Final = "is_complete"
+"""Key of the ASGI scope's state: there once the whole body has arrived."""
+
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8
@@ -166,6 +169,7 @@ class LimitedHttp(HttpToolsProtocol):
             return
         self._complete = True
         self._stop_receiving()
+        self.scope["state"][IS_COMPLETE] = True
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:

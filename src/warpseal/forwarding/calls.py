@@ -17,8 +17,7 @@ RESPONSE_TOO_LARGE: Final = -32003
 SERVER_ERROR: Final = -32000
 
 
-@dataclass(frozen=True, slots=True)
-class RpcCall:
+class RpcCall(msgspec.Struct, frozen=True):
     """A call. params: a JSON array, None where there are none. is_notification: nobody waits for its answer."""
 
     method: str
@@ -35,8 +34,7 @@ class RpcError:
     data: msgspec.Raw | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RpcAnswer:
+class RpcAnswer(msgspec.Struct, frozen=True):
     """What became of a call: a result or an error. is_derived: it is not a node's."""
 
     result: msgspec.Raw | None = None

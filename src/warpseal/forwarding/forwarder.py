@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -52,15 +53,15 @@ Configured = Callable[[], Awaitable[ChainConfig | None]]
 class ForwardingObserver(Protocol):
     """Who counts calls of EVM chains."""
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
-        """Note one call. chain: its id; upstream: a node's position in its list, empty where none was asked.
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+        """Note calls. chain: its id; upstream: a node's position in its list, empty where none was asked.
 
         outcome: "ok", "refused", "denied", "derived", or a FaultKind's value.
         """
 
 
 class _Silent:
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
         return None
 
 
@@ -132,7 +133,10 @@ class EvmForwarder:
             at_nodes.setdefault(home, {})[number] = answered
         for home, group in at_nodes.items():
             answers |= await self._asked(group, [home] if home is not None else None)
-        return [await self._completed(calls[number], answers[number]) for number in range(len(calls))]
+        for number, call in enumerate(calls):
+            if call.method in SUBNET_EVM:
+                answers[number] = await self._completed(call, answers[number])
+        return [answers[number] for number in range(len(calls))]
 
     def at_once(self, call: RpcCall) -> RpcCall | RpcAnswer:
         """Return the answer to what no node is asked, or the call as a node is asked it."""
@@ -236,8 +240,7 @@ class EvmForwarder:
             self.pool.note_head(member, height)
 
     async def _completed(self, call: RpcCall, answer: RpcAnswer) -> RpcAnswer:
-        if call.method not in SUBNET_EVM:
-            return answer
+        """Return the answer to one of the subnet-evm methods, derived where the node does not know it."""
         if answer.error is None or answer.error.code != METHOD_NOT_FOUND:
             return with_last_changed(answer) if call.method == FEE_CONFIG else answer
         config = await self._configured()
@@ -249,11 +252,11 @@ class EvmForwarder:
 
     def _count(self, call: RpcCall, member: Member | None, outcome: str) -> None:
         upstream = "" if member is None else str(member.node.position)
-        self._observer.observe_forwarding(self.name, str(class_of(call.method)), upstream, outcome)
+        self._observer.observe_forwarding(self.name, class_of(call.method), upstream, outcome)
 
     def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
-        for call in calls.values():
-            self._count(call, member, outcome)
+        for kind, count in Counter(class_of(call.method) for call in calls.values()).items():
+            self._observer.observe_forwarding(self.name, kind, str(member.node.position), outcome, count)
 
 
 def _told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:

@@ -14,10 +14,25 @@ _U64_END: Final = 1 << 64
 _ENCODER: Final = msgspec.json.Encoder()
 
 
+class _Sent(msgspec.Struct):
+    jsonrpc: str
+    id: int | msgspec.UnsetType
+    method: str
+    params: msgspec.Raw | msgspec.UnsetType
+
+
 class _Error(msgspec.Struct):
     code: int
     message: str
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Numbered(msgspec.Struct):
+    """A reply to one of our own ids."""
+
+    id: int
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: _Error | None = None
 
 
 class _Reply(msgspec.Struct):
@@ -28,12 +43,13 @@ class _Reply(msgspec.Struct):
 
 _ONE: Final = msgspec.json.Decoder(_Reply)
 _MANY: Final = msgspec.json.Decoder(list[_Reply])
+_ALL_NUMBERED: Final = msgspec.json.Decoder(list[_Numbered])
 
 
 def encode_calls(calls: Mapping[int, RpcCall]) -> bytes:
     """Return the body of these calls; one alone is no batch. Keys are the ids."""
-    shown = [_shown(number, call) for number, call in calls.items()]
-    return _ENCODER.encode(shown if len(shown) > 1 else shown[0])
+    sent = [_sent(number, call) for number, call in calls.items()]
+    return _ENCODER.encode(sent if len(sent) > 1 else sent[0])
 
 
 def decode_answers(body: bytes, numbers: Sequence[int]) -> dict[int, RpcAnswer]:
@@ -43,7 +59,7 @@ def decode_answers(body: bytes, numbers: Sequence[int]) -> dict[int, RpcAnswer]:
     """
     try:
         if body.lstrip()[:1] == b"[":
-            told = {_number(reply.id): reply for reply in _MANY.decode(body)}
+            told = _by_number(body)
             return {number: _answer(told.get(number)) for number in numbers}
         every = _answer(_ONE.decode(body))
     except msgspec.MsgspecError:
@@ -71,7 +87,14 @@ def quantity_of(told: object) -> int | None:
     return number if 0 <= number < _U64_END else None
 
 
-def _answer(reply: _Reply | None) -> RpcAnswer:
+def _by_number(body: bytes) -> Mapping[int, _Reply | _Numbered]:
+    try:
+        return {reply.id: reply for reply in _ALL_NUMBERED.decode(body)}
+    except msgspec.ValidationError:  # One that a node cannot tell the number of, for example.
+        return {_number(reply.id): reply for reply in _MANY.decode(body)}
+
+
+def _answer(reply: _Reply | _Numbered | None) -> RpcAnswer:
     if reply is None:
         return RpcAnswer(error=NO_ANSWER)
     if reply.error is not None:
@@ -83,14 +106,9 @@ def _answer(reply: _Reply | None) -> RpcAnswer:
     return RpcAnswer(reply.result)
 
 
-def _shown(number: int, call: RpcCall) -> Mapping[str, object]:
-    shown: dict[str, object] = {"jsonrpc": "2.0"}
-    if not call.is_notification:
-        shown["id"] = number
-    shown["method"] = call.method
-    if call.params is not None:
-        shown["params"] = call.params
-    return shown
+def _sent(number: int, call: RpcCall) -> _Sent:
+    params = call.params if call.params is not None else msgspec.UNSET
+    return _Sent("2.0", msgspec.UNSET if call.is_notification else number, call.method, params)
 
 
 def _number(raw: msgspec.Raw) -> int:

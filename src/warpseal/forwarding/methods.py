@@ -54,13 +54,16 @@ _READ: Final = SUBNET_EVM | {
 }  # fmt: skip
 
 
+_CLASSES: Final = (
+    dict.fromkeys(_READ, MethodClass.READ)
+    | dict.fromkeys(_MAKE_FILTER, MethodClass.MAKE_FILTER)
+    | dict.fromkeys(_USE_FILTER, MethodClass.USE_FILTER)
+)
+
+
 def class_of(method: str) -> MethodClass:
     """Return how a method is forwarded."""
-    if method in _READ:
-        return MethodClass.READ
-    if method in _MAKE_FILTER:
-        return MethodClass.MAKE_FILTER
-    return MethodClass.USE_FILTER if method in _USE_FILTER else MethodClass.WRITE
+    return _CLASSES.get(method, MethodClass.WRITE)
 
 
 class DenyList:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from time import perf_counter
 from typing import Final, TypeVar
 
@@ -40,6 +41,9 @@ class Metrics:
         self._sources = Sources()
         self._bad_shares: Tally[str] = Tally()
         self._add_series()
+        # Looked up for every request; there are few.
+        self._http_of = cache(self._http.labels)
+        self._evm_calls_of = cache(self._evm_calls.labels)
         ProcessCollector(registry=self.registry)
 
     def _add_series(self) -> None:
@@ -97,16 +101,16 @@ class Metrics:
 
     def observe_http(self, route: str, status: int) -> None:
         """Count one HTTP answer. route: the template of the path, of which there are few."""
-        self._http.labels(route, str(status)).inc()
+        self._http_of(route, status).inc()
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """Count one call to an upstream node; outcome is "ok" or what went wrong."""
         self._node_calls.labels(method, outcome).inc()
         self._node_seconds.labels(method).observe(seconds)
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str) -> None:
-        """Count one call of an EVM chain. upstream: the node's place in its list, empty where none was asked."""
-        self._evm_calls.labels(chain, method_class, upstream, outcome).inc()
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+        """Count calls of an EVM chain. upstream: the node's place in its list, empty where none was asked."""
+        self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count one bad share, also against each node of its key."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
@@ -24,6 +25,7 @@ from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDow
 from warpseal.store.api_key import ApiKey, digest_of
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
+_RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
 REMEMBERED_S: Final = 10.0
 MAX_REMEMBERED: Final = 10_000
 _IPV6_SITE_BITS: Final = 64
@@ -97,7 +99,7 @@ class Access:
 
     async def _key(self, request: Request) -> ApiKey | None:
         """Return the caller's key; without a need for one, a key that is none counts as not given."""
-        text = next((request.headers[name] for name in KEY_HEADERS if request.headers.get(name)), None)
+        text = _given(request)
         if not self._settings.require_api_key:
             return await self._valid(text) if text else None
         if text is None:
@@ -130,6 +132,7 @@ class Access:
         return key
 
 
+@lru_cache(MAX_REMEMBERED)
 def site_of(address: str) -> tuple[str, bool]:
     """Return whom an address belongs to, and whether it is of this machine; of IPv6, 64 bits are one site."""
     try:
@@ -141,6 +144,15 @@ def site_of(address: str) -> tuple[str, bool]:
     if isinstance(parsed, IPv6Address):
         return str(ip_network((parsed, _IPV6_SITE_BITS), strict=False)), parsed.is_loopback
     return str(parsed), parsed.is_loopback
+
+
+def _given(request: Request) -> str | None:
+    """Return the key that a request carries, as it stands there."""
+    for wanted in _RAW_KEY_HEADERS:
+        for name, value in request.scope["headers"]:
+            if name == wanted and value:
+                return str(value, "latin-1")
+    return None
 
 
 def _told(verdict: Verdict) -> dict[str, str]:

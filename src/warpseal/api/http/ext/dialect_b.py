@@ -6,13 +6,13 @@ params and results are never decoded: they pass as the bytes that came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from warpseal.api.http.ext.json_text import NoJson, first_value, kind_of
+from warpseal.api.http.ext.json_text import MAX_NESTING, NoJson, first_value, kind_of
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 5_242_880
@@ -34,6 +34,7 @@ LIMIT_EXCEEDED: Final = -32005
 SERVER_ERROR: Final = -32000
 
 _NULL: Final = msgspec.Raw(b"null")
+_NO_IDS: Final = (b"{", b"[")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -55,8 +56,7 @@ TOO_LARGE: Final = Fault(RESPONSE_TOO_LARGE, "response too large")
 TIMED_OUT: Final = Fault(REQUEST_TIMED_OUT, "request timed out")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One entry. id, params: JSON as it came; id None: a notification, where it is a call at all.
 
     fault: why it is answered without a node.
@@ -88,8 +88,36 @@ class Refused:
     body: bytes
 
 
+class _Sent(msgspec.Struct, forbid_unknown_fields=True):
+    """A call as nearly all are: names in lower case, and no others."""
+
+    jsonrpc: str
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    method: str = ""
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Error(msgspec.Struct):
+    code: int
+    message: str
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Reply(msgspec.Struct):
+    jsonrpc: str
+    id: msgspec.Raw
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: _Error | msgspec.UnsetType = msgspec.UNSET
+
+
+_SENT: Final = msgspec.json.Decoder(_Sent | list[_Sent])
+
+
 def parse(body: bytes) -> Calls | Refused:
     """Return the calls of a body, or the answer to one that is none. An empty body has no calls."""
+    plain = _plain(body)
+    if plain is not None:
+        return plain
     try:
         text = first_value(body)
     except NoJson as error:
@@ -102,13 +130,7 @@ def parse(body: bytes) -> Calls | Refused:
 
 def reply(call_id: msgspec.Raw | None, result: msgspec.Raw | None = None, fault: Fault | None = None) -> bytes:
     """Return one reply object, without a line end. Exactly one of result and fault is given."""
-    shown: dict[str, object] = {"jsonrpc": VERSION, "id": call_id or _NULL}
-    if fault is None:
-        shown["result"] = result if result is not None else _NULL
-    else:
-        error: dict[str, object] = {"code": fault.code, "message": fault.message}
-        shown["error"] = error if fault.data is None else {**error, "data": fault.data}
-    return _ENCODER.encode(shown)
+    return _ENCODER.encode(_reply(call_id, result, fault))
 
 
 class Replies:
@@ -116,7 +138,7 @@ class Replies:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._replies: dict[int, bytes] = {}
+        self._replies: dict[int, _Reply] = {}
         self._result_bytes = 0
 
     @property
@@ -132,24 +154,24 @@ class Replies:
         if self.is_full:
             result, fault = None, TOO_LARGE
         if result is not None:
-            self._result_bytes += len(bytes(result))
-        self._replies[position] = reply(call.id, result, fault)
+            self._result_bytes += memoryview(result).nbytes
+        self._replies[position] = _reply(call.id, result, fault)
 
     def body(self) -> bytes:
         """Return the body of the answer; calls without a reply did not fit. Empty where nobody is answered."""
         for position, call in enumerate(self._calls.entries):
             if position not in self._replies and not call.is_notification:
-                self._replies[position] = reply(call.id, fault=call.fault or TOO_LARGE)
+                self._replies[position] = _reply(call.id, None, call.fault or TOO_LARGE)
         replies = [self._replies[position] for position in sorted(self._replies)]
         if not replies:
             return b""
-        return (b"[" + b",".join(replies) + b"]" if self._calls.is_batch else replies[0]) + b"\n"
+        return _ENCODER.encode(replies if self._calls.is_batch else replies[0]) + b"\n"
 
 
 def encode(calls: Iterable[Call], *, is_batch: bool) -> bytes:
     """Return a body with these calls, as a node is sent it."""
-    shown = [_shown(call) for call in calls]
-    return _ENCODER.encode(shown if is_batch else shown[0])
+    sent = [_Sent(VERSION, _or_unset(call.id), call.method, _or_unset(call.params)) for call in calls]
+    return _ENCODER.encode(sent if is_batch else sent[0])
 
 
 def too_long(declared_bytes: int) -> str:
@@ -165,6 +187,46 @@ def is_accepted_type(content_type: str) -> bool:
 def no_such_method(method: str) -> Fault:
     """Return what a call of a method that is denied or unknown is answered."""
     return Fault(METHOD_NOT_FOUND, f"the method {method[:256]} does not exist/is not available")
+
+
+def _plain(body: bytes) -> Calls | None:
+    """Return the calls of a body that has nothing unusual; None where each part has to be looked at."""
+    try:
+        sent = _SENT.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if not isinstance(sent, list):
+        call = _plain_call(sent)
+        return None if call is None else Calls((call,), False)
+    calls = tuple(call for one in sent if (call := _plain_call(one)) is not None)
+    return Calls(calls, True) if calls and len(calls) == len(sent) <= MAX_BATCH_CALLS else None
+
+
+def _plain_call(sent: _Sent) -> Call | None:
+    call_id, params = _given(sent.id), _given(sent.params)
+    if sent.jsonrpc != VERSION or not sent.method or (call_id is not None and bytes(call_id)[:1] in _NO_IDS):
+        return None
+    if params is not None:
+        text = bytes(params)
+        # No deeper than it has brackets; two more are around it.
+        if text[:1] != b"[" or text.count(b"[") + text.count(b"{") > MAX_NESTING - 2:
+            return None
+    return Call(call_id, sent.method, params)
+
+
+def _given(field: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | None:
+    return None if isinstance(field, msgspec.UnsetType) else field
+
+
+def _or_unset(value: msgspec.Raw | None) -> msgspec.Raw | msgspec.UnsetType:
+    return msgspec.UNSET if value is None else value
+
+
+def _reply(call_id: msgspec.Raw | None, result: msgspec.Raw | None, fault: Fault | None) -> _Reply:
+    number = call_id if call_id is not None else _NULL
+    if fault is None:
+        return _Reply(VERSION, number, result if result is not None else _NULL)
+    return _Reply(VERSION, number, error=_Error(fault.code, fault.message, _or_unset(fault.data)))
 
 
 def _batch(texts: Sequence[msgspec.Raw]) -> Calls | Refused:
@@ -207,7 +269,7 @@ def _scalar(value: msgspec.Raw | None) -> msgspec.Raw | None:
     if value is None:
         return None
     text = bytes(value).strip()
-    return None if text[:1] in (b"{", b"[") else msgspec.Raw(text)
+    return None if text[:1] in _NO_IDS else msgspec.Raw(text)
 
 
 def _text(value: msgspec.Raw | None) -> str:
@@ -215,13 +277,3 @@ def _text(value: msgspec.Raw | None) -> str:
         return msgspec.json.decode(value, type=str) if value is not None else ""
     except msgspec.MsgspecError:
         return ""
-
-
-def _shown(call: Call) -> Mapping[str, object]:
-    shown: dict[str, object] = {"jsonrpc": VERSION}
-    if call.id is not None:
-        shown["id"] = call.id
-    shown["method"] = call.method
-    if call.params is not None:
-        shown["params"] = call.params
-    return shown

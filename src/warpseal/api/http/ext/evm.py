@@ -80,20 +80,15 @@ class EvmEndpoint:
     async def _one(self, scope: Scope, calls: b.Calls) -> Response:
         call = calls.entries[0]
         asked = as_rpc_call(call)
-        reply: NodeReply | RpcAnswer
-        plain = self._forwarder.at_once(asked)
-        if isinstance(plain, RpcAnswer):
-            reply = plain
-        else:
-            reply = await self._forwarder.one(plain, b.encode([replace(call, params=plain.params)], is_batch=False))
+        reply = await self._forwarder.one(asked, b.encode([call], is_batch=False))
         if isinstance(reply, NodeReply):
             return Response(reply.body, reply.status, {"content-type": reply.content_type})
-        _note_source(scope, [(asked, reply)])
+        _note_source(scope, [(asked.method, reply)])
         return _json(replies(calls, [reply]))
 
     async def _many(self, scope: Scope, calls: b.Calls) -> Response:
         answered = await answers_of(self._forwarder, calls)
-        _note_source(scope, [(as_rpc_call(calls.entries[place]), answer) for place, answer in answered.items()])
+        _note_source(scope, [(calls.entries[place].method, answer) for place, answer in answered.items()])
         everyone = [answered.get(place, RpcAnswer()) for place in range(len(calls.entries))]
         return _json(replies(calls, everyone))
 
@@ -154,9 +149,9 @@ def _limited(calls: b.Calls | b.Refused, error: RateLimited) -> Response:
     return Response(limit_reply(calls, error), 429, headers)
 
 
-def _note_source(scope: Scope, answered: list[tuple[RpcCall, RpcAnswer]]) -> None:
-    """Tell who answered the calls that both a node and we may."""
-    answers = [answer for call, answer in answered if call.method in SUBNET_EVM]
+def _note_source(scope: Scope, answered: list[tuple[str, RpcAnswer]]) -> None:
+    """Tell who answered the calls that both a node and we may. answered: method and answer."""
+    answers = [answer for method, answer in answered if method in SUBNET_EVM]
     if answers:
         derived = any(answer.is_derived for answer in answers)
         noted_headers(scope)[SOURCE] = "derived" if derived else "node"

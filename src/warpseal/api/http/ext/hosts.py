@@ -6,10 +6,12 @@ Source of truth: avalanchego `api/server/allowed_hosts.go`: an address or no nam
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
 ANY_HOST: Final = "*"
+_MAX_REMEMBERED: Final = 256
 
 
 class AllowedHosts:
@@ -31,6 +33,7 @@ def _without_port(host: str) -> str:
     return name if colon and ":" not in name and port.isdigit() else host
 
 
+@lru_cache(_MAX_REMEMBERED)
 def _is_address(name: str) -> bool:
     try:
         ip_address(name)
