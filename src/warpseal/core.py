@@ -31,6 +31,7 @@ from warpseal.metrics.samples import (
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.observed.observations import Observations
+from warpseal.observed.peers_seen import SeenPeers
 from warpseal.peers.identity import Claim
 from warpseal.peers.network import PeerNetwork
 from warpseal.store.settings import OFF
@@ -125,6 +126,7 @@ async def core_of(
         chains = Chains(platform)
         epochs = Epochs(upstream.proposervm)
         network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
+        observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.observed)
         followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
         rooms = Rooms(
             peers=network,
@@ -166,8 +168,7 @@ async def core_of(
             config.l1,
         )
         keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
-        background: tuple[Part, ...] = (store, *keeping)
-        observed = Observations()
+        background: tuple[Part, ...] = (store, observed, *keeping)
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 

@@ -20,6 +20,7 @@ from warpseal.config.keys import Config
 from warpseal.core import core_of, ground_of, sources_of
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_face import EvmFace
+from warpseal.history.index import Observed
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -67,11 +68,11 @@ async def work(
             face.open(core, claim.identity.node_id, status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
-                tasks.create_task(face.learn_chains(ground.upstream.info, network_id))
+                tasks.create_task(face.learn_chains(ground.upstream, network_id))
                 validators = ValidatorsFace(config, face.interfaces)
                 tasks.create_task(validators.run(core, ground.upstream))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
-                known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources)
+                known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources, core.observed)
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))
 
 
@@ -97,6 +98,7 @@ class _Known:
     secrets: Secrets
     aliases: ChainAliases
     price_sources: Sequence[DailyPrices]
+    observed: Observed
 
     async def services(self) -> DataServices:
         """Return the services without an index. Raises NodeUnavailable."""
@@ -104,7 +106,9 @@ class _Known:
         prices = None
         if self.price_sources:
             prices = AvaxPrices(await self.view.staking_asset(self.network_id), self.price_sources)
-        return DataServices(self.network_id, chains, None, self.view, self.secrets, prices=prices, aliases=self.aliases)
+        return DataServices(
+            self.network_id, chains, None, self.view, self.secrets, prices, self.aliases, observed=self.observed
+        )
 
 
 async def _open_data(

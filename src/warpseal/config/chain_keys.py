@@ -69,6 +69,13 @@ CHAIN_KEYS: Final = (
         "SECONDS",
     ),
     Key(
+        "observed-max-age-seconds",
+        "observed.keep_s",
+        v.seconds(24 * HOUR_S, 366 * 24 * HOUR_S),
+        "for how long it is kept how nodes were reached in each hour",
+        "SECONDS",
+    ),
+    Key(
         "index-chains",
         "indexing.chains",
         v.list_of(iv.primary_chain),

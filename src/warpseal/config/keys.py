@@ -27,6 +27,7 @@ from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
+from warpseal.observed.settings import ObservedSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.plugins.settings import PluginSettings
 from warpseal.prices.settings import PriceSettings
@@ -53,6 +54,7 @@ class Config:
     l1: L1Settings
     indexer: IndexerSettings
     store: StoreSettings
+    observed: ObservedSettings
     data: DataApiSettings
     prices: PriceSettings
     ext: NodeApiSettings
@@ -78,6 +80,7 @@ _ROOMS = {
     "l1": L1Settings,
     "indexer": IndexerSettings,
     "store": StoreSettings,
+    "observed": ObservedSettings,
     "data": DataApiSettings,
     "prices": PriceSettings,
     "ext": NodeApiSettings,

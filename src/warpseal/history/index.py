@@ -87,6 +87,22 @@ class Connectivity:
     version: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a validator was reached by ourselves, in percent of 0..100 of the time in which we observed it."""
+
+    uptime: float
+    reachability: float
+
+
+class Observed(Protocol):
+    """What we observed ourselves."""
+
+    async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
+        """Tell how a validator was reached since then; None where we did not observe it for long enough."""
+        ...
+
+
 class NodeView(Protocol):
     """What the node can tell by itself. Both raise NodeUnavailable."""
 

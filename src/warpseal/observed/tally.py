@@ -55,8 +55,8 @@ class Tally:
             self.connected_ms += credit_ms
             self.undecided_ms, self.since_ms = 0, heard_ms
 
-    def skip(self, until_ms: int, begin_ms: int) -> None:
-        """Leave out the time from `begin_ms` to `until_ms`, in which nobody looked; settled before up to `begin_ms`."""
+    def skip(self, begin_ms: int, until_ms: int) -> None:
+        """Leave out the time between these, in which nobody looked; it is settled up to `begin_ms`."""
         if self.sight is Sight.CONNECTED:
             self.undecided_ms += max(0, begin_ms - self.since_ms)
         self.since_ms = max(self.since_ms, until_ms)

@@ -10,7 +10,7 @@ from warpseal.aliases import ChainAliases
 from warpseal.api.http.data.tokens import OwnTokenKeys, TokenKeys
 from warpseal.errors import NodeUnavailable, WarpsealError
 from warpseal.history.chains import PrimaryChains
-from warpseal.history.index import NodeView, Prices, PrimaryNetworkIndex
+from warpseal.history.index import NodeView, Observed, Prices, PrimaryNetworkIndex
 from warpseal.store.api_key import ApiKey
 
 PATIENCE_S: Final = 15.0
@@ -36,7 +36,7 @@ class OwnSecrets(OwnTokenKeys):
 class DataServices:
     """Everything behind the Data API. index: None where nothing is indexed; prices: None where there is no source.
 
-    aliases: other names of blockchains.
+    aliases: other names of blockchains. observed: None where nobody observes validators but the node.
     """
 
     network_id: int
@@ -46,6 +46,7 @@ class DataServices:
     secrets: Secrets
     prices: Prices | None = None
     aliases: ChainAliases | None = None
+    observed: Observed | None = None
 
 
 class DataOpening:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -118,6 +119,10 @@ async def _price(visit: Visit, reward: Reward, currency: str) -> HistoricalPrice
 
 
 async def _connectivity(visit: Visit, node_id: NodeID, found: Sequence[Validation]) -> Connectivity | None:
-    if not any(isinstance(one.state, Active) for one in found):
+    """Return how an active validator is reached: as we observed it ourselves, once that is a day, else the node."""
+    began = [one.start for one in found if isinstance(one.state, Active)]
+    if not began:
         return None
-    return await visit.services.node.connectivity(node_id)
+    told, observed = await visit.services.node.connectivity(node_id), visit.services.observed
+    seen = None if observed is None else await observed.reach(node_id, min(began))
+    return told if seen is None else replace(told, uptime=seen.uptime, reachability=seen.reachability)
