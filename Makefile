@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
+CLIENTS := $(VENV)/clients/.installed
 
 .PHONY: demo test lint types imports unit bench proto clean
 
@@ -22,7 +23,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-unit: $(STAMP) $(ANVIL)
+unit: $(STAMP) $(ANVIL) $(CLIENTS)
 	$(BIN)/pytest -n 3 --dist loadfile
 
 # A real EVM node for the tests; where there is no npm they have only their own.
@@ -30,6 +31,13 @@ $(ANVIL): Makefile | $(STAMP)
 	mkdir -p $(VENV)/anvil
 	! command -v npm >/dev/null || npm install --prefix $(VENV)/anvil --silent --no-audit --no-fund @foundry-rs/anvil@1.7.1
 	touch $(ANVIL)
+
+# Published clients that drive the daemon in the tests; where there is no npm only models of theirs do.
+$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(STAMP)
+	mkdir -p $(VENV)/clients
+	cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
+	! command -v npm >/dev/null || npm ci --prefix $(VENV)/clients --silent --no-audit --no-fund --ignore-scripts
+	touch $(CLIENTS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

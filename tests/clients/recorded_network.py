@@ -1,0 +1,142 @@
+"""A whole daemon in front of the recorded network: what it indexes and forwards comes from the recordings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from tests.chains.exchanges import lines
+from tests.cli.test_index import config_file, ended
+from tests.forwarding.evm import Node, recorded, replay
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration.daemon import PATIENCE_S, Daemon, until
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+L1_CHAIN: Final[str] = next(
+    row["blockchainID"] for row in recorded() if row.get("chain") == "l1-0" and "genesis" in row
+)
+P_CHAIN: Final = id_text(PRIMARY_NETWORK)
+TIPS: Final = {"p-chain": 19, "x-chain": 13, "c-chain": 10}
+VALIDATORS: Final[list[dict[str, Any]]] = next(lines("chain-validators.jsonl"))["result"]["validators"]
+
+
+@dataclass
+class PrimaryNode(ReplayNode):
+    """A node of the recorded primary chains; of recorded lists it names those that are asked for."""
+
+    def _result(self, path: str, method: str, params: Any) -> Any:
+        named = params.get("nodeIDs") if isinstance(params, dict) else None
+        if not named or method not in ("platform.getCurrentValidators", "info.peers"):
+            return super()._result(path, method, params)
+        whole = {} if method == "info.peers" else {"subnetID": P_CHAIN, **params, "nodeIDs": []}
+        whole = super()._result(path, method, whole)
+        ((key, listed),) = ((key, listed) for key, listed in whole.items() if isinstance(listed, list))
+        return whole | {key: [one for one in listed if one["nodeID"] in named]}
+
+
+@dataclass
+class L1Node(Node):
+    """A node of the recorded L1, as subnet-evm serves its chain: `/rpc`, `/ws` and `/validators`."""
+
+    listed: Callable[[], list[dict[str, Any]]] = lambda: VALIDATORS
+
+    async def serve_validators(self, request: web.Request) -> web.Response:
+        """Answer with all validators, or those that are named."""
+        call = await request.json()
+        named = call["params"].get("nodeIDs")
+        found = [one for one in self.listed() if not named or one["nodeID"] in named]
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
+
+
+def recorded_l1(*without: str) -> L1Node:
+    """Return a node that answers what the recorded one did, as if it had not some methods."""
+    logs = next(call["result"] for call in lines("l1.jsonl") if call["method"] == "eth_getLogs")
+    answers = {"eth_getLogs": logs, "eth_baseFee": "0x3b9aca00", "eth_maxPriorityFeePerGas": "0x1"}
+    return L1Node(answers=answers, rule=replay("l1-0", *without))
+
+
+@asynccontextmanager
+async def serving_l1(node: L1Node) -> AsyncIterator[L1Node]:
+    """Let a node answer at `url`, which ends with `/rpc`."""
+    app = web.Application()
+    app.router.add_post("/rpc", node.serve_http)
+    app.router.add_get("/ws", node.serve_socket)
+    app.router.add_post("/validators", node.serve_validators)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    node.port = runner.addresses[0][1]
+    node.url = f"http://127.0.0.1:{node.port}/rpc"
+    try:
+        yield node
+    finally:
+        await runner.cleanup()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The daemon, and the node of the L1 behind it."""
+
+    daemon: Daemon
+    l1: L1Node
+
+    async def until_indexed_whole(self) -> None:
+        """Wait until everything that was recorded is indexed."""
+
+        async def is_indexed() -> bool:
+            index = (await self.daemon.ready()).body.get("index", {})
+            return {chain: each.get("height") for chain, each in index.items()} == {
+                chain: str(tip) for chain, tip in TIPS.items()
+            }
+
+        await until(is_indexed)
+
+
+@asynccontextmanager
+async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) -> AsyncIterator[Scene]:
+    """Run a daemon in front of the recorded network; `_` in keys of its configuration stands for `-`."""
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(PrimaryNode()))
+        l1 = await stack.enter_async_context(serving_l1(l1 or recorded_l1()))
+        upgrades = folder / "upgrade.json"
+        upgrades.write_text("{}")
+        chain = {"blockchain-id": L1_CHAIN, "rpc": [l1.url], "upgrade-file": str(upgrades)}
+        more = {"api-port": 0, "metrics-port": 0, "evm-chains": [chain]}
+        more |= {name.replace("_", "-"): value for name, value in keys.items()}
+        process = await serve(config_file(folder, node, **more))
+        stack.push_async_callback(ended, process)
+        yield Scene(await stack.enter_async_context(daemon_of(process)), l1)
+
+
+async def serve(config: Path) -> Process:
+    """Start `warpseal serve`."""
+    command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+
+
+@asynccontextmanager
+async def daemon_of(process: Process) -> AsyncIterator[Daemon]:
+    """Open a client of a daemon that is starting; at the end, stop it as an operator would."""
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+    api_url, metrics_url = (line.split(f"{name}=")[1].split()[0] for name in ("api", "metrics"))
+    waiting = asyncio.create_task(drained(process))
+    async with aiohttp.ClientSession() as session:
+        yield Daemon(api_url, metrics_url, session, waiting)
+    process.terminate()
+    await waiting
+    assert process.returncode == 0
+
+
+async def drained(process: Process) -> None:
+    """Wait for the end of a process, whatever it prints."""
+    await process.communicate()

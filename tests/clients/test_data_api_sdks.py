@@ -1,0 +1,139 @@
+"""The published SDKs read every page of a running daemon; what they refuse is refused with their own errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.api.data import samples as s
+from tests.api.data.test_sdk_models import ALICE, WORLD
+from tests.api.data.world import client_of
+from tests.clients.published import Call, outcomes
+from tests.clients.recorded_network import Scene, recorded_network
+from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
+from tests.integration.judge import judge
+from tests.integration.l1_scene import HEIGHT, attested_by
+from tests.integration.l1_scene import scene as l1_scene
+from warpseal.api.data_settings import Compat
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.values import SimMessage
+from warpseal.warp.ids import id_text, node_id_text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SDKS = ("avacloud-sdk", "chainkit")
+SCRIPT = "data_api.mjs"
+PRIMARY = "data.primaryNetwork."
+AGGREGATOR = "data.signatureAggregator."
+OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
+"""SDKs leave out what they do not know, so what is there tells which chain's transaction they have read."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    async with recorded_network(tmp_path_factory.mktemp("scene"), compat="auto") as made:
+        await made.until_indexed_whole()
+        yield made
+
+
+async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
+    return await outcomes(SCRIPT, sdk, url, calls=calls)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_every_page_of_the_recorded_network_is_read(scene: Scene, sdk: str) -> None:
+    """What is in all the pages is what one long page of ours has, in its order."""
+    sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
+    told = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
+    read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, told, strict=True)}
+    assert [(name, outcome) for name, outcome in read.items() if "error" in outcome] == []
+    for subject in SUBJECTS:
+        whole = subject.with_page_size(100) if "list" in subject.function else subject
+        reply = await scene.daemon.get(whole.url)
+        assert ids_of(read[str(subject)]["pages"]) == ids_of([reply.body]), str(subject)
+    for chain, sizes in zip(CHAINS, ((10, 20), (7, 14), (6, 11)), strict=True):
+        pages = read[f"blockchains/{chain}/blocks"]["pages"]
+        assert (len(pages), len(ids_of(pages))) == sizes
+        pages = read[f"blockchains/{chain}/transactions"]["pages"]
+        assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_every_shape_is_read(sdk: str) -> None:
+    """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
+    world = WORLD.with_data(compat=Compat.AUTO)
+    whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
+    chain_ids = [id_text(one.chain_id) for one in (s.EVM_CHAIN, s.OTHER_CHAIN)]
+    calls: list[Call] = [
+        *[(PRIMARY + "transactions.listLatest", {**whose, **size, "blockchainId": chain}) for chain in CHAINS],
+        (PRIMARY + "getChainIdsForAddresses", whose),
+        (PRIMARY + "rewards.listHistoricalRewards", {**whose, **size, "currency": "usd"}),
+        (PRIMARY + "getValidatorDetails", {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)}),
+        *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": one}) for one in chain_ids],
+    ]
+    async with client_of(world) as client:
+        told = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+    assert [one.get("error") for one in told] == [None] * len(calls)
+    p, x, c, touched, rewards, validations, evm, other = (one["pages"] for one in told)
+    for chain, pages in zip(CHAINS, (p, x, c), strict=True):
+        assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
+    assert len(ids_of(p)) == len(p) == 3
+    assert touched[0]["addresses"][0]["blockchainIds"]
+    assert [page["historicalRewards"][0]["reward"]["historicalPrice"]["value"] for page in rewards] == [42.42] * 2
+    states = [page["validators"][0]["validationStatus"] for page in validations]
+    assert set(states) == {"active", "completed", "pending", "removed"}
+    assert [one[0]["evmChainId"] for one in (evm, other)] == [99999, 0]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_refusals_are_the_errors_that_sdks_have_for_them(scene: Scene, sdk: str) -> None:
+    nobody = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
+    calls: list[Call] = [
+        (PRIMARY + "getBlockchainById", nobody),
+        (PRIMARY + "getBlockchainById", {**nobody, "blockchainId": "x"}),
+        (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
+        (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
+    ]
+    errors = [one["error"] for one in await asked(sdk, scene.daemon.api_url, calls)]
+    assert [(one["kind"].removesuffix("Error"), one["statusCode"]) for one in errors] == [
+        ("NotFound", 404),
+        ("BadRequest", 400),
+        ("BadRequest", 400),
+        ("BadRequest", 400),
+    ]
+    assert errors[0]["message"].startswith("no blockchain with id")
+    assert "startTimestamp" in errors[3]["message"]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_signed_messages_are_read(tmp_path: Path, sdk: str) -> None:
+    """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
+    async with l1_scene(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as scene:
+        conversion = scene.network.p_chain.conversion_of(scene.l1)
+        message = scene.network.messages[0]
+        base = scene.network.p_chain.base()
+        calls: list[Call] = [
+            (AGGREGATOR + "get", {"network": NETWORK, "txHash": conversion.text}),
+            (AGGREGATOR + "get", {"network": NETWORK, "txHash": base.text}),
+            (AGGREGATOR + "get", {"network": NETWORK, "txHash": id_text(bytes([9]) * 32)}),
+            (AGGREGATOR + "aggregate", {"network": NETWORK, "signatureAggregatorRequest": request_of(message)}),
+        ]
+        await scene.daemon.until_ready()
+        told = await asked(sdk, scene.daemon.api_url, calls)
+        (reply,) = told[0]["pages"]
+        attested = attested_by(conversion)
+        height = int((await scene.daemon.l1_message(conversion)).headers[HEIGHT])
+        judge(scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height)
+        assert [(one["error"]["kind"].removesuffix("Error"), one["error"]["statusCode"]) for one in told[1:3]] == [
+            ("BadRequest", 400),
+            ("NotFound", 404),
+        ]
+        (reply,) = told[3]["pages"]
+        judge(scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67)
+
+
+def request_of(message: SimMessage) -> dict[str, str]:
+    return {"message": message.unsigned.raw.hex(), "signingSubnetId": id_text(message.signing_subnet_id)}
