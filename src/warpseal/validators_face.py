@@ -55,8 +55,9 @@ class ValidatorsFace:
         def watch(validations: Validations) -> None:
             observed.watch(map(_subject, validations))
 
+        settings = self._config.validators
         chains = Chains(upstream.platform)
-        current = CurrentValidations(upstream.platform, watch)
+        current = CurrentValidations(upstream.platform, watch, kept_s=2 * settings.current_refresh_s)
         known = OwnKnowledge(chains, current, _Sight(core.network.is_connected, observed))
 
         def appeared(chain_id: ChainID) -> None:
@@ -66,7 +67,7 @@ class ValidatorsFace:
         for chain_id, nodes in upstream.validators.items():
             self._put_up(chain_id, nodes, known)
         following = Following(core.followed, core.heights, core.sets)
-        rounds = ValidatorRounds(chains, current, following, self._config.validators.tracked_subnet_ids, appeared)
+        rounds = ValidatorRounds(chains, current, following, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
     def _put_up(self, chain_id: ChainID, nodes: ChainValidators, known: OwnKnowledge) -> None:

@@ -10,14 +10,15 @@ from aiohttp import web
 from tests.node.recorded_node import L1, PERMISSIONED
 from tests.validators.world import World, world
 from warpseal.errors import NodeUnavailable
-from warpseal.validators.current import KEPT_S, STALE_S, CurrentValidations, Validations
+from warpseal.validators.current import STALE_S, CurrentValidations, Validations
 
 METHOD = "platform.getCurrentValidators"
+KEPT_S = 4.0
 
 
 def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
     told: list[Validations] = [] if learnt is None else learnt
-    return CurrentValidations(here.upstream.platform, told.append, now=here.clock)
+    return CurrentValidations(here.upstream.platform, told.append, kept_s=KEPT_S, now=here.clock)
 
 
 async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:

@@ -19,10 +19,8 @@ from warpseal.warp.ids import SubnetID
 
 Validations = tuple[CurrentValidation, ...]
 
-KEPT_S: Final = 10.0
-"""For how long an answer is taken without asking again."""
 STALE_S: Final = 60.0
-"""For how long it still does while no node answers."""
+"""For how long an answer still does while no node answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,8 @@ class _Known:
 class CurrentValidations:
     """Used from one event loop, for a set of subnets that the configuration bounds.
 
-    learnt: told each answer of the nodes. now: seconds of a clock that never goes back, the event loop's unless given.
+    learnt: told each answer of the nodes. kept_s: for how long it is taken without asking again. now: seconds of
+    a clock that never goes back, the event loop's unless given.
     """
 
     def __init__(
@@ -42,20 +41,22 @@ class CurrentValidations:
         platform: PlatformClient,
         learnt: Callable[[Validations], None] = lambda validations: None,
         *,
+        kept_s: float = 10.0,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._platform = platform
         self._learnt = learnt
+        self._kept_s = kept_s
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._known: dict[SubnetID, _Known] = {}
         self._flights: SingleFlight[SubnetID, Validations] = SingleFlight()
 
     async def of(self, subnet_id: SubnetID) -> Validations:
-        """Return a subnet's validations, at most `KEPT_S` old, or `STALE_S` while nobody answers.
+        """Return a subnet's validations, at most `kept_s` old, or `STALE_S` while nobody answers.
 
         Raises NodeUnavailable.
         """
-        if (known := self._younger(subnet_id, KEPT_S)) is not None:
+        if (known := self._younger(subnet_id, self._kept_s)) is not None:
             return known
         try:
             return await self._flights.run(subnet_id, lambda: self._ask(subnet_id, Origin.CALLER))

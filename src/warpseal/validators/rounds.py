@@ -19,6 +19,7 @@ from warpseal.validators.following import FollowedSubnets
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.listing import ListedChain
 from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.settings import ValidatorSettings
 from warpseal.waits import AsyncSemaphore
 from warpseal.warp.ids import ChainID, SubnetID
 
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-ROUND_S: Final = 5.0
 _FOLLOW_AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 4
 
@@ -62,13 +62,14 @@ class ValidatorRounds:
         chains: Chains,
         current: CurrentValidations,
         following: Following,
-        tracked: Iterable[SubnetID],
+        settings: ValidatorSettings,
         appeared: Callable[[ChainID], None],
     ) -> None:
         self._chains = chains
         self._current = current
         self._following = following
-        self._tracked = tuple(dict.fromkeys(tracked))
+        self._tracked = tuple(dict.fromkeys(settings.tracked_subnet_ids))
+        self._round_s = settings.current_refresh_s
         self._appeared = appeared
 
     async def run(self, configured: Iterable[ListedChain]) -> None:
@@ -76,9 +77,9 @@ class ValidatorRounds:
         gate = AsyncSemaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
-                tasks.create_task(_again(gate, self.look, subnet_id))
+                tasks.create_task(self._again(gate, self.look, subnet_id))
             for chain in configured:
-                tasks.create_task(_again(gate, self.look_at, chain))
+                tasks.create_task(self._again(gate, self.look_at, chain))
 
     async def look(self, subnet_id: SubnetID) -> None:
         """Look at a tracked subnet. Raises NodeUnavailable."""
@@ -93,12 +94,11 @@ class ValidatorRounds:
             await self._following.keep(subnet_id)
             await self._current.refresh(subnet_id)
 
-
-async def _again(gate: asyncio.Semaphore, look: Callable[[S], Awaitable[None]], subject: S) -> None:
-    while True:
-        try:
-            async with gate:
-                await look(subject)
-        except (NodeUnavailable, HeightTooNew, RpcRefusal) as error:
-            log.debug("who validates a subnet could not be learnt", extra={"reason": str(error)})
-        await asyncio.sleep(ROUND_S)
+    async def _again(self, gate: asyncio.Semaphore, look: Callable[[S], Awaitable[None]], subject: S) -> None:
+        while True:
+            try:
+                async with gate:
+                    await look(subject)
+            except (NodeUnavailable, HeightTooNew, RpcRefusal) as error:
+                log.debug("who validates a subnet could not be learnt", extra={"reason": str(error)})
+            await asyncio.sleep(self._round_s)

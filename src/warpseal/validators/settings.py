@@ -14,7 +14,8 @@ class ValidatorSettings:
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
     max_p_chain_lookback: blocks behind the proposed height whose sets may still be fetched; negative means any.
-    tracked_subnet_ids are followed always, beside the Primary Network.
+    tracked_subnet_ids are followed always, beside the Primary Network. current_refresh_s: between two looks at who
+    validates a tracked subnet; what was seen is told for twice as long.
     """
 
     tracked_subnet_ids: tuple[SubnetID, ...] = ()
@@ -27,6 +28,7 @@ class ValidatorSettings:
     set_cache_bytes: int = 64 * MEBIBYTE
     key_cache_keys: int = 50_000
     activity_refresh_s: float = 3.0
+    current_refresh_s: float = 5.0
     min_balance_navax: int = 2_048
     follow_unused_for_s: float = 600.0
     max_followed_by_request: int = 500
