@@ -78,6 +78,19 @@ def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused(alias: str)
         known().alias(X, alias)
 
 
+def test_an_evm_chain_id_stands_for_the_first_chain_that_has_it() -> None:
+    aliases = known()
+    aliases.know(C, 12345)
+    aliases.know(C, 43112)
+    assert (aliases.find("12345"), aliases.find("43112")) == (L1, C)
+
+
+@pytest.mark.parametrize("name", ["X", "avm", "C", "evm"])
+def test_names_of_the_primary_chains_are_taken_before_their_ids_are_known(name: str) -> None:
+    with pytest.raises(AliasRefused, match=f"alias already mapped to an ID: {name}"):
+        ChainAliases().alias(L1, name)
+
+
 @given(st.text(max_size=600))
 def test_what_is_taken_as_an_alias_is_found_again(alias: str) -> None:
     aliases = known()

@@ -47,12 +47,15 @@ class ChainAliases:
         self._begin(c_chain, C_NAMES, "c-chain")
 
     def know(self, chain_id: ChainID, evm_chain_id: int | None = None) -> None:
-        """Learn of a chain: its id is from now on the last of the aliases that it began with."""
+        """Learn of a chain: its id is from now on the last of the aliases that it began with.
+
+        An EVM chain id names the first chain that has it.
+        """
         self._aliases.setdefault(chain_id, [])
         if id_text(chain_id) not in self._ids:
             self._put(chain_id, id_text(chain_id))
         if evm_chain_id is not None:
-            self._evm_ids[evm_chain_id] = chain_id
+            self._evm_ids.setdefault(evm_chain_id, chain_id)
 
     def configure(self, aliases: Mapping[ChainID, Iterable[str]]) -> None:
         """Give the aliases of a file. Raises AliasRefused at the first that cannot be."""
@@ -64,9 +67,9 @@ class ChainAliases:
         """Let an alias stand for a chain. Raises AliasRefused."""
         if len(alias) > MAX_ALIAS_CHARACTERS:
             raise AliasRefused("alias length is too long")
-        if alias in self._ids:
+        if alias in self._ids or alias in (*X_NAMES, *C_NAMES):
             raise AliasRefused(f"alias already mapped to an ID: {alias}")
-        if not alias or alias in SPECIFIED_NAMES or alias.isdigit() or _is_id(alias):
+        if not alias or is_reserved(alias):
             raise AliasRefused(f"alias is a name that chains have without it: {alias}")
         if len(self._ids) >= MAX_ALIASES:
             raise AliasRefused(f"there are {MAX_ALIASES} aliases already")
@@ -110,6 +113,11 @@ class ChainAliases:
     def _put(self, chain_id: ChainID, alias: str) -> None:
         self._ids[alias] = chain_id
         self._aliases.setdefault(chain_id, []).append(alias)
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether a name means something before any alias: an id, a name of the specification, an EVM chain id."""
+    return name in SPECIFIED_NAMES or name.isdigit() or _is_id(name)
 
 
 def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:

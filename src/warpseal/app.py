@@ -82,7 +82,7 @@ async def _serve(
         serving = tasks.create_task(api.run())
         showing = tasks.create_task(page.run())
         checking = tasks.create_task(face.run())
-        forwarding = tasks.create_task(evm.run(face.health, face.aliases))
+        forwarding = tasks.create_task(evm.run(face.health, face.know_evm))
         working = tasks.create_task(_work(config, opening, data, (face, evm), metrics))
         if config.indexing.chains and index_command:
             tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexing)))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from warpseal.aliases import ChainAliases
 from warpseal.api.http.ext.evm import Admission
 from warpseal.api.http.ext.mount import NodeInterfaces
 from warpseal.config.keys import Config
@@ -42,8 +41,8 @@ class EvmFace:
         """Learn where a chain's genesis and the network's upgrade times are known."""
         self._view, self._info = view, info
 
-    async def run(self, health: HealthRegistry, aliases: ChainAliases) -> None:
-        """Put up the configured chains and forward to them until cancelled."""
+    async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
+        """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
         evm_chains, settings = self._config.node.evm_chains, self._config.forwarding
         async with forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
             for chain in chains:
@@ -52,7 +51,7 @@ class EvmFace:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(follow(chains))
                 for chain in chains:
-                    tasks.create_task(_learn(chain, aliases))
+                    tasks.create_task(_learn(chain, know_evm))
 
     def _configured(self, chain: EvmChain) -> Configured:
         async def genesis() -> bytes | None:
@@ -76,8 +75,8 @@ class EvmFace:
         return self._times
 
 
-async def _learn(chain: ForwardedChain, aliases: ChainAliases) -> None:
+async def _learn(chain: ForwardedChain, know_evm: Callable[[ChainID, int], None]) -> None:
     """Let the chain's EVM chain id name it, as soon as a node tells."""
     while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
         await asyncio.sleep(1.0)
-    aliases.know(chain.chain_id, chain.pool.identity.chain_id)
+    know_evm(chain.chain_id, chain.pool.identity.chain_id)

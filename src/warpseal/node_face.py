@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import isfinite
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from warpseal.aliases import C_NAMES, P_NAMES, PRIMARY_ALIASES, X_NAMES, AliasRefused, ChainAliases, read_aliases
 from warpseal.api.http.ext.admin import CHAINS, AdminRooms
@@ -24,7 +24,7 @@ from warpseal.health.machine import database_check, diskspace_check, indexer_che
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
 from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain, PrimaryChains
+from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import IndexStatus
 from warpseal.logs.everywhere import LoggersEverywhere
 from warpseal.logs.loggers import DaemonLoggers
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from warpseal.core import Core
     from warpseal.indexer.follower import PChainFollower
     from warpseal.node.info import InfoClient
+    from warpseal.node.upstream import Upstream
     from warpseal.peers.network import PeerNetwork
     from warpseal.validators.following import SubnetReadiness
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _RETRY: Final = Backoff(first_s=0.5, cap_s=30.0)
 
@@ -82,7 +85,7 @@ class NodeFace:
         """Put up the endpoints, hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
-        self._route(P_CHAIN, P_NAMES)
+        self._route(P_CHAIN, P_NAMES, PrimaryChain.P)
         for chain in self._config.node.evm_chains:
             self.aliases.know(chain.blockchain_id)
         for chain_id, names in read_aliases(self._config.ext.chain_aliases_file).items():
@@ -134,19 +137,33 @@ class NodeFace:
                 if self._config.indexing.chains:
                     tasks.create_task(self._siblings.run())
 
-    async def learn_chains(self, info: InfoClient, network_id: int) -> None:
-        """Learn which blockchains the aliases X and C are; a node that does not tell is asked again."""
-        self._info, chains = info, PUBLIC_CHAINS.get(network_id)
-        delay_s, random = 0.0, SystemRandom()
-        while chains is None:
-            try:
-                chains = PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))
-            except NodeUnavailable:
-                delay_s = _RETRY.next_delay(delay_s, random)
-                await asyncio.sleep(delay_s)
+    async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
+        """Learn which blockchains the aliases X and C are, and the C-Chain's EVM chain id.
+
+        A node that does not tell is asked again.
+        """
+        self._info = info = upstream.info
+
+        async def from_nodes() -> PrimaryChains:
+            return PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))
+
+        chains, evm_id = PUBLIC_CHAINS.get(network_id), PUBLIC_C_CHAIN_EVM_IDS.get(network_id)
+        if chains is None:
+            chains = await _patiently(from_nodes)
         self.aliases.primary_chains(chains.x, chains.c)
-        self._route(chains.x, X_NAMES)
-        self._route(chains.c, C_NAMES)
+        self._route(chains.x, X_NAMES, PrimaryChain.X)
+        self._route(chains.c, C_NAMES, PrimaryChain.C)
+        self.know_evm(chains.c, await _patiently(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id)
+
+    def know_evm(self, chain_id: ChainID, evm_id: int) -> None:
+        """Let an EVM chain id name its blockchain, in paths too; where two chains have the same, the first."""
+        named = self.aliases.find(str(evm_id))
+        if named is None:
+            self.aliases.know(chain_id, evm_id)
+            _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
+        elif named != chain_id:
+            told = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
+            log.warning("another chain has the same EVM chain id, and is named by it", extra=told)
 
     def _indexed(self, index: IndexStatus) -> Iterator[Following]:
         """Yield the chains of the index that nothing else follows. Nobody waits for them: they may take days."""
@@ -155,11 +172,10 @@ class NodeFace:
             if name not in self._followings:
                 yield Following(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
 
-    def _route(self, chain_id: ChainID, names: Sequence[str]) -> None:
-        """Let paths name a primary chain as nodes do: /ext/bc/C and /ext/C."""
-        for name in names:
-            for path in (CHAINS + name, name):
-                _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
+    def _route(self, chain_id: ChainID, names: Sequence[str], specified: str) -> None:
+        """Let paths name a primary chain as nodes do, /ext/bc/C and /ext/C, and as we do: /ext/bc/c-chain."""
+        for path in (*(CHAINS + name for name in (*names, specified)), *names):
+            _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
 
     def _plugins(self) -> PluginRegistry:
         settings = self._config.plugins
@@ -169,6 +185,17 @@ class NodeFace:
 
         folder = settings.folder(self._config.peers.data_dir)
         return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what `ask` returns once a node answers."""
+    delay_s, random = 0.0, SystemRandom()
+    while True:
+        try:
+            return await ask()
+        except NodeUnavailable:
+            delay_s = _RETRY.next_delay(delay_s, random)
+            await asyncio.sleep(delay_s)
 
 
 def _or_warn(act: Callable[[], None]) -> None:

@@ -52,3 +52,6 @@ PUBLIC_CHAINS: Final[Mapping[int, PrimaryChains]] = {
     ),
 }
 """By network id; those of any other network follow from its genesis."""
+
+PUBLIC_C_CHAIN_EVM_IDS: Final[Mapping[int, int]] = {1: 43114, 5: 43113}
+"""By network id: the chain id of the C-Chain's EVM."""

@@ -51,6 +51,11 @@ class CBlocksClient:
         call = Call("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, Origin.FOLLOWER, optional=True)
         return told_by(await self._pool.call_each(call), call.method)
 
+    async def evm_chain_id(self) -> int:
+        """Return the chain id of the C-Chain's EVM, of the first node that tells it."""
+        call = Call("eth_chainId", [], C_CHAIN_PATHS, _decode_number, Origin.DAEMON, optional=True)
+        return told_by(await self._pool.call_each(call), call.method)[0]
+
     async def blocks(self, first: int, count: int) -> tuple[EvmBlock | None, ...]:
         """Return `count` blocks from number `first` on, each None that the node does not have. Raises BatchRefused."""
         call = _blocks_call(first, count)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.aliases import MAX_ALIAS_CHARACTERS, AliasRefused
+from warpseal.aliases import MAX_ALIAS_CHARACTERS, AliasRefused, is_reserved
 from warpseal.api.http.ext.dialect_a import BAD_ARGUMENT
 from warpseal.api.http.ext.id_words import chain_id_of
 from warpseal.api.http.ext.object_rpc import Method, NoParams
@@ -97,6 +97,8 @@ class Administration:
     async def alias(self, params: AliasParams) -> Done:
         """Let /ext/<alias> and all its sub-routes reach an endpoint. Raises CallRefused."""
         _check_length(params.alias)
+        if params.alias.startswith(CHAINS) and is_reserved(params.alias.removeprefix(CHAINS)):
+            raise CallRefused(f"alias is a name that chains have without it: {params.alias}")
         self._router.alias(params.endpoint, params.alias)
         return DONE
 
