@@ -1,0 +1,319 @@
+"""The validators of chains that no node lists, of a running daemon beside a simulated network.
+
+Who validates is the P-Chain's; who is connected, and for how long, is what the daemon saw of real sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, node_id_text
+
+TRACKED, PERMISSIONED, UNTRACKED = 1, 2, 3
+PLAN = Plan(
+    validators=4,
+    l1s=(
+        L1Plan(validators=3, weights="5/3/1", chains=2, spare=1),
+        L1Plan(validators=2, permissioned=True),
+        L1Plan(validators=2),
+    ),
+    messages=0,
+)
+METHOD = "validators.getCurrentValidators"
+NOBODY = "NodeID-111111111111111111116DBWJs"
+NO_PAGE = (404, "404 page not found\n")
+# Everything is looked at more often than in earnest.
+QUICK: Mapping[str, Mapping[str, Any]] = {
+    "validators": {"current_refresh_s": 0.2, "height_poll_s": 0.05},
+    "peers": {"ping_interval_s": 0.4},
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A daemon beside a network, of which it tracks an L1 and a permissioned subnet."""
+
+    network: SimulatedNetwork
+    daemon: Daemon
+
+    def chains(self, subnet: int) -> list[ChainID]:
+        """Return the blockchains of the n-th subnet of the network, 0: the primary one."""
+        chains = self.network.world.chains_of(self.network.subnets[subnet].subnet_id)
+        return [chain_id for chain_id in chains if chain_id != P_CHAIN]
+
+    def nodes(self, subnet: int) -> list[int]:
+        """Return the indices of its validators."""
+        return [
+            one.index
+            for one in self.network.validators
+            for seat in self.network.world.seats[self.subnet(subnet)]
+            if seat.node_id == one.node_id
+        ]
+
+    def subnet(self, subnet: int) -> SubnetID:
+        """Return the id of the n-th subnet."""
+        return self.network.subnets[subnet].subnet_id
+
+    def name(self, index: int) -> str:
+        """Return the node id of a validator."""
+        return node_id_text(self.network.validators[index].node_id)
+
+    async def send(self, chain: str, params: object) -> tuple[int, str]:
+        """Return the status and the text of an answer."""
+        call = {"jsonrpc": "2.0", "id": 1, "method": METHOD, "params": params}
+        async with self.daemon.session.post(f"{self.daemon.api_url}/ext/bc/{chain}/validators", json=call) as reply:
+            return reply.status, await reply.text()
+
+    async def listed(self, chain: ChainID | str, *node_ids: str) -> dict[str, dict[str, Any]]:
+        """Return the validators by node id; none while the path is not there."""
+        name = chain if isinstance(chain, str) else id_text(chain)
+        status, text = await self.send(name, {"nodeIDs": list(node_ids)})
+        if status == 404:
+            return {}
+        return {one["nodeID"]: one for one in json.loads(text)["result"]["validators"]}
+
+    async def until_connected(self, chain: ChainID, *indices: int) -> dict[str, dict[str, Any]]:
+        """Wait until exactly these are told to be connected; return the validators."""
+        wanted = {self.name(index) for index in indices}
+
+        async def are_connected() -> bool:
+            found = (await self.listed(chain)).values()
+            return bool(found) and {one["nodeID"] for one in found if one["isConnected"]} == wanted
+
+        await until(are_connected)
+        return await self.listed(chain)
+
+    async def until_up_for(self, seconds: int, chain: ChainID, index: int) -> dict[str, Any]:
+        """Wait until a validator is told to have been up so long; return what is told of it."""
+
+        async def is_up() -> bool:
+            one = (await self.listed(chain)).get(self.name(index))
+            return one is not None and one["uptimeSeconds"] >= seconds
+
+        await until(is_up)
+        return (await self.listed(chain))[self.name(index)]
+
+
+@asynccontextmanager
+async def scene(
+    folder: Path, keys: Mapping[str, Any] | None = None, *, network: SimulatedNetwork | None = None
+) -> AsyncIterator[Scene]:
+    """Run a daemon beside a network of its own, or beside this one."""
+    if network is None:
+        async with simulated(PLAN) as own, scene(folder, keys, network=own) as made:
+            yield made
+        return
+    tracked = [id_text(network.subnets[one].subnet_id) for one in (TRACKED, PERMISSIONED)]
+    config = config_of(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
+    async with running(config) as daemon:
+        yield Scene(network, daemon)
+
+
+async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connections_tell(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        first, second = here.chains(TRACKED)
+        found = await here.until_connected(first, *here.nodes(TRACKED))
+        assert await here.until_connected(second, *here.nodes(TRACKED))
+        for seat in here.network.world.seats[here.subnet(TRACKED)]:
+            one = found[node_id_text(seat.node_id)]
+            assert list(one) == [
+                "validationID",
+                "nodeID",
+                "weight",
+                "startTimestamp",
+                "isActive",
+                "isL1Validator",
+                "isConnected",
+                "uptimePercentage",
+                "uptimeSeconds",
+            ]
+            assert (one["validationID"], one["weight"]) == (id_text(seat.id), seat.weight)
+            assert (one["startTimestamp"], one["isActive"], one["isL1Validator"]) == (seat.start_time, True, True)
+
+
+async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        (chain, _), (gone, *others) = here.chains(TRACKED), here.nodes(TRACKED)
+        await here.until_up_for(1, chain, gone)
+        here.network.stop_validator(gone)
+        found = await here.until_connected(chain, *others)
+        stopped_at = found[here.name(gone)]["uptimeSeconds"]
+        await here.until_up_for(stopped_at + 2, chain, others[0])
+        found = await here.listed(chain)
+        assert stopped_at <= found[here.name(gone)]["uptimeSeconds"] <= stopped_at + 1
+        assert found[here.name(gone)]["uptimePercentage"] < found[here.name(others[0])]["uptimePercentage"] <= 100
+
+
+async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_validators(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        (chain,) = here.chains(PERMISSIONED)
+        found = await here.until_connected(chain, *here.nodes(PERMISSIONED))
+        seats = here.network.world.seats[here.subnet(PERMISSIONED)]
+        assert {one["validationID"] for one in found.values()} == {id_text(seat.id) for seat in seats}
+        assert {(one["isL1Validator"], one["isActive"]) for one in found.values()} == {(False, True)}
+
+
+async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        (chain, _), (first, second, third) = here.chains(TRACKED), map(here.name, here.nodes(TRACKED))
+        await here.until_connected(chain, *here.nodes(TRACKED))
+        assert set(await here.listed(chain, second)) == {second}
+        assert set(await here.listed(chain, third, NOBODY, first)) == {first, third}
+        assert await here.send(id_text(chain), {"nodeIDs": [NOBODY]}) == (
+            200,
+            '{"jsonrpc":"2.0","result":{"validators":[]},"id":1}\n',
+        )
+        status, text = await here.send(id_text(chain), {"nodeIDs": ["NodeID-1"]})
+        assert (status, json.loads(text)["error"]["code"]) == (200, -32000)
+        assert json.loads(text)["error"]["message"].startswith("couldn't unmarshal an argument")
+
+
+async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        chain = next(iter(network.world.chains_of(network.subnets[TRACKED].subnet_id)))
+        file = tmp_path / "aliases.json"
+        file.write_text(json.dumps({id_text(chain): ["of-file"]}))
+        keys = {"api-admin-enabled": True, "chain-aliases-file": str(file)}
+        async with scene(tmp_path, keys, network=network) as here:
+            await here.until_connected(chain, *here.nodes(TRACKED))
+            call = {"jsonrpc": "2.0", "id": 1, "method": "admin.aliasChain"}
+            given = {**call, "params": {"chain": "of-file", "alias": "given"}}
+            assert (await here.daemon.post("/ext/admin", given)).body["result"] == {}
+            everyone = {here.name(index) for index in here.nodes(TRACKED)}
+            assert set(await here.listed("of-file")) == set(await here.listed("given")) == everyone
+
+
+async def test_other_chains_are_not_there(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.until_connected(here.chains(TRACKED)[0], *here.nodes(TRACKED))
+        others = [*map(id_text, (*here.chains(UNTRACKED), *here.chains(0), P_CHAIN)), "P", "X", "C", "nope"]
+        for name in others:
+            assert await here.send(name, {}) == NO_PAGE, name
+
+
+async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: Path) -> None:
+    """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
+    async with simulated(PLAN) as network:
+        (chain,) = network.world.chains_of(network.subnets[UNTRACKED].subnet_id)
+        keys = {"evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]}
+        async with scene(tmp_path, keys, network=network) as here:
+            await here.until_connected(chain, *here.nodes(UNTRACKED))
+            await here.until_up_for(1, chain, here.nodes(UNTRACKED)[0])
+            assert {one["subnetId"] for one in (await here.daemon.ready()).body["subnets"]} == {
+                id_text(here.subnet(one)) for one in (0, TRACKED, PERMISSIONED)
+            }
+
+
+@dataclass
+class Listing:
+    """A node behind a chain that lists one validator. status: what it answers instead."""
+
+    status: int = 200
+    seconds: int = 12_345
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if self.status != 200:
+            return web.Response(status=self.status)
+        one = {
+            "validationID": id_text(bytes([7]) * 32),
+            "nodeID": NOBODY,
+            "weight": 1,
+            "startTimestamp": 2,
+            "isActive": True,
+            "isL1Validator": True,
+            "isConnected": True,
+            "uptimePercentage": 99.5,
+            "uptimeSeconds": self.seconds,
+        }
+        call = await request.json()
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": [one]}})
+
+
+@asynccontextmanager
+async def listing_node(node: Listing) -> AsyncIterator[str]:
+    """Serve a node; yields its RPC URL."""
+    app = web.Application()
+    app.router.add_post("/ext/bc/it/validators", node.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/ext/bc/it/rpc"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(tmp_path: Path) -> None:
+    listing, silent = Listing(), Listing(404)
+    async with simulated(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
+        first, second = network.world.chains_of(network.subnets[TRACKED].subnet_id)
+        chains = [{"blockchain-id": id_text(one), "rpc": [rpc]} for one, rpc in ((first, url), (second, other))]
+        async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
+            await here.until_connected(second, *here.nodes(TRACKED))
+            assert (await here.listed(first))[NOBODY]["uptimeSeconds"] == listing.seconds
+            listing.status = 500
+            status, text = await here.send(id_text(first), {})
+            assert (status, json.loads(text)["error"]["code"]) == (200, -32000)
+            assert url.partition("/ext")[0] not in text
+
+
+async def test_uptime_is_kept_over_a_restart_and_downtime_of_ours_is_nobodys_uptime(tmp_path: Path) -> None:
+    now, ran_s = asyncio.get_running_loop().time, 0.0
+    async with simulated(PLAN) as network:
+        began = now()
+        async with scene(tmp_path, network=network) as here:
+            (chain, _), (index, *_) = here.chains(TRACKED), here.nodes(TRACKED)
+            before = await here.until_up_for(2, chain, index)
+        ran_s += now() - began
+        await asyncio.sleep(2.0)
+        began = now()
+        async with scene(tmp_path, network=network) as here:
+            after = await here.until_up_for(before["uptimeSeconds"] + 1, chain, index)
+            ran_s += now() - began
+            assert after["validationID"] == before["validationID"]
+            assert after["uptimeSeconds"] <= ran_s
+            assert after["uptimeSeconds"] * 100 / after["uptimePercentage"] <= ran_s + 1, "nor was it observed"
+
+
+async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        (chain, _), seats = here.chains(TRACKED), here.network.world.seats[here.subnet(TRACKED)]
+        await here.until_connected(chain, *here.nodes(TRACKED))
+        p_chain = here.network.p_chain
+        p_chain.disable(ValidationID(seats[0].id))
+        registered = p_chain.register(here.subnet(TRACKED), weight=7)
+        p_chain.remove(ValidationID(seats[1].id))
+        assert registered.validation_id is not None
+
+        async def is_told() -> bool:
+            found = {one["validationID"]: one for one in (await here.listed(chain)).values()}
+            inactive = found.get(id_text(seats[0].id), {})
+            return (
+                (inactive.get("isActive"), inactive.get("isConnected")) == (False, False)
+                and found.get(id_text(registered.validation_id or b""), {}).get("weight") == 7
+                and id_text(seats[1].id) not in found
+            )
+
+        await until(is_told)
+
+
+async def test_what_was_unknown_at_the_start_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        (node,) = network.nodes
+        chain = next(iter(network.world.chains_of(network.subnets[TRACKED].subnet_id)))
+        await node.down()
+        async with scene(tmp_path, network=network) as here:
+            assert await here.send(id_text(chain), {}) == NO_PAGE
+            await node.up()
+            await here.until_connected(chain, *here.nodes(TRACKED))
