@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.forwarding.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, running, told
 from warpseal.forwarding.forwarder import EvmForwarder
-from warpseal.forwarding.node import NodeReply
+from warpseal.forwarding.node import FaultKind, NodeFault, NodeReply
 
 UNREACHABLE = (-32000, "no node of this chain can be reached")
 UNSURE = (-32000, "the node did not answer; it may have done what it was asked")
@@ -206,3 +207,66 @@ async def test_calls_are_counted_by_class_node_and_outcome() -> None:
         await asked(front.forwarder, "debug_x")
         await asked(front.forwarder, "eth_sendRawTransaction")
         assert counted.seen == [("read", "1", "ok"), ("write", "", "denied"), ("write", "1", "ok")]
+
+
+async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None:
+    node = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]})
+    async with running(node), forwarding(node.url) as front:
+        assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
+        node.answers["eth_chainId"] = "0x5"
+        front.pool.note_fault(front.pool.members[0], NodeFault(FaultKind.LOST))
+        await front.pool.check()
+        assert await single(front.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
+        assert node.count("eth_getFilterChanges") == 0
+
+
+async def test_a_node_that_was_left_no_time_is_not_blamed() -> None:
+    class Slow(Node):
+        def answer(self, method: str, params: list[Any]) -> Any:
+            if method == "eth_gasPrice":
+                time.sleep(0.3)
+            return super().answer(method, params)
+
+    first, second, hasty = Slow(), Node(answers={"eth_gasPrice": "0x2"}), replace(SETTINGS, call_timeout_s=0.1)
+    async with running(first), running(second), forwarding(first.url, second.url, settings=hasty) as front:
+        await front.pool.check()
+        assert await single(front.forwarder, "eth_gasPrice") == (-32002, "request timed out")
+        assert await asked(front.forwarder, "eth_gasPrice") in ((-32002, "request timed out"), "0x2")
+        assert front.pool.faults().get(1) is None
+
+
+async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
+    first, second = Node(answers={"eth_gasPrice": "0x1"}), Node(answers={"eth_gasPrice": "0x2"})
+    counted = Counted()
+    async with running(first), running(second), forwarding(first.url, second.url, observer=counted) as front:
+        body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
+        for status, wanted in ((200, "0x1"), (503, "0x2")):
+            first.status = status
+            reply = await front.forwarder.reads({"eth_gasPrice", "eth_call"}, body, 2)
+            assert isinstance(reply, NodeReply)
+            assert [one["id"] for one in json.loads(reply.body)] == ["a", 100]
+            assert json.loads(reply.body)[0]["result"] == wanted
+        assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
+        for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
+            assert await front.forwarder.reads({"eth_gasPrice", other}, body, 2) is None
+
+
+async def test_of_a_write_that_a_busy_node_was_given_nobody_says_that_it_was_not_done() -> None:
+    node = Node()
+    async with running(node), forwarding(node.url) as front:
+        await front.pool.check()
+        node.status = 502
+        answers = await front.forwarder.many([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
+        assert [told(answer) for answer in answers] == [UNSURE, UNREACHABLE]
+
+
+async def test_a_status_about_what_was_asked_is_not_held_against_the_node() -> None:
+    node = Node()
+    async with running(node), forwarding(node.url) as front:
+        await front.pool.check()
+        node.status = 413
+        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        assert front.pool.faults() == {}
+        node.status = 429
+        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        assert front.pool.faults() == {0: "busy"}

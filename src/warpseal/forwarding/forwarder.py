@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,10 +30,11 @@ from warpseal.forwarding.calls import (
 )
 from warpseal.forwarding.chain_config import ChainConfig
 from warpseal.forwarding.filters import FilterHomes
-from warpseal.forwarding.messages import decode_answers, decode_result, encode_calls, quantity_of
+from warpseal.forwarding.heads import HEADS, head_in, tells
+from warpseal.forwarding.messages import decode_answers, encode_calls, result_of
 from warpseal.forwarding.methods import (
-    BLOCK_NUMBER,
     FEE_CONFIG,
+    PLAIN_READS,
     SUBNET_EVM,
     TIMESTAMPED,
     DenyList,
@@ -67,6 +69,20 @@ class _Silent:
 
 silent: Final[ForwardingObserver] = _Silent()
 """Counts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """A body that goes up as it is, and comes back so. call: the one in it; of a batch of reads, any of them."""
+
+    call: RpcCall
+    body: bytes
+    calls: int = 1
+
+    @property
+    def kind(self) -> MethodClass:
+        """How it is forwarded."""
+        return class_of(self.call.method)
 
 
 @dataclass(slots=True)
@@ -117,7 +133,20 @@ class EvmForwarder:
             return (await self.many([call]))[0]
         kind = class_of(call.method)
         home = self._filters.home_of(call.params) if kind is MethodClass.USE_FILTER else None
-        return await self._passed(call, body, [home] if home is not None else await self.pool.in_turn())
+        return await self._passed(_Sending(call, body), await self._in_turn(home))
+
+    async def reads(self, methods: AbstractSet[str], body: bytes, calls: int) -> NodeReply | RpcAnswer | None:
+        """Return a node's answer to a batch as it came, or the error of all; None where each call has to be looked at.
+
+        methods: of its calls. None of them is a notification. A batch for which None is returned may have been asked.
+        """
+        if not methods <= PLAIN_READS or any(map(self._denied.denies, methods)):
+            return None
+        if self._compares_heads and not HEADS.isdisjoint(methods):
+            return None
+        reply = await self._passed(_Sending(RpcCall(next(iter(methods))), body, calls), await self.pool.in_turn())
+        is_for_one = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
+        return None if is_for_one else reply
 
     async def many(self, calls: Sequence[RpcCall]) -> list[RpcAnswer]:
         """Return the answers to calls, in their order. What a node does not know and we can derive is derived."""
@@ -132,7 +161,7 @@ class EvmForwarder:
             home = self._filters.home_of(call.params) if is_filter else None
             at_nodes.setdefault(home, {})[number] = answered
         for home, group in at_nodes.items():
-            answers |= await self._asked(group, [home] if home is not None else None)
+            answers |= await self._asked(group, await self._in_turn(home))
         for number, call in enumerate(calls):
             if call.method in SUBNET_EVM:
                 answers[number] = await self._completed(call, answers[number])
@@ -155,52 +184,56 @@ class EvmForwarder:
 
     async def ask(self, call: RpcCall) -> RpcAnswer:
         """Ask the chain's nodes one thing that only reads."""
-        return (await self._asked({0: call}, None))[0]
+        return (await self._asked({0: call}, await self.pool.in_turn()))[0]
 
-    async def _passed(self, call: RpcCall, body: bytes, members: Sequence[Member]) -> NodeReply | RpcAnswer:
-        is_read = class_of(call.method) is MethodClass.READ
+    async def _in_turn(self, home: Member | None) -> Sequence[Member]:
+        """Return whom to ask: nobody but the node of a filter, where it is one; and none that is of another chain."""
+        if home is None:
+            return await self.pool.in_turn()
+        return () if home.is_alien else (home,)
+
+    async def _passed(self, sending: _Sending, members: Sequence[Member]) -> NodeReply | RpcAnswer:
+        is_read = sending.kind is MethodClass.READ
         until = _now() + self._settings.call_timeout_s
         fault, reply = None, None
         for member in members:
             try:
-                reply = await self._post(member, call, body, until - _now())
+                reply = await self._post(member, sending, until - _now())
             except NodeFault as stopped:
                 fault = stopped.kind
-                if fault is FaultKind.TOO_LARGE or (stopped.was_written and not is_read):
+                if fault is FaultKind.TOO_LARGE or (stopped.was_written and not is_read) or _now() >= until:
                     break
                 continue
             if not (reply.is_busy and is_read):
                 return reply
         if reply is not None:
             return reply
-        return RpcAnswer(error=_told_of(fault, call))
+        return RpcAnswer(error=_told_of(fault, sending.call))
 
-    async def _post(self, member: Member, call: RpcCall, body: bytes, left_s: float) -> NodeReply:
-        kind = class_of(call.method)
+    async def _post(self, member: Member, sending: _Sending, left_s: float) -> NodeReply:
+        call, kind = sending.call, sending.kind
         try:
-            reply = await member.node.post(body, max(0.001, left_s), once=kind is MethodClass.WRITE)
+            reply = await member.node.post(sending.body, max(0.001, left_s), once=kind is MethodClass.WRITE)
         except NodeFault as fault:
             self.pool.note_fault(member, fault)
-            self._count(call, member, str(fault.kind))
+            self._count(call, member, fault.kind, sending.calls)
             raise
         if reply.is_busy:
             self.pool.note_fault(member, NodeFault(FaultKind.BUSY))
         else:
             self.pool.note_answer(member)
-        if kind is MethodClass.MAKE_FILTER:
-            self._filters.settle(decode_result(reply.body), member)
-        elif call.method == BLOCK_NUMBER:
-            self._note_head(decode_result(reply.body), member)
-        self._count(call, member, "ok" if reply.is_ok else "refused")
+        if kind is MethodClass.MAKE_FILTER or (self._compares_heads and tells(call)):
+            self._learn(call, result_of(reply.body), member)
+        self._count(call, member, "ok" if reply.is_ok else "refused", sending.calls)
         return reply
 
-    async def _asked(self, calls: dict[int, RpcCall], members: Sequence[Member] | None) -> dict[int, RpcAnswer]:
-        """Ask these members, or whoever is best, until all calls are answered or nobody is left."""
+    async def _asked(self, calls: dict[int, RpcCall], members: Sequence[Member]) -> dict[int, RpcAnswer]:
+        """Ask these members, one after another, until all calls are answered or nobody is left."""
         work = _Work(dict(calls), {})
         until = _now() + self._settings.call_timeout_s
-        for member in members if members is not None else await self.pool.in_turn():
+        for member in members:
             await self._ask_member(member, work, until)
-            if not work.calls:
+            if not work.calls or _now() >= until:
                 break
         left = {number: RpcAnswer(error=_told_of(work.fault, call)) for number, call in work.calls.items()}
         return {**work.answers, **left}
@@ -209,12 +242,16 @@ class EvmForwarder:
         has_write = any(class_of(call.method) is MethodClass.WRITE for call in work.calls.values())
         try:
             reply = await member.node.post(encode_calls(work.calls), max(0.001, until - _now()), once=has_write)
-            if not reply.is_ok:
-                raise NodeFault(FaultKind.BUSY)
         except NodeFault as fault:
             self.pool.note_fault(member, fault)
-            self._count_all(work.calls, member, str(fault.kind))
+            self._count_all(work.calls, member, fault.kind)
             work.take_back(fault)
+            return
+        if not reply.is_ok:
+            if reply.is_busy:  # Any other status is about what was asked, not about the node.
+                self.pool.note_fault(member, NodeFault(FaultKind.BUSY))
+            self._count_all(work.calls, member, "refused")
+            work.take_back(NodeFault(FaultKind.BUSY))
             return
         self.pool.note_answer(member)
         self._count_all(work.calls, member, "ok")
@@ -222,21 +259,20 @@ class EvmForwarder:
         answers = decode_answers(reply.body, numbers) if numbers else {}
         for number, call in work.calls.items():
             work.answers[number] = answers.get(number, RpcAnswer())
-            self._learn(call, work.answers[number], member)
+            self._learn(call, work.answers[number].result, member)
         work.calls.clear()
 
-    def _learn(self, call: RpcCall, answer: RpcAnswer, member: Member) -> None:
+    @property
+    def _compares_heads(self) -> bool:
+        return len(self.pool.members) > 1
+
+    def _learn(self, call: RpcCall, result: msgspec.Raw | None, member: Member) -> None:
         """Note what an answer tells of its node."""
-        if answer.result is None:
+        if result is None:
             return
         if class_of(call.method) is MethodClass.MAKE_FILTER:
-            self._filters.settle(_text(answer.result), member)
-        elif call.method == BLOCK_NUMBER:
-            self._note_head(_text(answer.result), member)
-
-    def _note_head(self, told: object, member: Member) -> None:
-        height = quantity_of(told)
-        if height is not None:
+            self._filters.settle(_text(result), member)
+        elif self._compares_heads and tells(call) and (height := head_in(result)) is not None:
             self.pool.note_head(member, height)
 
     async def _completed(self, call: RpcCall, answer: RpcAnswer) -> RpcAnswer:
@@ -250,9 +286,9 @@ class EvmForwarder:
         plain = self.at_once(call)
         return plain if isinstance(plain, RpcAnswer) else await derive(plain, config, self.ask)
 
-    def _count(self, call: RpcCall, member: Member | None, outcome: str) -> None:
+    def _count(self, call: RpcCall, member: Member | None, outcome: str, calls: int = 1) -> None:
         upstream = "" if member is None else str(member.node.position)
-        self._observer.observe_forwarding(self.name, class_of(call.method), upstream, outcome)
+        self._observer.observe_forwarding(self.name, class_of(call.method), upstream, outcome, calls)
 
     def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
         for kind, count in Counter(class_of(call.method) for call in calls.values()).items():
@@ -263,10 +299,11 @@ def _told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:
     """Return what is said of a call that no node answered. A filter is gone with its node, as after its restart."""
     if class_of(call.method) is MethodClass.USE_FILTER and kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
         return FILTER_NOT_FOUND
+    is_read = class_of(call.method) is MethodClass.READ
     told = {
         None: NO_NODE,
         FaultKind.UNREACHABLE: NO_NODE,
-        FaultKind.BUSY: NO_NODE,
+        FaultKind.BUSY: NO_NODE if is_read else NOT_ANSWERED,
         FaultKind.TIMEOUT: TIMED_OUT,
         FaultKind.TOO_LARGE: TOO_LARGE,
     }

@@ -69,11 +69,20 @@ def decode_answers(body: bytes, numbers: Sequence[int]) -> dict[int, RpcAnswer]:
     return dict.fromkeys(numbers, every)
 
 
-def decode_result(body: bytes) -> Any:
-    """Return the result of a single reply as JSON values; None where there is none, or no reply."""
+def result_of(body: bytes) -> msgspec.Raw | None:
+    """Return the result of a single reply; None where there is none, or no reply."""
     try:
         result = _ONE.decode(body).result
-        return None if isinstance(result, msgspec.UnsetType) else msgspec.json.decode(result)
+    except msgspec.MsgspecError:
+        return None
+    return None if isinstance(result, msgspec.UnsetType) else result
+
+
+def decode_result(body: bytes) -> Any:
+    """Return the result of a single reply as JSON values; None where there is none, or no reply."""
+    result = result_of(body)
+    try:
+        return None if result is None else msgspec.json.decode(result)
     except msgspec.MsgspecError:
         return None
 

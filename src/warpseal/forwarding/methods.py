@@ -54,6 +54,8 @@ _READ: Final = SUBNET_EVM | {
 }  # fmt: skip
 
 
+PLAIN_READS: Final = _READ - SUBNET_EVM
+"""What passes as it comes, any number of times."""
 _CLASSES: Final = (
     dict.fromkeys(_READ, MethodClass.READ)
     | dict.fromkeys(_MAKE_FILTER, MethodClass.MAKE_FILTER)

@@ -56,19 +56,20 @@ class EvmPool:
         self.identity: ChainIdentity | None = None
         self.members = tuple(Member(node) for node in nodes)
         self._settings = settings
-        self._highest = 0
         self._checks: SingleFlight[None, None] = SingleFlight()
 
     async def in_turn(self) -> list[Member]:
-        """Return who may be asked, best first: who is up before who failed lately, who is not behind before who is."""
+        """Return who may be asked, best first: who is up before who failed lately, who is further before who is behind.
+
+        Who has shown a client a block is so far; others come before it only when they have more.
+        """
         if not any(member.agrees and not self._rests(member) for member in self.members):
             await self._checks.run(None, self.check)
         return sorted((member for member in self.members if member.agrees), key=self._preference)
 
     def note_head(self, member: Member, height: int) -> None:
-        """Learn how far a member was."""
+        """Learn how far a member is."""
         member.head = max(member.head or 0, height)
-        self._highest = max(self._highest, member.head)
 
     def note_fault(self, member: Member, fault: NodeFault) -> None:
         """Learn that a member gave no answer. What may be another node by now has to agree again."""
@@ -76,6 +77,7 @@ class EvmPool:
             return
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
             member.agrees = False
+            member.head = None
         member.fault = f"{fault.kind}"
         member.rests_until = _now() + self._settings.retry_after_s
 
@@ -102,7 +104,7 @@ class EvmPool:
         """Look at members and their heads now and then, until cancelled."""
         while True:
             await self._checks.run(None, self.check)
-            if len(self.members) > 1:
+            if self._compares:
                 await self._each(self._read_head, (one for one in self.members if one.agrees))
             await asyncio.sleep(self._settings.poll_s)
 
@@ -132,6 +134,8 @@ class EvmPool:
             return
         member.checked_at = _now()
         self._judge(member, told)
+        if member.agrees and self._compares:
+            await self._read_head(member)
 
     def _judge(self, member: Member, told: ChainIdentity | None) -> None:
         if told is None:
@@ -151,14 +155,15 @@ class EvmPool:
         return identity_of(chain_id, await self._ask(member, GENESIS_CALL))
 
     async def _read_head(self, member: Member) -> None:
+        """Ask a member how far it is: less than it was, where its answer tells so and nothing else came meanwhile."""
+        before = member.head
         try:
             height = quantity_of(await self._ask(member, _HEAD))
         except NodeFault as fault:
             self.note_fault(member, fault)
             return
         if height is not None:
-            member.head = height
-            self._highest = max(self._highest, height)
+            member.head = height if member.head == before else max(height, member.head or 0)
 
     async def _ask(self, member: Member, call: RpcCall) -> object:
         reply = await member.node.post(encode_calls({0: call}), self._settings.connect_timeout_s)
@@ -166,12 +171,16 @@ class EvmPool:
             raise NodeFault(FaultKind.BUSY)
         return decode_result(reply.body)
 
+    @property
+    def _compares(self) -> bool:
+        """Whether it matters how far members are."""
+        return len(self.members) > 1
+
     def _rests(self, member: Member) -> bool:
         return member.rests_until > _now()
 
     def _preference(self, member: Member) -> tuple[bool, int, int]:
-        missing = self._highest - (member.head or 0) if len(self.members) > 1 else 0
-        return self._rests(member), max(0, missing), member.node.position
+        return self._rests(member), -(member.head or 0) if self._compares else 0, member.node.position
 
 
 def identity_of(chain_id: int | None, block: object) -> ChainIdentity | None:

@@ -203,19 +203,15 @@ def _plain(body: bytes) -> Calls | None:
 
 
 def _plain_call(sent: _Sent) -> Call | None:
-    call_id, params = _given(sent.id), _given(sent.params)
-    if sent.jsonrpc != VERSION or not sent.method or (call_id is not None and bytes(call_id)[:1] in _NO_IDS):
+    call_id, params = sent.id, sent.params
+    if sent.jsonrpc != VERSION or not sent.method or (call_id and bytes(call_id).startswith(_NO_IDS)):
         return None
-    if params is not None:
+    if params:
         text = bytes(params)
         # No deeper than it has brackets; two more are around it.
         if text[:1] != b"[" or text.count(b"[") + text.count(b"{") > MAX_NESTING - 2:
             return None
-    return Call(call_id, sent.method, params)
-
-
-def _given(field: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | None:
-    return None if isinstance(field, msgspec.UnsetType) else field
+    return Call(call_id or None, sent.method, params or None)
 
 
 def _or_unset(value: msgspec.Raw | None) -> msgspec.Raw | msgspec.UnsetType:
