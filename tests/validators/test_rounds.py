@@ -1,0 +1,141 @@
+"""Who validates our subnets is looked at again and again, whatever nodes answer, and never by many calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NO_CHAIN,
+    PERMISSIONED,
+    PERMISSIONED_CHAIN,
+    RecordedNode,
+    RpcFault,
+    recorded_result,
+)
+from tests.validators.test_following import L1_NODES
+from tests.validators.test_listing import Sight
+from tests.validators.world import Peers, World, until, world
+from warpseal.node.chain_validators import ChainValidators
+from warpseal.validators.current import CurrentValidations, Validations
+from warpseal.validators.listing import ListedChain, OwnKnowledge
+from warpseal.validators.rounds import Following, ValidatorRounds
+from warpseal.warp.ids import ChainID, SubnetID, id_text
+
+METHOD = "platform.getCurrentValidators"
+CHAINS = "platform.validates"
+
+
+class Looked:
+    """Rounds over one node, and what they told."""
+
+    def __init__(self, here: World) -> None:
+        self.here = here
+        self.learnt: list[Validations] = []
+        self.appeared: set[ChainID] = set()
+        self.peers = Peers()
+        self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
+        following = Following(here.followed(self.peers), here.heights, here.sets)
+        self.rounds = ValidatorRounds(here.chains, self.current, following, here.settings, self.appeared.add)
+
+    def chain(self, chain_id: ChainID) -> ListedChain:
+        """Return a configured chain that no node lists."""
+        known = OwnKnowledge(self.here.chains, self.current, Sight())
+        return ListedChain(chain_id, ChainValidators(()), known, self.here.clock)
+
+    @asynccontextmanager
+    async def running(self, *configured: ChainID) -> AsyncIterator[None]:
+        """Look while the block runs."""
+        await self.here.heights.poll()
+        task = asyncio.create_task(self.rounds.run([self.chain(one) for one in configured]))
+        try:
+            yield
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+async def test_tracked_subnets_are_looked_at_and_their_chains_told_while_nobody_asks() -> None:
+    async with world(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as here:
+        looked = Looked(here)
+        async with looked.running():
+            await until(lambda: looked.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(looked.learnt) >= 6)
+        assert {len(one) for one in looked.learnt} == {4, 1}
+
+
+async def test_nodes_that_fail_and_answers_that_make_no_sense_are_asked_again() -> None:
+    def refuse(_: object) -> object:
+        raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
+
+    async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
+        looked = Looked(here)
+        wrongs: tuple[Any, ...] = (lambda _: web.Response(status=503), {"validators": [{}]}, refuse)
+        for wrong in wrongs:
+            here.node.answers[METHOD] = here.node.answers[CHAINS] = wrong
+            here.node.calls.clear()
+            async with looked.running():
+                await until(lambda: here.node.calls[METHOD] >= 2)
+            assert (looked.learnt, looked.appeared) == ([], set())
+        here.node.answers.clear()
+        async with looked.running():
+            await until(lambda: looked.appeared == {L1_CHAIN})
+
+
+async def test_a_chain_that_appears_later_is_told_later() -> None:
+    async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
+        looked = Looked(here)
+        here.node.answers[CHAINS] = {"blockchainIDs": []}
+        async with looked.running():
+            await until(lambda: len(looked.learnt) >= 2)
+            del here.node.answers[CHAINS]
+            here.clock.now += 61
+            await until(lambda: looked.appeared == {L1_CHAIN})
+
+
+async def test_many_subnets_are_never_asked_for_all_at_once() -> None:
+    under_way, most = 0, 0
+
+    async def slow(_: object) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+        return {"validators": []}
+
+    many = tuple(SubnetID(bytes([number]) * 32) for number in range(1, 25))
+    async with world(RecordedNode({METHOD: slow, CHAINS: {"blockchainIDs": []}}), tracked_subnet_ids=many) as here:
+        looked = Looked(here)
+        async with looked.running():
+            await until(lambda: len(looked.learnt) >= len(many))
+    assert 1 < most <= 4
+
+
+async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> None:
+    async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
+        looked = Looked(here)
+        async with looked.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
+            await until(lambda: {len(one) for one in looked.learnt} == {4, 1})
+            await until(lambda: here.node.calls[METHOD] >= 8)
+            assert looked.peers.wanted == {L1: L1_NODES}
+            assert here.set_calls() == 1, "it is followed for minutes, not asked for at each look"
+        asked = {params["subnetID"] for _, method, params in here.node.seen if method == METHOD}
+        assert asked == {id_text(L1), id_text(PERMISSIONED)}
+
+
+async def test_a_chain_is_told_ours_only_where_no_node_lists_it() -> None:
+    recorded = recorded_result(METHOD, subnetID=id_text(L1))["validators"]
+    async with world() as here:
+        looked = Looked(here)
+        chain = looked.chain(L1_CHAIN)
+        assert await chain.own_subnet() == L1
+        assert len(await chain.current([]) or ()) == len(recorded)
+        assert await looked.chain(C_CHAIN).own_subnet() is None
