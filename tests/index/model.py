@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from tests.api.data.memory_index import MemoryIndex
 from tests.index.model_staking import Stake, StakingModel, reward_owners
 from tests.index.plain import PlainIndex
+from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.chains.p_components import ProofOfPossession
@@ -183,7 +185,7 @@ class Model(StakingModel):
     # X and C
 
     def _xc(self, tx: XTxEffects | CTxEffects, time: int, past: Vertex | bool) -> None:
-        self._spend(tx.consumed, tx.tx.id, tx.height or 0, time, tx.tx.credentials)
+        self._spend(tx.consumed, tx.tx.id, tx.height or 0, time, _signed(tx))
         for output in tx.emitted:
             before = self.coins.get(output.id)
             spent = before.spent if before is not None else None
@@ -195,15 +197,15 @@ class Model(StakingModel):
         self.txs.append((tx, (time, past)))
 
     def _spend(
-        self, consumed: Sequence[Consumed], tx_id: TxID, height: int, time: int, credentials: Sequence[Any] | None
+        self, consumed: Sequence[Consumed], tx_id: TxID, height: int, time: int, signed: Sequence[Any] | None
     ) -> None:
         for one in consumed:
             coin = self.coins.get(one.id)
             if coin is None:
                 assert one.rebuilt is not None
                 coin = self.coins[one.id] = Coin(one.rebuilt, 0, 0)
-            signatures = credentials[one.credential].signatures if credentials is not None else ()
-            coin.spent = Spending(tx_id, height, time, tuple(map(Signer, signatures)))
+            signers = signed[one.credential] if signed is not None else ()
+            coin.spent = Spending(tx_id, height, time, signers)
 
     def _block(
         self, chain: PrimaryChain, height: int, block_id: BlockID, parent_id: BlockID, kind: str, time: int,
@@ -271,14 +273,13 @@ class Model(StakingModel):
         )  # fmt: skip
 
     def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
-        signed = [tuple(map(Signer, one.signatures)) for one in tx.tx.credentials]
         moved: list[Any] = [*tx.evm_inputs, *tx.evm_outputs]
         amounts = [Amount(self._asset(one.asset_id), one.amount) for one in moved]
         return CTransaction(
             **common, height=tx.height, block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
             evm_inputs=tuple(
                 EvmInput(one.address, amount, signers)
-                for one, amount, signers in zip(tx.evm_inputs, amounts, signed, strict=False)
+                for one, amount, signers in zip(tx.evm_inputs, amounts, _signed(tx), strict=False)
             ),
             evm_outputs=tuple(
                 EvmOutput(one.address, amount) for one, amount in zip(tx.evm_outputs, amounts, strict=False)
@@ -341,6 +342,15 @@ class Model(StakingModel):
 
 def _owner(owner: OutputOwners) -> Owner:
     return Owner(owner.locktime, owner.threshold, owner.addresses)
+
+
+def _signed(tx: XTxEffects | CTxEffects) -> list[tuple[Signer, ...]]:
+    """Return who signed, by credential."""
+    digest = sha256(tx.tx.encode_unsigned()).digest()
+    return [
+        tuple(Signer(signature, plain_public_key(digest, signature)) for signature in one.signatures)
+        for one in tx.tx.credentials
+    ]
 
 
 def _proof(unsigned: Any, public_key: bytes) -> bytes:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.chains.exchanges import results, vector
 from tests.chains.p_vectors import unchecked
+from tests.ledger.plain_recovery import plain_public_key
 from tests.ledger.recorded import p_blocks, replayed
 from warpseal.chains.addresses import parse_address
 from warpseal.chains.x_txs import parse_x_tx
@@ -15,6 +16,7 @@ from warpseal.ledger.recovery import recover_public_key, signed_digest, signers
 
 EXPORT = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
 DIGEST = signed_digest(EXPORT.encode_unsigned())
+ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 SIGNATURE = EXPORT.credentials[0].signatures[0]
 
 
@@ -70,3 +72,12 @@ def test_what_is_no_signature_has_no_signer(signature: bytes) -> None:
 def test_any_bytes_give_a_key_or_none(signature: bytes, digest: bytes) -> None:
     key = recover_public_key(digest, signature)
     assert key is None or (len(key) == 33 and key[0] in (2, 3))
+    assert key == plain_public_key(digest, signature)
+
+
+@pytest.mark.parametrize("r", [0, 1, 2, 2**128, ORDER - 1, ORDER])
+@pytest.mark.parametrize("s", [0, 1, 5, ORDER - 1, ORDER])
+@pytest.mark.parametrize("recovery_id", range(5))
+def test_the_edges_of_the_curve_are_those_of_a_plain_calculation(r: int, s: int, recovery_id: int) -> None:
+    signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([recovery_id])
+    assert recover_public_key(DIGEST, signature) == plain_public_key(DIGEST, signature)

@@ -35,6 +35,7 @@ _TX_NAMES: Final = {
     "asset": "a",
     "signatures": "z",
     "signed": "y",
+    "signers": "w",
     "accounts": "e",
     "vertices": "x",
     "is_approximate": "t",
@@ -48,7 +49,8 @@ class TxDetail(msgspec.Struct, omit_defaults=True, gc=False, rename=_TX_NAMES):
     asset and amount put into balances of L1 validators. source, destination: of imports and exports. manager: its
     chain and address. l1: L1 validators as it left them (key, weight, balance, change). owner: a subnet's (locktime,
     threshold, addresses). closes: the staking that it closes: its key, or its id where it is not indexed. bls: key
-    and proof. signatures: each once; signed: for each input, which of them. accounts: what leaves or reaches them
+    and proof. signatures: each once; signers: the public key behind each, empty where there is none; signed: for each
+    input, which of them. accounts: what leaves or reaches them
     (account, asset, amount, which signatures). vertices: id, height, time.
     """
 
@@ -70,6 +72,7 @@ class TxDetail(msgspec.Struct, omit_defaults=True, gc=False, rename=_TX_NAMES):
     asset: int | None = None
     signatures: tuple[bytes, ...] = ()
     signed: tuple[tuple[int, ...], ...] = ()
+    signers: tuple[bytes, ...] = ()
     accounts: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()
     vertices: tuple[tuple[bytes, int, int], ...] = ()
     is_approximate: bool = False

@@ -185,7 +185,7 @@ class OutputValues:
 
 def signers(detail: TxDetail, signed: Sequence[int]) -> tuple[Signer, ...]:
     """Return who signed, by the places of their signatures."""
-    return tuple([Signer(detail.signatures[place]) for place in signed])
+    return tuple([Signer(detail.signatures[place], detail.signers[place] or None) for place in signed])
 
 
 def amounts(reading: Reading, sums: Mapping[int, int]) -> tuple[Amount, ...]:

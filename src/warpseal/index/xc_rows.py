@@ -7,6 +7,7 @@ from typing import Any
 
 from warpseal.chains.c_atomic import EvmInput, EvmOutput
 from warpseal.chains.ids import AssetID
+from warpseal.chains.signed_tx import SignedTx
 from warpseal.history.transactions import Vertex
 from warpseal.index import kinds
 from warpseal.index.batch import Batch, TxPlace
@@ -17,6 +18,7 @@ from warpseal.index.p_rows import When
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
+from warpseal.ledger.recovery import recover_public_key, signed_digest
 from warpseal.ledger.x_chain import AssetMade, Cap, XTxEffects
 
 
@@ -45,7 +47,7 @@ def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> No
     detail.memo = tx.tx.unsigned.base.memo
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
-    detail.signatures, detail.signed = _signatures(tx.tx.credentials, tx.consumed)
+    _tell_signatures(detail, tx.tx, tx.consumed)
     if tx.asset is not None:
         detail.asset = batch.names.key(tx.asset.asset_id)
         batch.change(ASSETS, asset_row(batch.names, tx.asset, when.time_s))
@@ -62,7 +64,7 @@ def write_c(batch: Batch, tx: CTxEffects, when: When) -> None:
     first_out = batch.emit(place, tx.emitted)
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
-    detail.signatures, detail.signed = _signatures(tx.tx.credentials, tx.consumed or tx.evm_inputs)
+    _tell_signatures(detail, tx.tx, tx.consumed or tx.evm_inputs)
     detail.accounts = _accounts(batch, tx, detail.signed)
     place.touched.update(account for account, *_ in detail.accounts)
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
@@ -90,17 +92,18 @@ def _put(
     batch.touch(place)
 
 
-def _signatures(
-    credentials: Sequence[Any], spent: Sequence[Consumed | Any]
-) -> tuple[tuple[bytes, ...], tuple[tuple[int, ...], ...]]:
-    """Return all signatures, each once, and which of them each input has."""
+def _tell_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:
+    """Note all signatures, each once, whose they are, and which of them each input has."""
     places: dict[bytes, int] = {}
     used: list[tuple[int, ...]] = []
+    credentials = tx.credentials
     for number, one in enumerate(spent):
         credential = one.credential if isinstance(one, Consumed) else number
         signatures = credentials[credential].signatures if credential < len(credentials) else ()
         used.append(tuple([places.setdefault(signature, len(places)) for signature in signatures]))
-    return tuple(places), tuple(used)
+    digest = signed_digest(tx.encode_unsigned()) if places else b""
+    detail.signatures, detail.signed = tuple(places), tuple(used)
+    detail.signers = tuple([recover_public_key(digest, signature) or b"" for signature in places])
 
 
 def _accounts(
