@@ -20,7 +20,8 @@ from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.health.chains import Following, Standing, chain_check
-from warpseal.health.machine import database_check, diskspace_check, indexer_check, nodes_check
+from warpseal.health.machine import database_check, diskspace_check, indexer_check
+from warpseal.health.nodes import NodesWatch
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
 from warpseal.health.registry import HealthRegistry
 from warpseal.health.subnets import Bootstrapped, quorum_check
@@ -123,11 +124,20 @@ class NodeFace:
             network_check(traffic, now),
             router_check(traffic, now),
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
-            nodes_check(lambda: core.heights.last, lambda: core.heights.is_fresh),
         )
         if config.indexing.chains:
             self.health.register(indexer_check(self._siblings.silence_s, config.health, index.stops))
         network.subscribe(lambda node_id, connected: self.health.nudge())
+        core.heights.watch(self.health.nudge)
+        core.followed.watch(self.health.nudge)
+
+    async def watch_nodes(self, core: Core, upstream: Upstream) -> None:
+        """Look how the nodes do, until cancelled."""
+        now = asyncio.get_running_loop().time
+        probes = (upstream.platform.probe, upstream.info.probe)
+        watch = NodesWatch(*probes, core.heights, self._config.health, now)
+        self.health.register(watch.check())
+        await watch.run(self.health.nudge)
 
     async def run(self) -> None:
         """Check health, and tell the indexer what it is told, until cancelled; a profile being taken ends with it."""

@@ -69,6 +69,7 @@ async def work(
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.run())
                 tasks.create_task(face.learn_chains(ground.upstream, network_id))
+                tasks.create_task(face.watch_nodes(core, ground.upstream))
                 validators = ValidatorsFace(config, face.interfaces)
                 tasks.create_task(validators.run(core, ground.upstream))
                 secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys

@@ -12,7 +12,7 @@ import pytest
 from warpseal.health.chains import Following, MissingSince, Standing, chain_check
 from warpseal.health.check import Check, Outcome
 from warpseal.health.go_duration import go_duration
-from warpseal.health.machine import database_check, diskspace_check, indexer_check, nodes_check
+from warpseal.health.machine import database_check, diskspace_check, indexer_check
 from warpseal.health.peering import Traffic, clock_check, network_check, router_check
 from warpseal.health.settings import HealthSettings
 from warpseal.health.subnets import Bootstrapped, quorum_check
@@ -262,11 +262,9 @@ async def test_little_space_is_a_warning_and_hardly_any_a_failure(
         assert words.endswith("is below warning threshold available space percentage (101%)")
 
 
-def test_the_store_and_the_nodes_say_why() -> None:
+def test_the_store_says_why() -> None:
     assert look(database_check(lambda: None)) == Outcome()
     assert look(database_check(lambda: "the store is down: no disk")) == Outcome(error="the store is down: no disk")
-    assert look(nodes_check(lambda: 7, lambda: True)) == Outcome({"proposedHeight": 7})
-    assert look(nodes_check(lambda: None, lambda: False)).error is not None
 
 
 def test_an_indexer_that_is_silent_for_two_rounds_fails() -> None:

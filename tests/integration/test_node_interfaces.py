@@ -288,3 +288,27 @@ async def test_paths_given_away_before_the_network_is_known_stay_given_away_and_
             await asked.until_healthy()
             for alias in ("bc/X", "C", "evm"):
                 assert (await asked.send("GET", f"/ext/{alias}/liveness"))[0] == 200
+
+
+async def test_checks_behind_ready_run_when_their_input_changes_however_far_the_next_round_is(tmp_path: Path) -> None:
+    quick = {"height_poll_s": 0.05, "height_stale_after_s": 0.5}
+    async with simulated(PLAN) as network:
+        config = config_of(network, tmp_path, {"health-check-frequency": "1h"}, validators=quick)
+        async with running(config) as daemon:
+            asked = Node(daemon, network, tmp_path)
+            await asked.until_healthy()
+            quorum = f"quorum-{P_CHAIN}"
+
+            async def fail(*names: str) -> bool:
+                checks = (await asked.health())[1]["checks"]
+                return all("error" in checks[name] for name in names)
+
+            network.nodes[0].rpc.outages = {"platform.getProposedHeight": Outage(OutageKind.DROP)}
+            await until(lambda: fail("nodes"))
+            assert (await daemon.get("/ready")).status == 503
+            network.nodes[0].rpc.outages = {}
+            await asked.until_healthy()
+            for index in range(PLAN.validators):
+                network.stop_validator(index)
+            await until(lambda: fail(quorum))
+            assert (await daemon.get("/ready")).status == 503

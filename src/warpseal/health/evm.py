@@ -18,7 +18,9 @@ def evm_check(chain: ForwardedChain) -> Check:
         identity = pool.identity
         nodes = {str(place): told for place, told in sorted(pool.faults().items())}
         message: Mapping[str, Any] = {"chainID": identity.chain_id if identity else None, "nodes": nodes}
+        nodes |= {f"ws{place}": told for place, told in sorted(chain.sockets.refused.items())}
         refused = [f"rpc[{place}] {reason}" for place, reason in sorted(pool.refused().items())]
+        refused += [f"ws[{place}] {reason}" for place, reason in sorted(chain.sockets.refused.items())]
         if not pool.is_up:
             refused.append("no node of this chain can be reached")
         return Outcome(message, "; ".join(refused) or None)

@@ -1,4 +1,4 @@
-"""Checks of what the daemon stands on: its store, its disk, the nodes it asks, the indexer beside it."""
+"""Checks of what the daemon stands on: its store, its disk, the indexer beside it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,6 @@ def diskspace_check(folder: Path, settings: HealthSettings) -> Check:
         return Outcome(message)
 
     return Check("diskspace", look, _GLOBAL)
-
-
-def nodes_check(height: Callable[[], int | None], is_fresh: Callable[[], bool]) -> Check:
-    """Return the check of the nodes that tell the proposed P-Chain height, without which nothing is signed."""
-
-    def look() -> Outcome:
-        error = None if is_fresh() else "the proposed P-Chain height is not known, or stale"
-        return Outcome({"proposedHeight": height()}, error)
-
-    return Check("nodes", look, _GLOBAL, is_prompt=True)
 
 
 def indexer_check(

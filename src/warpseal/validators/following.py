@@ -100,6 +100,11 @@ class FollowedSubnets:
         )
         self._hints: dict[NodeID, tuple[PeerHint, ...]] = {}
         self._strangers = asyncio.Event()
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, refreshed: Callable[[], None]) -> None:
+        """Call this whenever the sets of the followed subnets were taken anew."""
+        self._watchers.append(refreshed)
 
     @contextmanager
     def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
@@ -147,6 +152,8 @@ class FollowedSubnets:
         outcomes = await asyncio.gather(*(self._refresh_one(one, height, gate) for one in tuple(self._list)))
         self._peers.know(await self._all_validators(height))
         self._hint(self._wanted())
+        for refreshed in self._watchers:
+            refreshed()
         return all(outcomes)
 
     async def discover(self) -> bool:

@@ -42,6 +42,12 @@ class ProposedHeight:
         self._lower_since: float | None = None
         self._attempts: Sequence[NodeAttempt] = ()
         self._polled = asyncio.Event()
+        self._watchers: list[Callable[[], None]] = []
+        self._watched: tuple[int | None, bool] = (None, False)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call this whenever the height is another one, becomes stale, or is fresh again."""
+        self._watchers.append(changed)
 
     def current(self) -> int:
         """Return the height. Raises NodeUnavailable when no poll has succeeded for `stale_after_s`."""
@@ -87,6 +93,13 @@ class ProposedHeight:
             self._note(height, self._now())
             self._on_height(self.current())
         self._polled.set()
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        before, self._watched = self._watched, (self._height, self.is_fresh)
+        if self._watched != before:
+            for changed in self._watchers:
+                changed()
 
     def _note(self, height: int, now: float) -> None:
         self._succeeded_at = now
