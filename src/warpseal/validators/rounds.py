@@ -75,11 +75,13 @@ class ValidatorRounds:
     async def run(self, configured: Iterable[ListedChain]) -> None:
         """Look until cancelled."""
         gate = AsyncSemaphore(_AT_ONCE)
+        # The nodes of configured chains are others: the P-Chain's never wait for one that hangs.
+        gate_of_configured = AsyncSemaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
                 tasks.create_task(self._again(gate, self.look, subnet_id))
             for chain in configured:
-                tasks.create_task(self._again(gate, self.look_at, chain))
+                tasks.create_task(self._again(gate_of_configured, self.look_at, chain))
 
     async def look(self, subnet_id: SubnetID) -> None:
         """Look at a tracked subnet. Raises NodeUnavailable."""
