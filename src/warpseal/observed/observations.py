@@ -173,4 +173,4 @@ class Observations:
         return await self._shelf.prune(hour_of(oldest), oldest)
 
     def _now_ms(self) -> int:
-        return int(self._now() * 1_000)
+        return round(self._now() * 1_000)

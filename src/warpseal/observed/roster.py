@@ -90,4 +90,4 @@ class Roster:
 
     def _heard_ms(self, node_id: NodeID) -> int | None:
         heard_at = self._peers.heard_at(node_id)
-        return None if heard_at is None else int(heard_at * 1_000)
+        return None if heard_at is None else round(heard_at * 1_000)
