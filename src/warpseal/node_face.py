@@ -229,7 +229,7 @@ def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> Standing:
     if fresh is None:
         return Standing(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
     is_catching_up = note is not None and note.rate_blocks_s is not None
-    return Standing(fresh.height, fresh.node_height, None, stopped, is_catching_up)
+    return Standing(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)
 
 
 def _traffic(network: PeerNetwork, max_outstanding: int) -> Traffic:

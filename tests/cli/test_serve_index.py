@@ -116,14 +116,45 @@ async def admin(url: str, method: str, **params: object) -> Any:
         return said.get("result", said.get("error"))
 
 
+async def test_health_tells_of_each_indexed_chain_what_a_node_tells(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode()))
+        config = config_file(tmp_path, node, **ADMINISTERED, **{"follow-p-chain": False})
+        url = await stack.enter_async_context(served(config))
+        await wait_for(config, [19, 13, 10])
+        # Of the chains' own blocks, as platform.getBlock and eth_getBlockByHash take them.
+        expected = {
+            "P": (19, "H8kH6tzXyURiPXACf2FgA72fL1hzBN9ALCdWS9FixxcVCfjgN"),
+            "X": (13, "SFdz1NtrCs6GcW8CAdSZyMLryoJWmSjVnY8zSXSbGm1VKfezS"),
+            "C": (10, "2ahpCa4p3CCKrWoAaoSa1QuLHiVYh4VRjUUoTc13bsJ7vR4MAi"),
+        }
+        async with asyncio.timeout(30):
+            while (found := {name: accepted(await health(url), name) for name in expected}) != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        for name, (height, block_id) in found.items():
+            check = (await health(url))[name]
+            assert check["message"]["engine"]["vm"] == {"nodeHeight": height, "nodeLastAcceptedID": block_id}
+            assert check["message"]["engine"]["consensus"]["processingBlocks"] == 0
+            assert check["error"].startswith("networking: "), "none of its validators is there"
+
+
+def accepted(checks: dict[str, Any], name: str) -> tuple[int, str]:
+    """Return the height and the id of the last accepted block of a chain."""
+    consensus = checks.get(name, {}).get("message", {}).get("engine", {}).get("consensus", {})
+    return consensus.get("lastAcceptedHeight", -1), consensus.get("lastAcceptedID", "")
+
+
+async def health(url: str) -> dict[str, Any]:
+    """Return the health checks by name."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/ext/health") as answer:
+        checks: dict[str, Any] = (await answer.json(content_type=None))["checks"]
+        return checks
+
+
 async def until_indexer_is_heard(url: str) -> None:
     """Wait until the indexer's process has reported to the daemon."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
-        while True:
-            async with session.get(f"{url}/ext/health") as answer:
-                check = (await answer.json(content_type=None))["checks"].get("indexer", {})
-            if "message" in check:
-                return
+    async with asyncio.timeout(60):
+        while "message" not in (await health(url)).get("indexer", {}):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 

@@ -21,7 +21,7 @@ class ChainFreshness:
     """How far one chain is indexed. node_height: the node's tip as it last told. time: unix seconds of `height`.
 
     is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
-    first_height: below it nothing is indexed.
+    first_height: below it nothing is indexed. block_id: of the block at `height`, 32 bytes; None: not told.
     """
 
     chain: PrimaryChain
@@ -30,6 +30,7 @@ class ChainFreshness:
     time: int
     is_node_behind: bool = False
     first_height: int = 0
+    block_id: bytes | None = None
 
     def lag_s(self, now: float) -> int:
         """Return the age of the newest indexed block in seconds; 0 where it is the node's newest, and believed."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -48,15 +50,22 @@ _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 
 
 class Index:
-    """Answers from an index that another process writes. `async with` opens and closes it; `run` keeps it fresh."""
+    """Answers from an index that another process writes. `async with` opens and closes it; `run` keeps it fresh.
 
-    def __init__(self, url: StoreUrl, chains: PrimaryChains, settings: IndexSettings) -> None:
+    now: unix seconds.
+    """
+
+    def __init__(
+        self, url: StoreUrl, chains: PrimaryChains, settings: IndexSettings, now: Callable[[], float] = time.time
+    ) -> None:
         self._url = url
         self._chains = chains
         self._settings = settings
+        self._now = now
         self._engine: Engine = reading_index(url, settings)
         if url.kind is Kind.SQLITE:
-            event.listen(self._engine.pool, "connect", _with_cache)
+            most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
+            event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
         bounds = StoreSettings(readers=settings.readers, max_waiting_reads=settings.max_waiting_reads)
         self._reader = Reader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
         self._memory = Memory()
@@ -91,12 +100,20 @@ class Index:
 
     async def refresh(self) -> None:
         """Look how far the chains are. Raises StoreDown."""
-        before, (self._freshness, notes) = self._freshness, await self._read(_freshness)
+        before, (chains, notes) = self._freshness, await self._read(_chains)
+        self._notes = {note.chain: note for note in notes}
+        self._freshness = tuple(
+            one if self._is_told(one.chain) else replace(one, is_node_behind=True) for one in chains
+        )
         heights = {one.chain: one.height for one in self._freshness}
         if any(heights.get(one.chain, -1) < one.height for one in before):
             # The rows are being derived anew: keys mean something else now.
             self._memory.clear()
-        self._notes = {note.chain: note for note in notes}
+
+    def _is_told(self, chain: PrimaryChain) -> bool:
+        """Tell whether what the node's height is was told lately; who indexes may be gone, or reach no node."""
+        note = self._notes.get(chain)
+        return note is not None and self._now() - note.told_at <= self._settings.believed_s
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
@@ -175,14 +192,14 @@ class Index:
         self._is_checked = True
 
 
-def _freshness(reading: Reading) -> tuple[tuple[ChainFreshness, ...], list[ChainNote]]:
+def _chains(reading: Reading) -> tuple[tuple[ChainFreshness, ...], list[ChainNote]]:
     text = (
-        "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height"
-        " FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
+        "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
+        " c.block_id FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
     )
     fresh = [
-        ChainFreshness(CHAINS[number], height, max(height, node_height), time, bool(is_behind), first_height)
-        for number, height, node_height, time, is_behind, first_height in reading.rows(text)
+        ChainFreshness(CHAINS[number], height, max(height, node), time, bool(is_behind), first_height, bytes(block_id))
+        for number, height, node, time, is_behind, first_height, block_id in reading.rows(text)
     ]
     return tuple(fresh), [decode_note(row[0]) for row in reading.rows("SELECT body FROM notes ORDER BY chain")]
 
@@ -205,5 +222,8 @@ def _cut(keys: Sequence[int], values: TxValues) -> Sequence[int]:
     return keys
 
 
-def _with_cache(session: sqlite3.Connection, _: object) -> None:
-    session.execute(f"PRAGMA cache_size = -{_READ_CACHE_BYTES // 1024}")
+def _with_cache(size_bytes: int) -> Callable[[sqlite3.Connection, object], None]:
+    def connected(session: sqlite3.Connection, _: object) -> None:
+        session.execute(f"PRAGMA cache_size = -{size_bytes // 1024}")
+
+    return connected
