@@ -15,11 +15,15 @@ import zstandard
 from tests.indexer.indexed import GENESIS, caught_up, index_all, indexing_of, only
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
-from tests.ledger.recorded import p_blocks
+from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import Block
 from warpseal.errors import StartupError
-from warpseal.history.chains import PrimaryChain
+from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.index.database import index_url
+from warpseal.index.index import Index
 from warpseal.index.places import ChainNote, decode_note
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer import chain_indexer
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.process import Indexing
 from warpseal.warp.ids import id_text
@@ -133,6 +137,32 @@ async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> 
     async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)):
         await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
     assert note(tmp_path).is_node_behind
+
+
+async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: Path) -> None:
+    """Whoever indexes is gone, or reaches no node: that the heights are equal proves nothing any more."""
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node)
+    told_at, later_s = note(tmp_path).told_at, [0.0]
+    settings, chains = IndexSettings(), PrimaryChains(params().x_chain_id, params().c_chain_id)
+    async with Index(index_url(settings, tmp_path), chains, settings, lambda: told_at + later_s[0]) as index:
+        assert [one.lag_s(told_at) for one in index.freshness()] == [0, 0, 0]
+        later_s[0] = 62.0
+        await index.refresh()
+        times = [one.time for one in index.freshness()]
+        assert [one.is_node_behind for one in index.freshness()] == [True] * 3
+        assert index.freshness()[0].lag_s(times[0] + 100) == 100
+
+
+async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain_indexer, "_NOTE_AT_LEAST_EVERY_S", 0.0)
+    node = ReplayNode()
+    async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)) as indexing:
+        await caught_up(indexing)
+        await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
+        first = note(tmp_path).told_at
+        await until(lambda: note(tmp_path).told_at > first)
+    assert note(tmp_path).node_height == 19
 
 
 def test_the_public_networks_geneses_come_with_the_program() -> None:

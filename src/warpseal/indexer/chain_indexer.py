@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,6 +31,8 @@ T = TypeVar("T")
 
 _SPANS_AHEAD: Final = 3
 _NOTE_EVERY_S: Final = 2.0
+# Also when there is no news: readers take the height of a node that was told long ago for doubtful.
+_NOTE_AT_LEAST_EVERY_S: Final = 15.0
 _BOOTSTRAPPED_EVERY_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
 _BEHIND_BLOCKS: Final = 1
@@ -59,6 +63,7 @@ class ChainIndexer(Generic[T]):
         self._pace = Pace()
         self._next: int | None = None
         self._tips: tuple[int, ...] = ()
+        self._told_at = 0
         self._is_bootstrapped = True
         self._asked_bootstrapped_at = float("-inf")
         self._stopped: Stopped | None = None
@@ -128,6 +133,7 @@ class ChainIndexer(Generic[T]):
     async def _poll(self) -> int:
         """Return the height of the node in use."""
         self._tips = await self._patience.nodes(self._driver.source.tips)
+        self._told_at = int(time.time())
         if _now() - self._asked_bootstrapped_at >= _BOOTSTRAPPED_EVERY_S:
             self._asked_bootstrapped_at = _now()
             with suppress(NodeUnavailable):
@@ -141,14 +147,22 @@ class ChainIndexer(Generic[T]):
         ahead: deque[tuple[int, asyncio.Task[tuple[T, ...]]]] = deque()
         fault: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
+
+            def read_ahead() -> None:
+                nonlocal planned
+                while planned <= tip and len(ahead) < _SPANS_AHEAD:
+                    count = min(max(1, self._driver.source.span), tip + 1 - planned)
+                    ahead.append((planned, tasks.create_task(self._driver.source.read(planned, count))))
+                    planned += count
+
             try:
                 while self._next <= tip:
-                    while planned <= tip and len(ahead) < _SPANS_AHEAD:
-                        count = min(max(1, self._driver.source.span), tip + 1 - planned)
-                        ahead.append((planned, tasks.create_task(self._driver.source.read(planned, count))))
-                        planned += count
+                    read_ahead()
                     first, reading = ahead.popleft()
-                    await self._write(first, await reading)
+                    blocks = await reading
+                    # Before the writing, so that none of it goes by without reading.
+                    read_ahead()
+                    await self._write(first, blocks)
             except (Stopped, StoreDown) as error:
                 # Raised outside, so that it is not wrapped into a group.
                 fault = error
@@ -196,23 +210,22 @@ class ChainIndexer(Generic[T]):
         stopped = self._stopped
         news = (self._tips, self._is_bootstrapped, None if stopped is None else (stopped.reason, stopped.height))
         is_soon = _now() - self._noted_at < _NOTE_EVERY_S and not self.is_caught_up
-        if not force and (is_soon or news == self._noted):
+        is_old = _now() - self._noted_at >= _NOTE_AT_LEAST_EVERY_S
+        if not force and (is_soon or (news == self._noted and not is_old)):
             return
-        rate, eta_s = self._rate_and_eta()
-        is_behind = not self._is_bootstrapped or (bool(self._tips) and self._tips[0] + _BEHIND_BLOCKS < max(self._tips))
-        note = ChainNote(self._driver.chain, max(self._tips, default=0), is_behind, rate_blocks_s=rate, eta_s=eta_s)
-        if stopped is not None:
-            note = ChainNote(
-                note.chain,
-                note.node_height,
-                is_behind,
-                stopped.reason.value,
-                stopped.height,
-                stopped.detail,
-                stopped.raw,
-            )
-        await self._note(note)
+        await self._note(self._standing())
         self._noted, self._noted_at = news, _now()
+
+    def _standing(self) -> ChainNote:
+        """Return how the chain stands."""
+        is_behind = not self._is_bootstrapped or (bool(self._tips) and self._tips[0] + _BEHIND_BLOCKS < max(self._tips))
+        note = ChainNote(self._driver.chain, max(self._tips, default=0), is_behind, told_at=self._told_at)
+        fault = self._stopped
+        if fault is not None:
+            reason, height = fault.reason.value, fault.height
+            return replace(note, stopped=reason, stopped_at=height, detail=fault.detail, raw=fault.raw)
+        rate, eta_s = self._rate_and_eta()
+        return replace(note, rate_blocks_s=rate, eta_s=eta_s)
 
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips or self.is_caught_up:
