@@ -1,8 +1,25 @@
-"""Tests with published clients are collected where `make test` could install them (they come from npm)."""
+"""A daemon that has indexed the recorded network; and which tests are collected.
+
+Those with published clients are where `make test` could install them (they come from npm).
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
 from tests.clients.published import are_installed
+from tests.clients.recorded_network import Scene, recorded_network
 
 _NEED_THEM = ("test_data_api_sdks.py", "test_node_client.py")
 collect_ignore = [] if are_installed() else [*_NEED_THEM]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    """Run the daemon once for all tests of a module; they only read."""
+    async with recorded_network(tmp_path_factory.mktemp("scene"), compat="auto") as made:
+        await made.until_indexed_whole()
+        yield made

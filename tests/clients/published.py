@@ -15,8 +15,8 @@ from tests.integration.daemon import PATIENCE_S
 _INSTALLED = Path(__file__).parents[2] / ".venv" / "clients"
 _NODE = shutil.which("node")
 
-Call = tuple[str, dict[str, Any]]
-"""A function of a client, by its path there, and what it is called with."""
+Call = tuple[str | dict[str, Any], ...]
+"""A function of a client, by its path there, and what it is called with; before it what the script wants."""
 
 
 def are_installed() -> bool:

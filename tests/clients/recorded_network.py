@@ -24,6 +24,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 L1_CHAIN: Final[str] = next(
     row["blockchainID"] for row in recorded() if row.get("chain") == "l1-0" and "genesis" in row
 )
+C_CHAIN: Final = "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
 P_CHAIN: Final = id_text(PRIMARY_NETWORK)
 TIPS: Final = {"p-chain": 19, "x-chain": 13, "c-chain": 10}
 VALIDATORS: Final[list[dict[str, Any]]] = next(lines("chain-validators.jsonl"))["result"]["validators"]
@@ -100,6 +101,24 @@ class Scene:
 
         await until(is_indexed)
 
+    async def until_known(self) -> None:
+        """Wait until the network is known, and with it what is derived from it."""
+
+        async def is_known() -> bool:
+            checks = (await self.daemon.get("/ext/health")).body["checks"]
+            return "P" in checks
+
+        await until(is_known)
+
+    async def until_there(self, path: str) -> None:
+        """Wait until a path is there: by aliases of the primary chains only once the network is known."""
+
+        async def is_there() -> bool:
+            async with self.daemon.session.get(self.daemon.api_url + path) as answer:
+                return answer.status != 404
+
+        await until(is_there)
+
 
 @asynccontextmanager
 async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) -> AsyncIterator[Scene]:
@@ -109,8 +128,12 @@ async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) 
         l1 = await stack.enter_async_context(serving_l1(l1 or recorded_l1()))
         upgrades = folder / "upgrade.json"
         upgrades.write_text("{}")
-        chain = {"blockchain-id": L1_CHAIN, "rpc": [l1.url], "upgrade-file": str(upgrades)}
-        more = {"api-port": 0, "metrics-port": 0, "evm-chains": [chain]}
+        c_chain = await stack.enter_async_context(serving_l1(L1Node(rule=replay("c-chain"))))
+        chains = [
+            {"blockchain-id": L1_CHAIN, "rpc": [l1.url], "upgrade-file": str(upgrades)},
+            {"blockchain-id": C_CHAIN, "rpc": [c_chain.url]},
+        ]
+        more = {"api-port": 0, "metrics-port": 0, "evm-chains": chains}
         more |= {name.replace("_", "-"): value for name, value in keys.items()}
         process = await serve(config_file(folder, node, **more))
         stack.push_async_callback(ended, process)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from tests.api.data import sdk_models as sdk
-from tests.clients.recorded_network import Scene, recorded_network
+from tests.clients.recorded_network import Scene
 from tests.clients.subjects import NETWORK, SUBJECTS, WALLET, Subject, ids_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 AGENT = {"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}
 _TRANSACTIONS = (sdk.PPage, sdk.XPage, sdk.CPage)
 SIZES = {"transactions.listLatest": 3, "blocks.listLatest": 4, "getValidatorDetails": 1}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    async with recorded_network(tmp_path_factory.mktemp("scene"), compat="auto") as made:
-        await made.until_indexed_whole()
-        yield made
 
 
 async def bodies(scene: Scene, url: str, headers: dict[str, str]) -> list[bytes]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.api.data import samples as s
 from tests.api.data.test_sdk_models import ALICE, WORLD
 from tests.api.data.world import client_of
 from tests.clients.published import Call, outcomes
-from tests.clients.recorded_network import Scene, recorded_network
+from tests.clients.recorded_network import Scene
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.integration.judge import judge
 from tests.integration.l1_scene import HEIGHT, attested_by
@@ -30,13 +28,6 @@ PRIMARY = "data.primaryNetwork."
 AGGREGATOR = "data.signatureAggregator."
 OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
 """SDKs leave out what they do not know, so what is there tells which chain's transaction they have read."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    async with recorded_network(tmp_path_factory.mktemp("scene"), compat="auto") as made:
-        await made.until_indexed_whole()
-        yield made
 
 
 async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
