@@ -49,7 +49,7 @@ LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
 """Of log files and profiles: the daemon's have the same names."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
-_NICENESS: Final = 5
+_NICENESS: Final = 19
 
 
 async def run_index(
@@ -61,8 +61,7 @@ async def run_index(
     """
     if not config.indexing.chains:
         raise StartupError("index-chains names no chain: there is nothing to index")
-    # Whoever signs comes first.
-    os.nice(_NICENESS)
+    _give_way()
     stopping, gone = asyncio.Event(), asyncio.Event()
     loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexing.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
@@ -76,6 +75,14 @@ async def run_index(
     if gone.is_set():
         raise StartupError("the process that writes the index ended by itself")
     log.info("indexing ended")
+
+
+def _give_way() -> None:
+    """Let whoever signs come first, at once: the process that writes is started by this one and does the same."""
+    os.nice(_NICENESS)
+    with suppress(AttributeError, OSError):
+        # Where the system has it: nobody who wakes up waits for the end of this one's turn.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 async def _run_until(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sqlite3
 import sys
@@ -94,6 +95,17 @@ async def test_it_indexes_survives_a_kill_and_ends_when_told(tmp_path: Path) -> 
         assert await asyncio.wait_for(second.wait(), 20) == 0
         code, output = await told("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
+
+
+async def test_it_gives_way_to_whoever_signs(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode()))
+        process = await started("run", "--config", config_file(tmp_path, node))
+        stack.push_async_callback(ended, process)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
 
 
 async def test_it_ends_with_the_standard_input_of_who_started_it(tmp_path: Path) -> None:
