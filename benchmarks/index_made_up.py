@@ -13,6 +13,7 @@ from typing import Any
 from warpseal.chains.components import (
     BaseFields,
     Credential,
+    Input,
     OutputOwners,
     TransferableInput,
     TransferableOutput,
@@ -24,13 +25,14 @@ from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_components import SubnetValidator, Validator
 from warpseal.chains.p_l1 import IncreaseL1ValidatorBalanceTx
 from warpseal.chains.p_staking import AddPermissionlessDelegatorTx, AddValidatorTx, RewardValidatorTx
+from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
 from warpseal.chains.p_txs import P_TX, PSignedTx
 from warpseal.index.records import PRecord
-from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.effects import Amounts, BlockEffects, ChainMade, Outcome, PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import Consumed, LedgerOutput, RewardKind
 from warpseal.ledger.params import MAINNET
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, ValidationID
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, ValidationID
 
 PARAMS = MAINNET
 AVAX: AssetID = PARAMS.staking_asset_id
@@ -46,12 +48,13 @@ _TXS_A_BLOCK = (1, 1, 2, 3)
 
 
 class MadeUpChain:
-    """Blocks one after another. `addresses`: from the busiest on, all that were used so far."""
+    """Blocks one after another. `addresses`: from the busiest on, all that were used so far; `blockchains`: made."""
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)
         self.addresses: list[Address] = [self._address() for _ in range(100)]
         self.nodes = [NodeID(self.random.randbytes(20)) for _ in range(_NODES)]
+        self.blockchains: list[ChainID] = []
         self.txs = 0
         self._height = -1
         self._parent = BlockID(bytes(32))
@@ -123,8 +126,10 @@ class MadeUpChain:
             return self._crossing(place, exports=True)
         if roll < 0.92:
             return self._crossing(place, exports=False)
-        if roll < 0.9999:
+        if roll < 0.9998:
             return self._delegate(place)
+        if roll < 0.9999:
+            return self._create_chain(place)
         return self._transfer(place, is_rare=True)
 
     def _inputs(self) -> list[LedgerOutput]:
@@ -183,6 +188,17 @@ class MadeUpChain:
             self._staked.append((period, out))
         return self._effects(tx, spent, (*self._made(tx, outs), out), place, opened=period)
 
+    def _create_chain(self, place: int) -> TxEffects:
+        spent = self._inputs()
+        outs = self._outs(sum(one.amount for one in spent), (spent[0].addresses[0],))
+        vm_id, base = self.random.randbytes(32), _base(outs, spent)
+        genesis = self.random.randbytes(2_000) * 7
+        unsigned = CreateChainTx(base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,)))
+        tx = self._signed(unsigned, spent)
+        made = ChainMade(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
+        self.blockchains.append(made.chain_id)
+        return self._effects(tx, spent, self._made(tx, outs), place, chain=made)
+
     def _reward(self) -> Iterator[PRecord]:
         period, stake = self._staked.pop(self.random.randrange(len(self._staked)))
         tx = P_TX.build(RewardValidatorTx(period.tx_id))
@@ -215,12 +231,12 @@ class MadeUpChain:
         self, tx: PSignedTx, spent: Sequence[LedgerOutput], emitted: tuple[LedgerOutput, ...], place: int, **more: Any
     ) -> TxEffects:
         none: tuple[Any, ...] = ()
-        made: dict[str, Any] = {"opened": None, "closed": None, **more}
+        made: dict[str, Any] = {"opened": None, "closed": None, "chain": None, **more}
         consumed = tuple(Consumed(one.id, one.created_on, AVAX, one.amount, index) for index, one in enumerate(spent))
         return TxEffects(
             tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=Outcome.ACCEPTED,
             consumed=consumed, emitted=emitted, released=none, source_chain_id=None, destination_chain_id=None,
-            amounts=Amounts(none, ((AVAX, 1000),), none, 0), renewed=None, removed=None, subnet=None, chain=None,
+            amounts=Amounts(none, ((AVAX, 1000),), none, 0), renewed=None, removed=None, subnet=None,
             l1=none, **made,
         )  # fmt: skip
 

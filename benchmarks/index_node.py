@@ -40,8 +40,8 @@ class Node:
         self._has_index = has_index
         p, x = list(index_chain.p_blocks(count)), list(index_chain.x_blocks(count))
         self._blocks = {
-            "platform.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % _hex(block.raw) for block in p],
-            "avm.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % _hex(block.raw) for block in x],
+            "platform.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in p],
+            "avm.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in x],
         }
         self._containers = {"P": _containers(iter(p)), "X": _containers(iter(x))}
         self._c = [json.dumps(block, separators=(",", ":")).encode() for block in index_chain.c_blocks(count)]
@@ -118,14 +118,15 @@ async def serve(node: Node) -> None:
     await loop.run_in_executor(None, sys.stdin.read)
 
 
-def _hex(raw: bytes) -> bytes:
+def hex_text(raw: bytes) -> bytes:
+    """Return bytes as nodes write them, with a checksum."""
     return b"0x" + (raw + sha256(raw).digest()[-4:]).hex().encode()
 
 
 def _containers(blocks: Any) -> list[bytes]:
     made = index_chain.containers(blocks)
     time = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
-    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (_hex(raw), time, n) for n, raw in enumerate(made)]
+    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(made)]
 
 
 def main() -> None:

@@ -52,10 +52,10 @@ def run(quick: bool) -> Report:
 async def _measure(folder: Path, validators: int, seconds: float, quick: bool) -> Report:
     cores = sorted(os.sched_getaffinity(0))
     with simulated_network(NetworkPlan(validators, (validators,), 2, HEIGHTS), folder) as network:
-        path = PATH + await asyncio.to_thread(_conversion, network, network.subnet_of_size(validators))
+        path = PATH + await asyncio.to_thread(conversion, network, network.subnet_of_size(validators))
         async with daemon(network, Start(folder / "daemon")) as subject:
             await subject.connected()
-            await _get(subject, path)
+            await get(subject, path)
         os.sched_setaffinity(network.process.pid, {cores[0]})
         async with daemon(network, Start(folder / "daemon", cores[-1])) as subject:
             served = await _serve(subject, network, path, seconds, cores[0])
@@ -73,7 +73,7 @@ async def _serve(subject: Daemon, network: Network, path: str, seconds: float, c
     await subject.connected()
     asked = network.counted("appRequests")
     started = time.perf_counter()
-    await _get(subject, path)
+    await get(subject, path)
     first_s = time.perf_counter() - started
     cpu_s = subject.process.cpu_s()
     load = await asyncio.to_thread(_load, subject.api, path, seconds, core)
@@ -85,14 +85,15 @@ def _load(url: str, path: str, seconds: float, core: int) -> Load:
     return get_again_and_again(url, path, clients=CLIENTS, seconds=seconds)
 
 
-async def _get(subject: Daemon, path: str) -> str:
+async def get(subject: Daemon, path: str) -> str:
+    """Return the signed message that a GET gives."""
     async with subject.http.get(subject.api + path) as response:
         response.raise_for_status()
         signed: str = (await response.json())["signedMessage"]
     return signed
 
 
-def _conversion(network: Network, subnet_id: str) -> str:
+def conversion(network: Network, subnet_id: str) -> str:
     """Return the hash of the transaction that made an L1 of a subnet: it is in one of the first blocks."""
     height = 0
     while True:

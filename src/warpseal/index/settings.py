@@ -13,11 +13,10 @@ class IndexSettings:
     """What the index may cost, and how long anybody waits for it.
 
     url: "" is index.db in the daemon's folder; else "sqlite:///<path>", or "postgresql://...", where it has a schema
-    of its own. cache_bytes: of pages of a SQLite file, of the process that writes, and at most of all
-    who read in one process. recent_outputs, known_addresses: what
-    the writer remembers. raw_bytes: of blocks that are compressed together. readers: connections that read;
-    read_wait_s: how long anybody waits for an answer; refresh_s: how often the heights are looked at; believed_s: how long
-    a node's height is believed after it was told.
+    of its own. cache_bytes: of pages of a SQLite file, of the process that writes, and at most of all who
+    read in one process. recent_outputs, known_addresses: what the writer remembers. raw_bytes: of blocks that are
+    compressed together. readers: connections that read; read_wait_s: how long anybody waits for an answer; refresh_s:
+    how often the heights are looked at; believed_s: how long a node's height is believed after it was told.
     """
 
     url: str = field(default="", repr=False)

@@ -20,6 +20,7 @@ from warpseal.node.blocks import BlocksClient
 from warpseal.node.c_blocks import BatchRefused, CBlocksClient, EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, Container, ContainersClient, Stream
 from warpseal.node.x_chain import XChainClient
+from warpseal.waits import AsyncLock
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -156,6 +157,7 @@ class LineSource:
         self._patience = patience
         self._at_once = at_once
         self._span = _FIRST_SPAN
+        self._turn = AsyncLock()
 
     @property
     def span(self) -> int:
@@ -205,6 +207,13 @@ class LineSource:
         return tuple(RawBlock(raw, False) for raw in await self._singles.block_at_each(height))
 
     async def _one_by_one(self, low: int, end: int) -> list[RawBlock]:
+        if low >= end:
+            return []
+        # One span after another: what is needed first comes first, and no call waits behind those of later spans.
+        async with self._turn:
+            return await self._of_heights(low, end)
+
+    async def _of_heights(self, low: int, end: int) -> list[RawBlock]:
         found: dict[int, bytes] = {}
         heights = iter(range(low, end))
 

@@ -88,6 +88,8 @@ def _sqlite(path: Path, connections: int, mode: str) -> Engine:
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,
+        # Each connection has a cache of pages of its own: the one used last has the most of what is wanted next.
+        pool_use_lifo=True,
         pool_reset_on_return="rollback" if mode == "rwc" else None,
         hide_parameters=True,
     )

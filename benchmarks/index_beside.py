@@ -1,0 +1,151 @@
+"""(i) What signing notices of the process that fills the index: POST and GET of signed messages, idle and beside it.
+
+The daemon and its child are real, so are the simulated validators; all of them, the node with the blocks and the client
+share this machine. Windows without and with a backfill take turns in one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks import index_chain
+from benchmarks.daemon import Daemon, Start, daemon
+from benchmarks.l1_get import PATH, conversion, get
+from benchmarks.network import Network, NetworkPlan, simulated_network
+from benchmarks.process import running
+from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+
+VALIDATORS = 20
+QUICK_VALIDATORS = 5
+A_WINDOW = 300
+QUICK_WINDOW = 25
+PAIRS = 4
+PAUSE_S = 0.004
+# Until what was in flight is written, and until the next blocks are there.
+SETTLE_S = 1.5
+# More than are indexed meanwhile.
+BLOCKS = 240_000
+QUICK_BLOCKS = 60_000
+AIM = Aim(1.5)
+
+
+@dataclass(slots=True)
+class Side:
+    """What was measured in windows of one kind, in seconds. blocks: indexed meanwhile, in `took_s`."""
+
+    post_s: list[float] = field(default_factory=list)
+    get_s: list[float] = field(default_factory=list)
+    blocks: int = 0
+    took_s: float = 0.0
+
+
+def run(quick: bool) -> Report:
+    """Sign a message and store it; then post and get, while the index is filled and while it is not."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        return asyncio.run(_measure(Path(folder), quick=quick))
+
+
+async def _measure(folder: Path, *, quick: bool) -> Report:
+    validators, requests = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
+    blocks = QUICK_BLOCKS if quick else BLOCKS
+    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * requests), folder) as network:
+        subnet_id = network.subnet_of_size(validators)
+        path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
+        async with daemon(network, Start(folder / "daemon")) as subject:
+            await subject.connected()
+            await get(subject, path)
+        arguments = ["--behind", network.facts["nodeUri"], "--blocks", str(blocks)]
+        with running(arguments, folder / "front.log", module="benchmarks.index_front") as front:
+            async with daemon(in_front(network, front.ready_line), _indexing(folder)) as subject:
+                await subject.connected()
+                messages = iter(network.messages(subnet_id))
+                idle, beside = await _windows(subject, front.ready_line, path, messages, requests)
+        faults = network.faults()
+    return Report("index_beside", quick, _figures(idle, beside, faults), NOTES)
+
+
+NOTES = (
+    f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in turns; one client",
+    "the index is filled from container ranges as fast as it goes; blocks of one transaction, as of the proposervm",
+)
+
+
+def in_front(network: Network, url: str) -> Network:
+    """Return the network as a daemon sees it through the node in front."""
+    endpoints = ("p-chain-api", "info-api")
+    config = {**network.facts["config"], **{name: {"base-url": url} for name in endpoints}}
+    return Network(network.process, {**network.facts, "config": config})
+
+
+def _indexing(folder: Path) -> Start:
+    genesis = folder / "genesis"
+    genesis.write_bytes(index_chain.genesis().raw)
+    # The store has the transaction already, and the blocks to be indexed are of another chain.
+    flags = ("--follow-p-chain", "false", "--index-chains", "p", "--genesis-file", str(genesis))
+    return Start(folder / "daemon", flags=flags)
+
+
+async def _windows(subject: Daemon, front: str, path: str, messages: Iterator[str], requests: int) -> tuple[Side, Side]:
+    idle, beside = Side(), Side()
+    # Once, so that everything is loaded and the index has begun.
+    async with _gate(subject, front):
+        await _window(subject, Side(), path, messages, requests)
+    for _ in range(PAIRS):
+        await _window(subject, idle, path, messages, requests)
+        async with _gate(subject, front):
+            await _window(subject, beside, path, messages, requests)
+    return idle, beside
+
+
+@asynccontextmanager
+async def _gate(subject: Daemon, front: str) -> Any:
+    """Let blocks out for as long as the block runs, and wait until the index stands still again."""
+    async with subject.http.post(front + "/bench/gate/open"):
+        await asyncio.sleep(SETTLE_S)
+    yield
+    async with subject.http.post(front + "/bench/gate/shut"):
+        await asyncio.sleep(SETTLE_S)
+
+
+async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str], requests: int) -> None:
+    began, first = time.perf_counter(), await _height(subject)
+    for message in islice(messages, requests):
+        side.post_s.append(await subject.timed(message))
+        await asyncio.sleep(PAUSE_S)
+        asked = time.perf_counter()
+        await get(subject, path)
+        side.get_s.append(time.perf_counter() - asked)
+        await asyncio.sleep(PAUSE_S)
+    side.took_s += time.perf_counter() - began
+    side.blocks += await _height(subject) - first
+
+
+async def _height(subject: Daemon) -> int:
+    async with subject.http.get(subject.api + "/ready") as answer:
+        told = json.loads(await answer.text())
+    return int(told.get("index", {}).get("p-chain", {}).get("height", 0))
+
+
+def _figures(idle: Side, beside: Side, faults: int) -> tuple[Figure, ...]:
+    figures: list[Figure] = []
+    for name, one, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
+        p99 = quantile(other, 0.99) / quantile(one, 0.99)
+        figures.append(Figure(f"{name}: p99 beside the backfill of idle", p99, "x", AIM))
+        for part in (0.5, 0.99):
+            figures.append(Figure(f"{name}: p{part * 100:.0f} idle", quantile(one, part) * 1e3, "ms"))
+            figures.append(Figure(f"{name}: p{part * 100:.0f} beside the backfill", quantile(other, part) * 1e3, "ms"))
+    return (
+        *figures,
+        Figure("blocks indexed meanwhile", beside.blocks / beside.took_s, "blocks/s"),
+        Figure("blocks indexed while idle", idle.blocks / idle.took_s, "blocks/s"),
+        faults_figure(faults),
+    )

@@ -1,0 +1,137 @@
+"""What the index's benchmark asks, once of the reader and once over HTTP: the same questions, drawn the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
+from benchmarks.index_server import KnownSecrets
+from warpseal.api.http.data.operations import TRANSACTIONS
+from warpseal.api.http.data.tokens import Asked, PageTokens
+from warpseal.chains.addresses import address_text
+from warpseal.chains.ids import Address
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.questions import (
+    BlockQuery,
+    Order,
+    PageRequest,
+    RewardQuery,
+    Times,
+    TransactionQuery,
+    ValidationQuery,
+)
+from warpseal.index.index import Index
+from warpseal.warp.ids import NodeID, id_text, node_id_text
+
+PAGE: Final = 10
+_PAGE: Final = PageRequest(PAGE)
+_NETWORK: Final = "/v1/networks/mainnet"
+_CHAIN: Final = f"{_NETWORK}/blockchains/p-chain"
+_P: Final = PrimaryChain.P
+_ANY_TIME: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """ask: of the reader. path: the same over HTTP."""
+
+    ask: Callable[[Index], Awaitable[Any]]
+    path: str
+
+
+def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Question]]:
+    """Return how each question is drawn, by its name; equal seeds draw equal questions."""
+    random = Random(seed)
+    largest, some = chain.addresses[0], chain.addresses
+
+    def sixty_four() -> tuple[Address, ...]:
+        return tuple(sorted({largest, *random.sample(some, 63)}))
+
+    before = Times(BEGIN_S - 1000, BEGIN_S - 500)
+    three = frozenset([RAREST, "ImportTx", "RewardValidatorTx"])
+    drawn: dict[str, Callable[[], Question]] = {
+        "newest transactions": transactions,
+        "any address": lambda: transactions(addresses=(random.choice(some),)),
+        "largest address": lambda: transactions(addresses=(largest,)),
+        "largest address, rarest type": lambda: transactions(addresses=(largest,), kinds=frozenset([RAREST])),
+        "largest address, three types": lambda: transactions(addresses=(largest,), kinds=three),
+        "64 addresses": lambda: transactions(addresses=sixty_four()),
+        "64 addresses, a type, oldest first": lambda: transactions(
+            addresses=sixty_four(), kinds=frozenset(["ExportTx"]), order=Order.ASC
+        ),
+        "largest address, empty time range": lambda: transactions(addresses=(largest,), times=before),
+        "largest address, a day in the middle": lambda: transactions(
+            addresses=(largest,), times=Times(BEGIN_S + 10**5, BEGIN_S + 186_400)
+        ),
+        "blocks": blocks,
+        "blocks, empty time range": lambda: blocks(before),
+        "node with 5,000 delegations": lambda: _validations(chain.nodes[0]),
+        "rewards of a node": lambda: _rewards(nodes=(random.choice(chain.nodes),)),
+        "rewards of 64 addresses": lambda: _rewards(sixty_four()),
+        "chains of 64 addresses": lambda: _chains_of(sixty_four()),
+    }
+    if chain.blockchains:
+        drawn["a blockchain"] = lambda: _blockchain(random.choice(chain.blockchains))
+    return drawn
+
+
+def transactions(**filters: Any) -> Question:
+    """Return the question for the first page of transactions."""
+    query = TransactionQuery(_P, **filters)
+    given = {"addresses": _texts(query.addresses), "txTypes": ",".join(sorted(query.kinds)), **_times(query.times)}
+    given["sortOrder"] = query.order.value
+    return Question(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", given))
+
+
+def blocks(times: Times = _ANY_TIME) -> Question:
+    """Return the question for the first page of blocks."""
+    query = BlockQuery(_P, times)
+    return Question(lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times)))
+
+
+async def page_behind(key: int, now: float) -> Question:
+    """Return the question for the page of all transactions that begins behind a key. now: unix seconds."""
+    asked = Asked(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
+    token = await PageTokens(KnownSecrets(), lambda: now).seal(asked, (key,))
+    page = PageRequest(PAGE, (key,))
+    path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
+    return Question(lambda index: index.transactions(TransactionQuery(_P), page), path)
+
+
+def _validations(node_id: NodeID) -> Question:
+    query = ValidationQuery(node_id)
+    path = _url(f"{_NETWORK}/validators/{node_id_text(node_id)}", {})
+    return Question(lambda index: index.validations(query, _PAGE), path)
+
+
+def _rewards(addresses: tuple[Address, ...] = (), nodes: tuple[NodeID, ...] = ()) -> Question:
+    query = RewardQuery(addresses, tuple(sorted(nodes)))
+    given = {"addresses": _texts(addresses), "nodeIds": ",".join(map(node_id_text, nodes))}
+    return Question(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", given))
+
+
+def _chains_of(addresses: tuple[Address, ...]) -> Question:
+    path = f"{_NETWORK}/addresses:listChainIds?" + urlencode({"addresses": _texts(addresses)})
+    return Question(lambda index: index.chains_of(addresses, ()), path)
+
+
+def _blockchain(chain_id: Any) -> Question:
+    return Question(lambda index: index.blockchain(chain_id), f"{_NETWORK}/blockchains/{id_text(chain_id)}")
+
+
+def _texts(addresses: tuple[Address, ...]) -> str:
+    return ",".join(address_text(PARAMS.network_id, one) for one in addresses)
+
+
+def _times(times: Times) -> dict[str, str]:
+    bounds = {"startTimestamp": times.since, "endTimestamp": times.until}
+    return {name: str(value) for name, value in bounds.items() if value is not None}
+
+
+def _url(path: str, given: Mapping[str, str]) -> str:
+    told = {name: value for name, value in given.items() if value}
+    return f"{path}?{urlencode({**told, 'pageSize': PAGE})}"

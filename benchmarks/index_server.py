@@ -1,0 +1,101 @@
+"""The Data API over an index that is there, on loopback, without the rest of the daemon; for benchmarks only.
+
+python -m benchmarks.index_server --url sqlite:///PATH --cache-bytes N
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import uvloop
+
+from benchmarks.index_made_up import PARAMS
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.api.data_settings import DataApiSettings
+from warpseal.api.http.aggregator import AggregatorDoors
+from warpseal.api.http.data.mount import DataApi
+from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets
+from warpseal.api.http.health import HealthPages
+from warpseal.api.http.l1_messages import L1MessageDoor
+from warpseal.api.http.routes import ApiDoors, api_app
+from warpseal.api.opening import Opening
+from warpseal.api.server import HttpServer
+from warpseal.api.settings import ApiSettings
+from warpseal.cli.serve import GC_THRESHOLDS
+from warpseal.history.blocks import Blockchain
+from warpseal.history.chains import PrimaryChains
+from warpseal.history.index import Connectivity
+from warpseal.history.staking import Validation
+from warpseal.index.database import index_url
+from warpseal.index.index import Index
+from warpseal.index.settings import IndexSettings
+from warpseal.metrics import Metrics
+from warpseal.warp.ids import ChainID, NodeID
+
+TOKEN_KEY: Final = b"k" * 32
+"""Seals page tokens, so that a benchmark can make some of its own."""
+
+
+class KnownSecrets(OwnSecrets):
+    """A key for page tokens that others know."""
+
+    async def token_keys(self) -> Sequence[bytes]:
+        """Return the one key."""
+        return (TOKEN_KEY,)
+
+
+class QuietNode:
+    """A node that costs nothing: what nodes tell by themselves is not what is measured."""
+
+    async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
+        """Return None."""
+        return None
+
+    async def validations(self, node_id: NodeID) -> Sequence[Validation]:
+        """Return nothing."""
+        return ()
+
+    async def connectivity(self, node_id: NodeID) -> Connectivity:
+        """Tell of a node that is always there."""
+        return Connectivity(100.0, 100.0)
+
+
+async def serve(settings: IndexSettings) -> None:
+    """Answer until SIGTERM."""
+    api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
+    opening, data = Opening(AggregationSettings().default_timeout_s), DataOpening()
+    data_api = DataApi(data, api_settings, data_settings)
+    doors = AggregatorDoors(opening, api_settings, metrics)
+    l1_door = L1MessageDoor(opening, api_settings, metrics, doors.in_flight)
+    health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
+    app = api_app(ApiDoors(doors, l1_door, health, data_api), api_settings, metrics)
+    server = HttpServer(app, api_settings.api_host, 0, api_settings)
+    server.bind()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
+    async with Index(index_url(settings, None), chains, settings) as index, asyncio.TaskGroup() as tasks:
+        data.open(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownSecrets()))
+        fresh = tasks.create_task(index.run())
+        serving = tasks.create_task(server.run())
+        print(server.url, flush=True)
+        await serving
+        fresh.cancel()
+
+
+def main() -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--cache-bytes", type=int, default=IndexSettings().cache_bytes)
+    args = parser.parse_args()
+    gc.set_threshold(*GC_THRESHOLDS)
+    uvloop.run(serve(IndexSettings(args.url, cache_bytes=args.cache_bytes)))
+
+
+if __name__ == "__main__":
+    main()
