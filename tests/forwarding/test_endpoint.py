@@ -34,6 +34,8 @@ from warpseal.api.http.ext.mount import Fork, NodeInterfaces
 from warpseal.api.node_settings import NodeApiSettings
 from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.forwarding.chain_config import ChainConfig
+from warpseal.forwarding.forwarder import ForwardingObserver, silent
+from warpseal.forwarding.front import ForwardedChain
 from warpseal.metrics import Metrics
 from warpseal.warp.ids import id_text
 
@@ -73,6 +75,7 @@ class Served:
     url: str
     session: aiohttp.ClientSession
     interfaces: NodeInterfaces
+    chain: ForwardedChain
 
     async def send(self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -87,9 +90,10 @@ class Served:
         return await self.send("POST", body, path, content_type="application/json", **headers)
 
     @asynccontextmanager
-    async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def socket(self, query: str = "", **headers: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a WebSocket to the chain."""
-        async with self.session.ws_connect(self.url + PATH + "/ws", max_msg_size=0) as client:
+        url = self.url + PATH + "/ws" + query
+        async with self.session.ws_connect(url, max_msg_size=0, headers=headers) as client:
             yield client
 
 
@@ -101,13 +105,14 @@ async def served(
     ws: tuple[str, ...] = (),
     settings: Any = FORWARDING,
     data: DataApiSettings | None = None,
+    observer: ForwardingObserver = silent,
 ) -> AsyncIterator[Served]:
-    async with forwarding(*urls, config=config, ws=ws, settings=settings) as chain:
+    async with forwarding(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
         interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = Fork(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app) as url, aiohttp.ClientSession() as session:
-            yield Served(url, session, interfaces)
+            yield Served(url, session, interfaces, chain)
 
 
 def recorded_http() -> list[dict[str, Any]]:

@@ -31,6 +31,9 @@ RECEIVE_BY: Final = "receive_by"
 IS_COMPLETE: Final = "is_complete"
 """Key of the ASGI scope's state: there once the whole body has arrived."""
 
+ABORT: Final = "abort"
+"""Key of a WebSocket's: ends its connection at once, whatever was not written yet."""
+
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8

@@ -33,7 +33,7 @@ class HttpServer:
         self._config = Config(
             app,
             http="httptools",
-            ws="websockets-sansio",
+            ws="warpseal.api.socket_protocol:LimitedSocket",  # Loaded when the first connection is there.
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",

@@ -56,7 +56,8 @@ class ForwardingObserver(Protocol):
     """Who counts calls of EVM chains."""
 
     def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
-        """Note calls. chain: its id; upstream: a node's position in its list, empty where none was asked.
+        """Note calls. chain: its id; upstream: a node's position in its list, "ws" before it for a WebSocket's; empty
+        where none was asked.
 
         outcome: "ok", "refused", "denied", "derived", or a FaultKind's value.
         """
@@ -182,6 +183,16 @@ class EvmForwarder:
         except msgspec.MsgspecError:
             return call
 
+    def is_plain(self, method: str, params: msgspec.Raw | None) -> bool:
+        """Tell whether a call may go to any node just as it is."""
+        if method in SUBNET_EVM or self._denied.denies(method):
+            return False
+        return class_of(method) is not MethodClass.USE_FILTER or self._filters.home_of(params) is None
+
+    def count(self, kind: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
+        """Note what became of calls. upstream: as ForwardingObserver names it."""
+        self._observer.observe_forwarding(self.name, kind, upstream, outcome, calls)
+
     async def ask(self, call: RpcCall) -> RpcAnswer:
         """Ask the chain's nodes one thing that only reads."""
         return (await self._asked({0: call}, await self.pool.in_turn()))[0]
@@ -287,12 +298,11 @@ class EvmForwarder:
         return plain if isinstance(plain, RpcAnswer) else await derive(plain, config, self.ask)
 
     def _count(self, call: RpcCall, member: Member | None, outcome: str, calls: int = 1) -> None:
-        upstream = "" if member is None else str(member.node.position)
-        self._observer.observe_forwarding(self.name, class_of(call.method), upstream, outcome, calls)
+        self.count(class_of(call.method), "" if member is None else str(member.node.position), outcome, calls)
 
     def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
         for kind, count in Counter(class_of(call.method) for call in calls.values()).items():
-            self._observer.observe_forwarding(self.name, kind, str(member.node.position), outcome, count)
+            self.count(kind, str(member.node.position), outcome, count)
 
 
 def _told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:

@@ -51,6 +51,8 @@ async def follow(chains: Iterable[ForwardedChain]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for chain in chains:
             tasks.create_task(chain.pool.run())
+            if chain.sockets.is_configured:
+                tasks.create_task(chain.sockets.run())
 
 
 def _forwarded(

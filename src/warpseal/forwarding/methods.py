@@ -14,12 +14,14 @@ class MethodClass(StrEnum):
     """How a method is forwarded. READ: to any node, and to the next if that fails.
 
     MAKE_FILTER: its result is an id that its node alone knows. USE_FILTER: has such an id as its argument.
-    WRITE: never sent twice; every method that is not known is one.
+    SUBSCRIBE: for WebSockets, whose clients have a node each. WRITE: never sent twice; every method that is not known
+    is one.
     """
 
     READ = "read"
     MAKE_FILTER = "make_filter"
     USE_FILTER = "use_filter"
+    SUBSCRIBE = "subscribe"
     WRITE = "write"
 
 
@@ -60,6 +62,7 @@ _CLASSES: Final = (
     dict.fromkeys(_READ, MethodClass.READ)
     | dict.fromkeys(_MAKE_FILTER, MethodClass.MAKE_FILTER)
     | dict.fromkeys(_USE_FILTER, MethodClass.USE_FILTER)
+    | dict.fromkeys(("eth_subscribe", "eth_unsubscribe"), MethodClass.SUBSCRIBE)
 )
 
 

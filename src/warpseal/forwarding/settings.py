@@ -16,7 +16,8 @@ class ForwardingSettings:
     connections_per_node: HTTP connections to one node at once. retry_after_s: how long a node that failed is used
     only where no other is. poll_s: how often heads are compared where a chain has several nodes. max_answer_bytes:
     of one answer of a node. max_sockets: WebSocket clients of one chain; max_subscriptions: of one client;
-    max_message_bytes: of one WebSocket message; max_queued: messages that a slow reader may have waiting.
+    max_message_bytes: of one WebSocket message of a node; max_queued, max_queued_bytes: what may wait for a slow
+    reader; max_queued_in_all_bytes: for all of a chain. max_under_way: calls of one WebSocket client.
     """
 
     deny_methods: tuple[str, ...] = DENIED
@@ -31,3 +32,5 @@ class ForwardingSettings:
     max_message_bytes: int = 15 * MEBIBYTE
     max_queued: int = 256
     max_queued_bytes: int = 32 * MEBIBYTE
+    max_queued_in_all_bytes: int = 256 * MEBIBYTE
+    max_under_way: int = 4_096

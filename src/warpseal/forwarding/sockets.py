@@ -22,6 +22,7 @@ from warpseal.node.endpoint import NodeEndpoint
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_S: Final = 20.0
+_RECHECK_S: Final = 60.0
 
 
 class NoSocket(Exception):
@@ -32,10 +33,15 @@ class TooManySockets(Exception):
     """The chain has as many WebSocket clients as it may."""
 
 
-class NodeSocket:
-    """A connection to a node, for one client."""
+class _Alien(Exception):
+    """A node that is not of this chain."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+
+class NodeSocket:
+    """A connection to a node, for one client. upstream: as metrics name the node."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int) -> None:
+        self.upstream = f"ws{position}"
         self._socket = socket
 
     async def send(self, text: str) -> None:
@@ -55,7 +61,10 @@ class NodeSocket:
 
 
 class EvmSockets:
-    """The WebSocket endpoints of one chain in the operator's order, and how many clients are connected."""
+    """The WebSocket endpoints of one chain in the operator's order, and how many clients are connected.
+
+    refused: why endpoints are refused, by position: they are not of this chain.
+    """
 
     def __init__(
         self,
@@ -65,6 +74,7 @@ class EvmSockets:
         settings: ForwardingSettings,
     ) -> None:
         self.clients = 0
+        self.refused: dict[int, str] = {}
         self._endpoints = tuple(endpoints)
         self._session = session
         self._pool = pool
@@ -82,30 +92,53 @@ class EvmSockets:
             raise TooManySockets
         self.clients += 1
         try:
-            socket = await self._first()
+            position, socket = await self._first()
             try:
-                yield NodeSocket(socket)
+                yield NodeSocket(socket, position)
             finally:
                 await socket.close()
         finally:
             self.clients -= 1
 
-    async def _first(self) -> aiohttp.ClientWebSocketResponse:
+    async def run(self) -> None:
+        """Look now and then whether all endpoints are of this chain, until cancelled."""
+        while True:
+            if self._pool.identity is not None:
+                for position in range(len(self._endpoints)):
+                    socket = await self._try(position)
+                    if socket is not None:
+                        await socket.close()
+            await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
+
+    async def _first(self) -> tuple[int, aiohttp.ClientWebSocketResponse]:
         if self._pool.identity is None:
             await self._pool.in_turn()
-        for position, endpoint in enumerate(self._endpoints):
-            try:
-                async with asyncio.timeout(self._settings.connect_timeout_s):
-                    socket = await self._opened(endpoint)
-            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-                reason = type(error).__name__
-                log.info("no WebSocket from a node", extra={"upstream": position, "reason": reason})
-                continue
-            return socket
+        for position in range(len(self._endpoints)):
+            socket = await self._try(position)
+            if socket is not None:
+                return position, socket
         raise NoSocket
 
+    async def _try(self, position: int) -> aiohttp.ClientWebSocketResponse | None:
+        """Return a connection to a node of this chain; None where there is none to be had now."""
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                socket = await self._opened(self._endpoints[position])
+        except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
+            reason = type(error).__name__
+            log.info("no WebSocket from a node", extra={"upstream": position, "reason": reason})
+            return None
+        except _Alien as alien:
+            if position not in self.refused:
+                shown = self._endpoints[position].shown
+                log.warning("a node is refused", extra={"node": shown, "reason": str(alien)})
+            self.refused[position] = str(alien)
+            return None
+        self.refused.pop(position, None)
+        return socket
+
     async def _opened(self, endpoint: NodeEndpoint) -> aiohttp.ClientWebSocketResponse:
-        """Return a connection to a node of this chain. Raises what aiohttp raises, or ValueError."""
+        """Return a connection to a node of this chain. Raises what aiohttp raises, or _Alien."""
         socket = await self._session.ws_connect(
             endpoint.url(""),
             headers=dict(endpoint.http_headers),
@@ -114,9 +147,10 @@ class EvmSockets:
         )
         try:
             told = await _identity(socket)
-            if told is None or told != self._pool.identity:
-                log.error("a node is refused", extra={"node": endpoint.shown, "reason": "it is of another chain"})
-                raise ValueError("of another chain")
+            if told is None:
+                raise _Alien("does not tell its chain id and block 0")
+            if told != self._pool.identity:
+                raise _Alien(f"is of another chain: chain id {told.chain_id}, block 0 {told.genesis_hash}")
         except BaseException:
             await socket.close()
             raise

@@ -66,7 +66,7 @@ class EvmEndpoint:
         try:
             await self._admission.admit(Request(keyed(scope)), max(1, units))
         except RateLimited as error:
-            return _limited(calls, error)
+            return over_limit(calls, error)
         if isinstance(calls, b.Refused):
             return _json(calls.body)
         if len(calls.entries) == 1:
@@ -146,10 +146,9 @@ def keyed(scope: Scope) -> Scope:
     return asking if key is None else {**asking, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
 
 
-def limit_reply(calls: b.Calls | b.Refused, error: RateLimited) -> bytes:
-    """Return the body that tells all calls that they are over the limit."""
-    fault = b.Fault(b.LIMIT_EXCEEDED, str(error))
-    if isinstance(calls, b.Refused):
+def error_reply(calls: b.Calls | b.Refused, fault: b.Fault) -> bytes:
+    """Return the body that tells all calls the same error; one without an id where there are none."""
+    if isinstance(calls, b.Refused) or not calls.entries:
         return b.reply(None, fault=fault)
     told_of = b.Replies(calls)
     for place in range(len(calls.entries)):
@@ -157,9 +156,10 @@ def limit_reply(calls: b.Calls | b.Refused, error: RateLimited) -> bytes:
     return told_of.body()
 
 
-def _limited(calls: b.Calls | b.Refused, error: RateLimited) -> Response:
+def over_limit(calls: b.Calls | b.Refused, error: RateLimited) -> Response:
+    """Return the answer to calls that are too many for now."""
     headers = {"content-type": b.CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
-    return Response(limit_reply(calls, error), 429, headers)
+    return Response(error_reply(calls, b.Fault(b.LIMIT_EXCEEDED, str(error))), 429, headers)
 
 
 def _note_source(scope: Scope, answered: list[tuple[str, RpcAnswer]]) -> None:

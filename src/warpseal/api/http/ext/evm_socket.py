@@ -6,34 +6,48 @@ Source of truth: geth's `rpc/websocket.go`; RFC 6455 for the codes with which a 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from warpseal.api.errors import Dialect, answer
 from warpseal.api.http.ext import dialect_b as b
-from warpseal.api.http.ext.evm import Admission, answers_of, as_rpc_call, keyed, limit_reply, replies
+from warpseal.api.http.ext.evm import Admission, answers_of, error_reply, keyed, over_limit, replies
+from warpseal.api.http.ext.outbox import Outbox, Waiting
 from warpseal.api.http.ext.plain import told
+from warpseal.api.http.ext.socket_calls import SUBSCRIBE, SocketCalls
+from warpseal.api.protocol import ABORT
 from warpseal.errors import RateLimited, WarpsealError
-from warpseal.forwarding.calls import RpcAnswer, RpcCall, RpcError
+from warpseal.forwarding.calls import RpcAnswer
 from warpseal.forwarding.forwarder import EvmForwarder
-from warpseal.forwarding.methods import SUBNET_EVM
+from warpseal.forwarding.methods import MethodClass
 from warpseal.forwarding.settings import ForwardingSettings
 from warpseal.forwarding.sockets import EvmSockets, NodeSocket, NoSocket, TooManySockets
 
+log = logging.getLogger("warpseal.api")
+
 GONE: Final = 1012
 TRY_LATER: Final = 1013
-TOO_SLOW: Final = 1008
+REFUSED: Final = 1008
 TOO_BIG: Final = 1009
-_SUBSCRIBE: Final = "eth_subscribe"
-_UNSUBSCRIBE: Final = "eth_unsubscribe"
-_TOO_MANY: Final = RpcError(b.LIMIT_EXCEEDED, "too many subscriptions")
-_SMALL_BYTES: Final = 4_096
-# How long a client that reads may take what waits for it, after its connection to the node has ended.
+# How long a client may take what waits for it, after its connection to the node has ended.
 _LAST_WORD_S: Final = 2.0
+_MAX_REASON_CHARACTERS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """What all clients of a chain share."""
+
+    forwarder: EvmForwarder
+    admission: Admission
+    settings: ForwardingSettings
+    waiting: Waiting
 
 
 class EvmSocketDoor:
@@ -42,10 +56,8 @@ class EvmSocketDoor:
     def __init__(
         self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: ForwardingSettings
     ) -> None:
-        self._forwarder = forwarder
+        self._rooms = _Rooms(forwarder, admission, settings, Waiting())
         self._sockets = sockets
-        self._admission = admission
-        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
@@ -53,36 +65,30 @@ class EvmSocketDoor:
             return
         client = WebSocket(scope, receive, send)
         try:
-            await self._admission.admit(Request(keyed(scope)), 1)
-        except WarpsealError:
-            await client.close()
+            await self._rooms.admission.admit(Request(keyed(scope)), 1)
+        except WarpsealError as error:
+            await client.send_denial_response(_refusal(error))
             return
         await client.accept()
         try:
             async with self._sockets.connect() as node:
-                await _Pairing(client, node, self._forwarder, self._admission, self._settings).run()
-        except (NoSocket, TooManySockets):
+                await _Pairing(client, node, self._rooms).run()
+        except NoSocket:
             await _close(client, TRY_LATER, "no node can be reached now")
+        except TooManySockets:
+            await _close(client, TRY_LATER, "too many clients are connected")
 
 
 class _Pairing:
     """One client and its connection to a node, until either ends."""
 
-    def __init__(
-        self,
-        client: WebSocket,
-        node: NodeSocket,
-        forwarder: EvmForwarder,
-        admission: Admission,
-        settings: ForwardingSettings,
-    ) -> None:
+    def __init__(self, client: WebSocket, node: NodeSocket, rooms: _Rooms) -> None:
         self._client = client
         self._node = node
-        self._forwarder = forwarder
-        self._admission = admission
-        self._settings = settings
-        self._queue = _Queue(settings)
-        self._subscriptions = _Subscriptions(settings.max_subscriptions)
+        self._forwarder = rooms.forwarder
+        self._admission = rooms.admission
+        self._outbox = Outbox(rooms.settings, rooms.waiting)
+        self._calls = SocketCalls(rooms.settings, self._count)
 
     async def run(self) -> None:
         """Pass on what either says. The first of the three that ends, ends all."""
@@ -93,14 +99,17 @@ class _Pairing:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._outbox.clear()
+            self._calls.end()
         for task in done:
             task.result()
-        code, reason = self._queue.ended or (1000, "")
+        code, reason = self._outbox.ended or (1000, "")
+        log.info("WebSocket ended", extra={"evm_chain": self._forwarder.name, "code": code, "reason": reason})
         await _close(self._client, code, reason)
 
     async def _listen(self) -> None:
         """Send on what the client says, in its order."""
-        while True:
+        while self._outbox.ended is None:
             try:
                 message = await self._client.receive()
             except (WebSocketDisconnect, RuntimeError):
@@ -108,160 +117,87 @@ class _Pairing:
             if message["type"] != "websocket.receive":
                 return
             given = message.get("text")
-            body = given.encode() if given is not None else message.get("bytes") or b""
-            if len(body) > self._settings.max_message_bytes:
-                self._queue.ended = (TOO_BIG, "message too big")
-                return
-            await self._take(body)
+            await self._take(given.encode() if given is not None else message.get("bytes") or b"")
+        await asyncio.sleep(_LAST_WORD_S)
 
     async def _take(self, body: bytes) -> None:
         calls = b.parse(body)
+        units = len(calls.entries) if isinstance(calls, b.Calls) else 1
         try:
-            units = len(calls.entries) if isinstance(calls, b.Calls) else 1
             await self._admission.admit(Request(keyed(self._client.scope)), max(1, units))
         except RateLimited as error:
-            self._queue.put(limit_reply(calls, error).decode())
+            self._say(error_reply(calls, b.Fault(b.LIMIT_EXCEEDED, str(error))))
+            return
+        except WarpsealError as error:  # A key that was taken back, for example.
+            self._outbox.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
             return
         if isinstance(calls, b.Refused):
-            self._queue.put(calls.body.decode())
+            self._say(calls.body)
             return
         await self._pass(calls)
 
     async def _pass(self, calls: b.Calls) -> None:
         """Send calls to the client's own node; where one is not for it, all of that batch go the way of HTTP."""
-        asked: list[b.Call] = []
-        for call in calls.entries:
-            plain = self._forwarder.at_once(as_rpc_call(call)) if call.fault is None else None
-            if not isinstance(plain, RpcCall) or call.method in SUBNET_EVM:
-                await self._answer(calls)
-                return
-            if call.method == _SUBSCRIBE and not self._subscriptions.has_room:
-                self._queue.put(replies(calls, [RpcAnswer(error=_TOO_MANY)] * len(calls.entries)).decode())
-                return
-            asked.append(call)
-        for call in asked:
-            self._subscriptions.note_call(call)
+        if any(
+            call.fault is not None or not self._forwarder.is_plain(call.method, call.params) for call in calls.entries
+        ):
+            await self._answer(calls)
+            return
+        refusal = self._calls.refusal(calls.entries)
+        if refusal is not None:
+            self._say(error_reply(calls, b.Fault(b.LIMIT_EXCEEDED, refusal)))
+            return
+        # What nobody learns the id of, nobody can give up.
+        asked = [call for call in calls.entries if call.id is not None or not call.method.endswith(SUBSCRIBE)]
         if asked:
+            self._calls.note_sent(asked)
             await self._node.send(b.encode(asked, is_batch=calls.is_batch).decode())
 
     async def _answer(self, calls: b.Calls) -> None:
         answered = await answers_of(self._forwarder, calls)
-        everyone = [answered.get(place, RpcAnswer()) for place in range(len(calls.entries))]
-        body = replies(calls, everyone)
+        self._say(replies(calls, [answered.get(place, RpcAnswer()) for place in range(len(calls.entries))]))
+
+    def _say(self, body: bytes) -> None:
         if body:
-            self._queue.put(body.decode().rstrip("\n"))
+            self._outbox.put(body.decode().rstrip("\n"))
 
     async def _read_node(self) -> None:
         async for text in self._node.messages():
-            self._subscriptions.note_message(text)
-            if not self._queue.put(text):
+            self._calls.note_message(text)
+            if not self._outbox.put(text):
                 break
         else:
-            self._queue.end(GONE, "the node's connection ended")
+            self._outbox.end(GONE, "the node's connection ended")
         await asyncio.sleep(_LAST_WORD_S)
 
     async def _write(self) -> None:
-        """Send the client what waits for it, and then how it ended, where it did."""
-        while (text := await self._queue.get()) is not None:
+        """Send the client what waits for it."""
+        while (text := await self._outbox.get()) is not None:
             try:
                 await self._client.send_text(text)
-            except (WebSocketDisconnect, RuntimeError):
-                return
-            except OSError:
+            except (WebSocketDisconnect, RuntimeError, OSError):
                 return
 
-
-class _Queue:
-    """Messages for a client, bounded; one that reads too slowly loses its connection, never a message unseen.
-
-    ended: the code and reason with which the connection closes.
-    """
-
-    def __init__(self, settings: ForwardingSettings) -> None:
-        self.ended: tuple[int, str] | None = None
-        self._settings = settings
-        self._messages: deque[str] = deque()
-        self._waiting_bytes = 0
-        self._changed = asyncio.Event()
-
-    def put(self, text: str) -> bool:
-        """Add a message. Returns False where there is no room: the connection ends now, with what waits."""
-        is_full = len(self._messages) >= self._settings.max_queued
-        if is_full or self._waiting_bytes + len(text) > self._settings.max_queued_bytes:
-            self._messages.clear()
-            self.end(TOO_SLOW, "messages are not read as fast as they come")
-            return False
-        self._messages.append(text)
-        self._waiting_bytes += len(text)
-        self._changed.set()
-        return True
-
-    def end(self, code: int, reason: str) -> None:
-        """Say that nothing follows what waits."""
-        self.ended = self.ended or (code, reason)
-        self._changed.set()
-
-    async def get(self) -> str | None:
-        """Return the next message; None at the end."""
-        while not self._messages:
-            if self.ended is not None:
-                return None
-            self._changed.clear()
-            await self._changed.wait()
-        text = self._messages.popleft()
-        self._waiting_bytes -= len(text)
-        return text
+    def _count(self, kind: MethodClass, outcome: str) -> None:
+        self._forwarder.count(kind, self._node.upstream, outcome)
 
 
-class _Reply(msgspec.Struct):
-    id: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
-    result: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
-    error: msgspec.Raw | None = None
-
-
-class _Subscriptions:
-    """How many subscriptions a client has: what it asked for counts until the node refuses it or it is given up."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._active: set[bytes] = set()
-        self._asked: dict[bytes, bytes | None] = {}
-
-    @property
-    def has_room(self) -> bool:
-        """Whether one more may be asked for."""
-        waiting = sum(given_up is None for given_up in self._asked.values())
-        return len(self._active) + waiting < self._limit and len(self._asked) < 2 * self._limit
-
-    def note_call(self, call: b.Call) -> None:
-        """Note a call that goes to the node."""
-        if call.id is None or call.method not in (_SUBSCRIBE, _UNSUBSCRIBE):
-            return
-        params = bytes(call.params or b"[]").strip()[1:-1].strip()
-        self._asked[bytes(call.id)] = None if call.method == _SUBSCRIBE else params
-
-    def note_message(self, text: str) -> None:
-        """Note what a node said, where it may be the answer to such a call."""
-        if not self._asked or len(text) > _SMALL_BYTES:
-            return
-        try:
-            reply = msgspec.json.decode(text, type=_Reply)
-        except msgspec.MsgspecError:
-            return
-        number = bytes(reply.id)
-        if number not in self._asked:
-            return
-        given_up = self._asked.pop(number)
-        if given_up is not None:
-            self._active.discard(given_up)
-        elif reply.error is None:
-            self._active.add(bytes(reply.result))
+def _refusal(error: WarpsealError) -> Response:
+    """Return what a client is told in place of a WebSocket; browsers show their pages none of it."""
+    if isinstance(error, RateLimited):
+        return over_limit(b.Calls((), False), error)
+    said = answer(error, Dialect.NODE)
+    headers = {name.decode(): value.decode() for name, value in said.headers if name != b"connection"}
+    return Response(said.body, said.status, {**headers, "content-type": said.content_type.decode()})
 
 
 async def _close(client: WebSocket, code: int, reason: str) -> None:
     if client.application_state is not WebSocketState.CONNECTED or client.client_state is not WebSocketState.CONNECTED:
         return
     try:
-        await client.close(code, reason)
+        async with asyncio.timeout(_LAST_WORD_S):
+            await client.close(code, reason)
+    except TimeoutError:  # It reads nothing at all.
+        client.scope["state"][ABORT]()
     except (RuntimeError, OSError):
         return
