@@ -127,11 +127,13 @@ class MemoryShelf:
 
 @dataclass
 class Clock:
-    """A clock that a test winds, in milliseconds; the wall shows the same."""
+    """A clock that a test winds, in milliseconds; the wall shows the same. asked: how often it was looked at."""
 
     now_ms: int = 1_000_000
+    asked: int = 0
 
     def now(self) -> float:
+        self.asked += 1
         return self.now_ms / 1_000
 
     def unix(self) -> float:

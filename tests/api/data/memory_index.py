@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from warpseal.chains.ids import Address
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness, Connectivity
+from warpseal.history.index import ChainFreshness, Connectivity, Reach
 from warpseal.history.outputs import Asset, Utxo
 from warpseal.history.questions import (
     BlockQuery,
@@ -179,6 +179,17 @@ class MemoryNode:
         if self.error is not None:
             raise self.error
         return self.seen
+
+
+@dataclass
+class FixedReach:
+    """What we observed ourselves, of validations that began at or after a moment."""
+
+    seen: Reach
+    since: int = 0
+
+    async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
+        return self.seen if since_unix_s >= self.since else None
 
 
 @dataclass

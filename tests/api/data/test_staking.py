@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from tests.api.data import samples as s
-from tests.api.data.memory_index import FixedPrices, MemoryNode
+from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
 from tests.api.data.world import NETWORK, World, get, indexed
 from warpseal.api.data_settings import Compat
 from warpseal.api.http.data.schema.pages import HistoricalRewards, Validators
 from warpseal.chains.addresses import bech32_text
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
+from warpseal.history.index import Reach
 from warpseal.history.outputs import Amount, Asset, RewardKind
 from warpseal.warp.ids import id_text, node_id_text
 
@@ -170,6 +171,22 @@ async def test_the_four_states_tell_what_the_clients_require_of_each() -> None:
     }
     assert (completed["delegatorCount"], completed["amountDelegated"]) == (3, "9")
     assert len(msgspec.convert(page, Validators).validators) == 5
+
+
+async def test_what_we_observed_ourselves_for_a_day_stands_in_place_of_what_the_node_tells() -> None:
+    world = indexed(all_validations=s.VALIDATIONS)
+    for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
+        observed = FixedReach(Reach(87.5, 50.0), since)
+        page = await get(replace(world, observed=observed), NODE, validationStatus="active")
+        (active,) = page["validators"]
+        assert active["uptimePerformance"] == uptime
+        assert active["validatorHealth"] == {
+            "reachabilityPercent": reachability,
+            "benchedPChainRequestsPercent": 1.5,
+            "benchedXChainRequestsPercent": 0.0,
+            "benchedCChainRequestsPercent": 2.0,
+        }
+        assert active["avalancheGoVersion"] == "1.14.0"
 
 
 @pytest.mark.parametrize(

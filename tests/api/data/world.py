@@ -24,7 +24,7 @@ from warpseal.api.http.error_edge import ErrorEdge
 from warpseal.api.http.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
-from warpseal.history.index import Prices
+from warpseal.history.index import Observed, Prices
 from warpseal.metrics import Metrics
 from warpseal.store.api_key import ApiKey
 
@@ -74,15 +74,15 @@ class World:
     node: MemoryNode = field(default_factory=MemoryNode)
     secrets: Secrets = field(default_factory=MemorySecrets)
     prices: Prices | None = None
+    observed: Observed | None = None
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
 
     def app(self) -> ASGIApp:
         opening = DataOpening(patience_s=0.05)
         if self.is_open:
-            opening.open(
-                DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
-            )
+            services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
+            opening.open(replace(services, observed=self.observed))
         api = DataApi(opening, self.settings, self.data, Clocks(self.clock, self.clock))
         routes = api.routes()
         return Starlette(
