@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.api.data import sdk_models as sdk
+from tests.clients.past import past_of, priced_daemon
 from tests.clients.recorded_network import Scene
 from tests.clients.subjects import NETWORK, SUBJECTS, WALLET, Subject, ids_of
+from tests.integration.daemon import Daemon
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 AGENT = {"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}
 _TRANSACTIONS = (sdk.PPage, sdk.XPage, sdk.CPage)
-SIZES = {"transactions.listLatest": 3, "blocks.listLatest": 4, "getValidatorDetails": 1}
+SIZES = {
+    "transactions.listLatest": 3,
+    "blocks.listLatest": 4,
+    "rewards.listHistoricalRewards": 3,
+    "getValidatorDetails": 1,
+}
 
 
-async def bodies(scene: Scene, url: str, headers: dict[str, str]) -> list[bytes]:
+async def bodies(daemon: Daemon, url: str, headers: dict[str, str]) -> list[bytes]:
     """Return all pages."""
     found: list[bytes] = []
     token = ""
     while token is not None:
         mark = "&" if "?" in url else "?"
-        async with scene.daemon.session.get(
-            scene.daemon.api_url + url + (f"{mark}pageToken={token}" if token else ""), headers=headers
+        async with daemon.session.get(
+            daemon.api_url + url + (f"{mark}pageToken={token}" if token else ""), headers=headers
         ) as answer:
             assert answer.status == 200, await answer.text()
             found.append(await answer.read())
@@ -37,24 +45,35 @@ def paged(subject: Subject) -> Subject:
     return subject if size is None else subject.with_page_size(size)
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-async def test_every_page_has_what_sdks_require(scene: Scene, subject: Subject) -> None:
-    pages = await bodies(scene, paged(subject).url, AGENT)
+async def assert_fits(daemon: Daemon, subject: Subject) -> None:
+    """Assert that each page fits the subject's model, and that pages of another size hold the same."""
+    pages = await bodies(daemon, paged(subject).url, AGENT)
     for page in pages:
         told = sdk.read_transactions(page) if subject.model in _TRANSACTIONS else sdk.read(page, subject.model)
         assert isinstance(told, subject.model)
-    (whole,) = await bodies(scene, subject.with_page_size(100).url if len(pages) > 1 else subject.url, AGENT)
-    assert ids_of(list(map(msgspec.json.decode, pages))) == ids_of([msgspec.json.decode(whole)])
+    whole = await bodies(daemon, subject.with_page_size(100).url if len(pages) > 1 else subject.url, AGENT)
+    assert ids_of(list(map(msgspec.json.decode, pages))) == ids_of(list(map(msgspec.json.decode, whole)))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+async def test_every_page_has_what_sdks_require(scene: Scene, subject: Subject) -> None:
+    await assert_fits(scene.daemon, subject)
+
+
+async def test_rewards_and_past_validations_of_a_made_up_history_have_it_too(tmp_path: Path) -> None:
+    async with priced_daemon(tmp_path) as daemon:
+        for subject in await past_of(daemon):
+            await assert_fits(daemon, subject)
 
 
 @pytest.mark.parametrize("subject", [one for one in SUBJECTS if one.model not in _TRANSACTIONS], ids=str)
 async def test_what_nobody_contests_is_the_same_for_everybody(scene: Scene, subject: Subject) -> None:
-    assert await bodies(scene, subject.url, {}) == await bodies(scene, subject.url, AGENT)
+    assert await bodies(scene.daemon, subject.url, {}) == await bodies(scene.daemon, subject.url, AGENT)
 
 
 async def test_the_wallet_was_on_all_three_chains(scene: Scene) -> None:
     """No SDK takes this: their list of blockchain ids is that of the public networks."""
-    (body,) = await bodies(scene, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
+    (body,) = await bodies(scene.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
     told: dict[str, Any] = msgspec.json.decode(body)
     (one,) = told["addresses"]
     assert (list(told), list(one), len(set(one["blockchainIds"]))) == (["addresses"], ["address", "blockchainIds"], 3)

@@ -10,9 +10,11 @@ import pytest
 from tests.api.data import samples as s
 from tests.api.data.test_sdk_models import ALICE, WORLD
 from tests.api.data.world import client_of
+from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import Scene
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
+from tests.integration.indexed_daemon import all_of
 from tests.integration.judge import judge
 from tests.integration.l1_scene import HEIGHT, attested_by
 from tests.integration.l1_scene import scene as l1_scene
@@ -50,6 +52,27 @@ async def test_every_page_of_the_recorded_network_is_read(scene: Scene, sdk: str
         assert (len(pages), len(ids_of(pages))) == sizes
         pages = read[f"blockchains/{chain}/transactions"]["pages"]
         assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_rewards_and_past_validations_of_a_made_up_history_are_read(tmp_path: Path, sdk: str) -> None:
+    """With prices, delegations and removals; what is in all the pages is what we tell in other ones."""
+    async with priced_daemon(tmp_path) as daemon:
+        found = await past_of(daemon)
+        told = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in found])
+        assert [one.get("error") for one in told] == [None] * len(found)
+        for subject, one in zip(found, told, strict=True):
+            path, key = subject.url, LISTS[subject.model]
+            assert ids_of(one["pages"]) == ids_of([{key: await all_of(daemon, path, key, 50)}])
+    rewards, validations = items(told[:1], "historicalRewards"), items(told[1:-1], "validators")
+    assert {one["rewardType"] for one in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
+    assert {"currencyCode": "usd", "value": 5.25} in [one["reward"].get("historicalPrice") for one in rewards]
+    assert {one["validationStatus"] for one in validations} == {"active", "completed", "removed"}
+    assert (len(rewards), len(items(told[-1:], "transactions"))) == (40, 419)
+
+
+def items(told: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [one for each in told for page in each["pages"] for one in page[key]]
 
 
 @pytest.mark.parametrize("sdk", SDKS)

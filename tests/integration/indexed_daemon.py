@@ -39,6 +39,8 @@ async def made_up_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncItera
     chains = {"avm": made_up.X_CHAIN, "evm": made_up.C_CHAIN}
     answers = {
         "platform.getStakingAssetID": {"assetID": id_text(made_up.AVAX)},
+        "platform.getCurrentValidators": {"validators": []},
+        "info.peers": {"peers": []},
         "platform.getBlockchains": {
             "blockchains": [_listed(vm_name, chain_id) for vm_name, chain_id in chains.items()],
         },
