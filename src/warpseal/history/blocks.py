@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.history.chains import PrimaryChain
-from warpseal.warp.ids import ChainID, NodeID, SubnetID
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID
+
+_PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
 
 
 class Proposer(Struct, frozen=True, gc=False):
@@ -42,7 +46,7 @@ class Block(Struct, frozen=True, gc=False, kw_only=True):
 class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
     """A blockchain of any subnet. height, time: of the block that created it; None where only a node was asked.
 
-    genesis: None where it is not known.
+    genesis: None where it is not known; empty of the P-Chain, whose own is no transaction's.
     """
 
     chain_id: ChainID
@@ -52,3 +56,16 @@ class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
     genesis: bytes | None
     height: int | None = None
     time: int | None = None
+
+
+def p_chain(begun_at: int | None = None) -> Blockchain:
+    """Return the P-Chain itself, which no transaction created. begun_at: unix seconds of its genesis, if known."""
+    return Blockchain(
+        chain_id=P_CHAIN,
+        subnet_id=PRIMARY_NETWORK,
+        vm_id=_PLATFORM_VM,
+        name="P-Chain",
+        genesis=b"",
+        height=None if begun_at is None else 0,
+        time=begun_at,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, BlockID, TxID
-from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.blocks import Block, Blockchain, p_chain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.questions import BlockQuery, Page, PageRequest
 from warpseal.index import kinds
@@ -16,7 +16,7 @@ from warpseal.index.names import ACCOUNT
 from warpseal.index.reading import Reading
 from warpseal.index.schema import ANY_KIND
 from warpseal.index.tx_values import unpacked
-from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 _BLOCKS: Final = (
     "SELECT key, block_id, time, kind, size, first_tx, txs, supply, fees, active, proposer, repeated FROM blocks"
@@ -48,7 +48,10 @@ def blocks(reading: Reading, query: BlockQuery, page: PageRequest) -> Page[Block
 
 
 def blockchain(reading: Reading, chain_id: ChainID) -> Blockchain | None:
-    """Return a blockchain that the P-Chain has created."""
+    """Return a blockchain that the P-Chain has created, or the P-Chain itself where it is indexed from its genesis."""
+    if chain_id == P_CHAIN:
+        begun = reading.rows("SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P]))
+        return p_chain(begun[0][0]) if begun else None
     key = reading.keys_of([chain_id]).get(chain_id)
     text = (
         "SELECT c.subnet, c.vm_id, c.name, c.genesis, t.height, t.time"

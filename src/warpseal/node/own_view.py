@@ -17,7 +17,7 @@ from warpseal.chains.ids import AssetID
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NodeUnavailable
-from warpseal.history.blocks import Blockchain
+from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Validation
@@ -37,7 +37,6 @@ T = TypeVar("T")
 
 REMEMBERED_S: Final = 10.0
 MAX_REMEMBERED: Final = 1_000
-_PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 
@@ -72,7 +71,7 @@ class OwnView:
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain: its creation, and where that is older than transactions, what nodes list of it."""
         if chain_id == P_CHAIN:
-            return _blockchain(chain_id, PRIMARY_NETWORK, _PLATFORM_VM, "P-Chain")
+            return p_chain()
         found = await self._platform.transaction(chain_id)
         if found is not None:
             return _created(chain_id, found.raw)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.api.data import samples as s
-from tests.api.data.memory_index import MemoryNode
+from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
 from tests.node.recorded_node import L1_CHAIN, recorded_result
 from warpseal.api.data_settings import Compat
@@ -20,9 +21,9 @@ from warpseal.chains.ids import Address
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NodeUnavailable
-from warpseal.history.blocks import Blockchain
+from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PrimaryChain
-from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, node_id_text
 
 EVM = f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}"
 OTHER = f"{NETWORK}/blockchains/{id_text(s.OTHER_CHAIN.chain_id)}"
@@ -144,6 +145,33 @@ async def test_without_an_index_the_node_tells_what_it_can() -> None:
     assert (told["createBlockTimestamp"], told["createBlockNumber"], told["evmChainId"]) == (0, "0", 0)
     world.node.error = NodeUnavailable("the blockchain")
     assert (await get(world, EVM, 502))["error"] == "Bad Gateway"
+
+
+async def test_the_p_chain_itself_is_told_as_what_no_transaction_created() -> None:
+    told = await get(indexed(blockchains=[p_chain(s.NOW)]), NETWORK + "/blockchains/p-chain")
+    assert told == {
+        "blockchainId": id_text(P_CHAIN),
+        "blockchainName": "P-Chain",
+        "subnetId": id_text(PRIMARY_NETWORK),
+        "vmId": "rWhpuQPF1kb72esV2momhMuTYGkEb1oL29pt2EBXWmSy4kxnT",
+        "createBlockTimestamp": s.NOW,
+        "createBlockNumber": "0",
+        "evmChainId": 0,
+    }
+
+
+@pytest.mark.parametrize("change", [{"node_height": s.NOW}, {"is_node_behind": True}, {"first_height": 7}])
+async def test_what_an_index_that_is_not_complete_cannot_know_is_asked_of_the_node(change: dict[str, Any]) -> None:
+    fresh = [replace(one, **change) for one in s.FRESH]
+    world = World(index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN]))
+    assert (await get(world, EVM))["evmChainId"] == 99999
+    world.node.blockchains.clear()
+    assert (await get(world, EVM, 404))["code"] == "unknown_chain"
+
+
+async def test_a_complete_index_knows_that_there_is_no_such_blockchain() -> None:
+    world = World(node=MemoryNode(error=NodeUnavailable("the blockchain")))
+    assert (await get(world, EVM, 404))["code"] == "unknown_chain"
 
 
 async def test_an_unknown_blockchain_is_not_found_and_a_malformed_one_is_refused() -> None:

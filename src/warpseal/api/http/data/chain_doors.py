@@ -31,9 +31,10 @@ from warpseal.api.http.data.telling.sdk_transactions import sdk_c_transaction, s
 from warpseal.api.http.data.telling.transactions import c_transaction, p_transaction, x_transaction
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest, UnknownChain
+from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.questions import BlockQuery, TransactionQuery
-from warpseal.warp.ids import ValidationID, id_text
+from warpseal.warp.ids import ChainID, ValidationID, id_text
 
 Tell = Callable[..., Any]
 
@@ -96,14 +97,22 @@ class ChainDoors:
         visit = await self._reception.enter(request)
         read_query(BLOCKCHAIN.parameters, visit.query, ignore_unknown=visit.ignore_unknown)
         chain_id = visit.chain_id()
-        indexed = visit.services.index if PrimaryChain.P in [one.chain for one in visit.freshness] else None
-        if indexed is not None:
-            self._reception.refuse_stale(visit, [PrimaryChain.P])
-        found = await (visit.services.node if indexed is None else indexed).blockchain(chain_id)
+        found = await self._blockchain(visit, chain_id)
         if found is None:
             raise UnknownChain(id_text(chain_id))
         final_s = 0 if found.height is None else FINAL_S
         return await self._answer(visit, told_blockchain(found, for_sdk=visit.for_sdk), final_s)
+
+    async def _blockchain(self, visit: Visit, chain_id: ChainID) -> Blockchain | None:
+        """Ask the index, and the node for what an index that is not complete cannot know."""
+        index = visit.services.index
+        fresh = next((one for one in visit.freshness if one.chain is PrimaryChain.P), None)
+        if index is None or fresh is None:
+            return await visit.services.node.blockchain(chain_id)
+        self._reception.refuse_stale(visit, [PrimaryChain.P])
+        found = await index.blockchain(chain_id)
+        is_complete = not fresh.first_height and not fresh.lag_s(visit.now)
+        return found if found is not None or is_complete else await visit.services.node.blockchain(chain_id)
 
     async def chain_ids(self, request: Request) -> Response:
         """GET .../addresses:listChainIds."""

@@ -61,5 +61,5 @@ def told_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
         create_block_number=UNSET if height is None else str(height),
         evm_chain_id=or_unset(evm_chain_id),
         genesis_data=genesis or UNSET,
-        genesis_data_hex=UNSET if genesis is not None else text_or_unset(chain.genesis),
+        genesis_data_hex=UNSET if genesis is not None else text_or_unset(chain.genesis or None),
     )

@@ -11,7 +11,7 @@ from warpseal.api.http.data.telling.outputs import or_unset, sdk_utxo, sums, tol
 from warpseal.api.http.data.telling.transactions import (
     asset_created,
     atomic_amounts,
-    chain_text,
+    chain_texts,
     evm_inputs,
     evm_outputs,
     p_transaction,
@@ -33,6 +33,7 @@ def sdk_p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
 
 def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
     """Return a transaction of the X-Chain, of either format."""
+    source, destination = chain_texts(tx, words)
     return SdkXChainTransaction(
         tx_hash=id_text(tx.tx_id),
         tx_type=tx_type(tx.kind, X_CHAIN_TX_TYPES),
@@ -43,8 +44,8 @@ def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
         emitted_utxos=tuple([sdk_utxo(utxo, words) for utxo in tx.emitted]),
         amount_unlocked=told_amounts(sums(tx.consumed)),
         amount_created=told_amounts(sums(tx.emitted)),
-        source_chain=chain_text(tx.source_chain),
-        destination_chain=chain_text(tx.destination_chain),
+        source_chain=source,
+        destination_chain=destination,
         block_height=or_unset(tx.height),
         block_hash=UNSET if tx.block_id is None else id_text(tx.block_id),
         vertices=UNSET if tx.block_id is not None else tuple([vertex(one) for one in tx.vertices]),
@@ -56,6 +57,7 @@ def sdk_c_transaction(tx: CTransaction, words: Words) -> SdkCChainTransaction:
     """Return an atomic transaction of the C-Chain; which keys it has tells its kind."""
     unlocked, created = atomic_amounts(tx)
     is_import = tx.kind == "ImportTx"
+    source, destination = chain_texts(tx, words)
     return SdkCChainTransaction(
         tx_hash=id_text(tx.tx_id),
         tx_type=tx_type(tx.kind, C_CHAIN_TX_TYPES),
@@ -63,8 +65,8 @@ def sdk_c_transaction(tx: CTransaction, words: Words) -> SdkCChainTransaction:
         memo="0x",
         amount_unlocked=told_amounts(unlocked),
         amount_created=told_amounts(created),
-        source_chain=chain_text(tx.source_chain),
-        destination_chain=chain_text(tx.destination_chain),
+        source_chain=source,
+        destination_chain=destination,
         block_height=tx.height,
         block_hash=hex_text(tx.block_id),
         evm_inputs=UNSET if is_import else evm_inputs(tx) or (),

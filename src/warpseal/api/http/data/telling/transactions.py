@@ -42,6 +42,7 @@ from warpseal.api.http.data.telling.words import (
     percent_text,
     shared_id_text,
 )
+from warpseal.chains.p_staking import AddSubnetValidatorTx
 from warpseal.history.outputs import Amount
 from warpseal.history.transactions import (
     AssetCreation,
@@ -52,14 +53,16 @@ from warpseal.history.transactions import (
     NewBlockchain,
     Owner,
     PTransaction,
+    Transaction,
     Vertex,
     XTransaction,
 )
-from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.ids import id_text
 
 
 def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
     """Return a transaction of the P-Chain."""
+    source, destination = chain_texts(tx, words)
     return PChainTransaction(
         tx_hash=id_text(tx.tx_id),
         tx_type=tx_type(tx.kind),
@@ -72,8 +75,8 @@ def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
         amount_burned=told_amounts(tx.burned),
         amount_staked=told_amounts(tx.staked),
         amount_l1_validator_balance_burned=told_amounts(tx.l1_funded),
-        source_chain=chain_text(tx.source_chain),
-        destination_chain=chain_text(tx.destination_chain),
+        source_chain=source,
+        destination_chain=destination,
         memo=hex_text(tx.memo),
         start_timestamp=or_unset(tx.start),
         end_timestamp=or_unset(tx.end),
@@ -82,7 +85,7 @@ def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
         subnet_id=UNSET if tx.subnet_id is None else shared_id_text(tx.subnet_id),
         l1_validator_manager_details=_manager(tx.manager),
         l1_validator_details=tuple([_l1_change(one) for one in tx.l1_changes]) or UNSET,
-        estimated_reward=UNSET if tx.estimated_reward is None else str(tx.estimated_reward),
+        estimated_reward=_estimated_reward(tx),
         reward_tx_hash=UNSET if tx.reward_tx_id is None else id_text(tx.reward_tx_id),
         staking_tx_hash=UNSET if tx.staking_tx_id is None else id_text(tx.staking_tx_id),
         reward_addresses=words.addresses(tx.reward_addresses) or UNSET,
@@ -95,6 +98,7 @@ def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
 def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
     """Return a transaction of the X-Chain."""
     created = sums(tx.emitted)
+    source, destination = chain_texts(tx, words)
     return XChainTransaction(
         tx_hash=id_text(tx.tx_id),
         tx_type=tx_type(tx.kind, X_CHAIN_TX_TYPES),
@@ -113,8 +117,8 @@ def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
         amount_burned=told_amounts(lost(sums(tx.consumed), created)),
         amount_staked=(),
         amount_l1_validator_balance_burned=(),
-        source_chain=chain_text(tx.source_chain),
-        destination_chain=chain_text(tx.destination_chain),
+        source_chain=source,
+        destination_chain=destination,
         memo=hex_text(tx.memo),
         asset_created=asset_created(tx.asset_created),
         approximate=tx.is_time_approximate or UNSET,
@@ -124,6 +128,7 @@ def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
 def c_transaction(tx: CTransaction, words: Words) -> CChainTransaction:
     """Return an atomic transaction of the C-Chain."""
     unlocked, created = atomic_amounts(tx)
+    source, destination = chain_texts(tx, words)
     return CChainTransaction(
         tx_hash=id_text(tx.tx_id),
         tx_type=tx_type(tx.kind, C_CHAIN_TX_TYPES),
@@ -140,8 +145,8 @@ def c_transaction(tx: CTransaction, words: Words) -> CChainTransaction:
         amount_burned=told_amounts(lost(unlocked, created)),
         amount_staked=(),
         amount_l1_validator_balance_burned=(),
-        source_chain=chain_text(tx.source_chain),
-        destination_chain=chain_text(tx.destination_chain),
+        source_chain=source,
+        destination_chain=destination,
         memo="0x",
         evm_inputs=evm_inputs(tx),
         evm_outputs=evm_outputs(tx),
@@ -199,9 +204,19 @@ def evm_outputs(tx: CTransaction) -> tuple[EvmOutput, ...] | UnsetType:
     )
 
 
-def chain_text(chain_id: ChainID | None) -> str | UnsetType:
-    """Return a chain's id, or leave it out."""
-    return UNSET if chain_id is None else shared_id_text(chain_id)
+def chain_texts(tx: Transaction, words: Words) -> tuple[str | UnsetType, str | UnsetType]:
+    """Return from which chain to which an import or export goes, one of them its own; left out of all others."""
+    if tx.source_chain is None and tx.destination_chain is None:
+        return UNSET, UNSET
+    ends = tx.source_chain, tx.destination_chain
+    source, destination = (words.chain(tx.chain) if one is None else shared_id_text(one) for one in ends)
+    return source, destination
+
+
+def _estimated_reward(tx: PTransaction) -> str | UnsetType:
+    """Return what a stake would earn; subnets without a token of their own pay nothing to begin with."""
+    is_paid = tx.estimated_reward is not None and tx.kind != AddSubnetValidatorTx.__name__
+    return str(tx.estimated_reward) if is_paid else UNSET
 
 
 def fee_text(shares: int | None) -> str | UnsetType:

@@ -1,0 +1,37 @@
+"""Where imports and exports come from and go to, and what a subnet without a token promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.data import samples as s
+from tests.api.data.world import NETWORK, P_TXS, get, indexed
+from warpseal.api.data_settings import Compat
+from warpseal.warp.ids import P_CHAIN, id_text
+
+X_TXS = NETWORK + "/blockchains/x-chain/transactions"
+
+
+@pytest.mark.parametrize("compat", [Compat.SPEC, Compat.SDK])
+async def test_imports_and_exports_tell_both_ends_one_of_them_their_own(compat: Compat) -> None:
+    p_import = msgspec.structs.replace(s.p_tx(98), kind="ImportTx", source_chain=s.CHAINS.x)
+    p_export = msgspec.structs.replace(s.p_tx(99), kind="ExportTx", destination_chain=s.CHAINS.c)
+    x_export = msgspec.structs.replace(s.LINEAR_X, kind="ExportTx", source_chain=None, destination_chain=P_CHAIN)
+    world = indexed(txs=[p_import, p_export, x_export]).with_data(compat=compat)
+    p_ends = [ends(tx) for tx in (await get(world, P_TXS))["transactions"]]
+    x, c, p = id_text(s.CHAINS.x), id_text(s.CHAINS.c), id_text(P_CHAIN)
+    assert sorted(p_ends) == sorted([(x, p), (p, c)])
+    assert [ends(tx) for tx in (await get(world, X_TXS))["transactions"]] == [(x, p)]
+
+
+def ends(tx: dict[str, Any]) -> tuple[str, str]:
+    return tx["sourceChain"], tx["destinationChain"]
+
+
+async def test_a_permissioned_subnet_promises_no_reward() -> None:
+    added = msgspec.structs.replace(s.p_tx(1), kind="AddSubnetValidatorTx", estimated_reward=0)
+    (told,) = (await get(indexed(txs=[added]), P_TXS))["transactions"]
+    assert "estimatedReward" not in told
