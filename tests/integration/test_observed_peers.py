@@ -1,0 +1,127 @@
+"""What a whole daemon observes of its peers: it is in the store, it survives a restart, and endpoint 8 tells it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.store.world import PATIENCE_S, store_at
+from warpseal.config.keys import Config
+from warpseal.observed.values import HOUR_MS, Uptime
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import Plan
+from warpseal.store.observed_values import HourRow
+from warpseal.warp.ids import NodeID, parse_node_id
+
+PLAN = Plan(validators=4, messages=0)
+NETWORKS = "/v1/networks/mainnet"
+# Everything is looked at more often than in earnest.
+QUICK: Mapping[str, Mapping[str, Any]] = {
+    "observed": {"beat_s": 0.05, "look_s": 0.1, "write_s": 0.2, "retry_s": 0.1},
+    "peers": {"ping_interval_s": 0.2},
+}
+
+
+def store_url(folder: Path) -> str:
+    return f"sqlite:///{folder}/observed.db"
+
+
+def quick_config(network: SimulatedNetwork, folder: Path) -> Config:
+    """A daemon that hurries, with a store that the test looks into."""
+    return config_of(network, folder, {"store-url": store_url(folder)}, **QUICK)
+
+
+async def own_id(daemon: Daemon) -> NodeID:
+    """Return the daemon's node id, as it tells everybody under /ext."""
+    found: list[str] = []
+
+    async def is_told() -> bool:
+        async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as answer:
+            found[:] = answer.headers.getall("node-id", [])
+        return bool(found)
+
+    await until(is_told)
+    return parse_node_id(found[0])
+
+
+async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
+    """Return what the store has of each node, of all hours. The daemon must have ended."""
+    async with store_at(store_url(folder), call_wait_s=PATIENCE_S) as store:
+        rows = (await store.observed.recall(observer, 0, 0)).hours
+    return {
+        node_id: Uptime(
+            sum(row.observed_ms for row in rows if row.node_id == node_id),
+            sum(row.connected_ms for row in rows if row.node_id == node_id),
+        )
+        for node_id in {row.node_id for row in rows}
+    }
+
+
+async def uptime_told(daemon: Daemon, name: str) -> tuple[float, float]:
+    """Return uptime and reachability of a validator as endpoint 8 tells them."""
+    answer = await daemon.get(f"{NETWORKS}/validators/{name}")
+    assert answer.status == 200, answer.body
+    (told,) = answer.body["validators"]
+    return told["uptimePerformance"], told["validatorHealth"]["reachabilityPercent"]
+
+
+async def observe(seconds: float) -> None:
+    """Let time pass on the wall."""
+    until_at = time.monotonic() + seconds
+    await until(lambda: time.monotonic() >= until_at)
+
+
+async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_restart(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        gone, there = network.validators[0].node_id, network.validators[1].node_id
+        began = time.monotonic()
+        async with running(quick_config(network, tmp_path)) as daemon:
+            observer = await own_id(daemon)
+            await daemon.until_connected(4)
+            await observe(0.8)
+            network.stop_validator(0)
+            await daemon.until_connected(3)
+            await observe(0.8)
+            await network.start_validator(0)
+            await daemon.until_connected(4)
+            await observe(0.5)
+        lived_ms = (time.monotonic() - began) * 1_000
+        first = await kept(tmp_path, observer)
+        assert set(first) == {one.node_id for one in network.validators}
+        assert 0 < first[gone].connected_ms <= first[gone].observed_ms - 500
+        assert 1_000 <= first[there].connected_ms <= first[there].observed_ms <= lived_ms
+        assert first[gone].connected_ms < first[there].connected_ms
+
+        await observe(1.0)
+        began = time.monotonic()
+        async with running(quick_config(network, tmp_path)) as daemon:
+            assert await own_id(daemon) == observer
+            await daemon.until_connected(4)
+            await observe(0.8)
+        lived_ms += (time.monotonic() - began) * 1_000
+        second = await kept(tmp_path, observer)
+        for node_id in (gone, there):
+            assert second[node_id].connected_ms >= first[node_id].connected_ms + 300
+            assert second[node_id].observed_ms <= lived_ms
+        assert second[gone].observed_ms - second[gone].connected_ms >= 500
+
+
+async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Path) -> None:
+    async with simulated(PLAN) as network:
+        known, unknown = network.validators[0], network.validators[1]
+        async with running(quick_config(network, tmp_path)) as daemon:
+            observer = await own_id(daemon)
+            of_node = await uptime_told(daemon, known.name)
+            assert await uptime_told(daemon, unknown.name) == of_node
+        hour = int(time.time()) // 3_600
+        halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
+        async with store_at(store_url(tmp_path), call_wait_s=PATIENCE_S) as store:
+            await store.observed.keep(observer, [], halves)
+        async with running(quick_config(network, tmp_path)) as daemon:
+            uptime, reachability = await uptime_told(daemon, known.name)
+            assert (round(uptime), round(reachability)) == (50, 50)
+            assert await uptime_told(daemon, unknown.name) == of_node
+            assert of_node[0] > 60
