@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import pytest
+
 from tests.integration.daemon import Daemon, config_of, running, simulated, until
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
@@ -312,3 +315,24 @@ async def test_checks_behind_ready_run_when_their_input_changes_however_far_the_
                 network.stop_validator(index)
             await until(lambda: fail(quorum))
             assert (await daemon.get("/ready")).status == 503
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/ext/nope", {}, 404),
+        ("/ext/bc/C/ws", {}, 404),
+        ("/ext/bc/C/ws", {"host": "evil.example"}, 403),
+        ("/ext/bc/C/ws", {"avalanche-api-route": "x"}, 404),
+    ],
+)
+async def test_a_refused_handshake_is_answered_as_any_other_request(
+    tmp_path: Path, path: str, headers: Mapping[str, str], status: int
+) -> None:
+    async with node(tmp_path) as asked:
+        await asked.until_healthy()
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await asked.daemon.session.ws_connect(asked.daemon.api_url + path, headers=headers)
+        assert refused.value.status == status
+        assert refused.value.headers is not None
+        assert refused.value.headers["node-id"].startswith("NodeID-")

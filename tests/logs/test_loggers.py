@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import warpseal
 from warpseal.errors import CallRefused, StartupError
-from warpseal.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, DaemonLoggers
+from warpseal.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, ROOMS, DaemonLoggers
 
 
 def attached(
@@ -31,6 +32,7 @@ def lines(text: str) -> list[str]:
         ("warpseal.peers.network", {}, "peers"),
         ("warpseal.store.writer", {}, "store"),
         ("warpseal.plugins.output", {}, "vm-factory"),
+        ("vm-factory", {}, "vm-factory"),
         ("warpseal.app", {}, "main"),
         ("warpseal", {}, "main"),
         ("uvicorn", {}, "main"),
@@ -49,6 +51,16 @@ def test_each_line_has_its_logger(logger: str, fields: dict[str, str], name: str
     assert loggers.name_of(record) == name
 
 
+def test_every_room_that_logs_has_its_logger() -> None:
+    source = Path(warpseal.__file__).parent
+    logging_rooms = {
+        file.relative_to(source).parts[0]
+        for file in source.rglob("*/*.py")
+        if "logging.getLogger(__name__)" in file.read_text()
+    }
+    assert logging_rooms - {"plugins"} <= set(ROOMS)
+
+
 async def test_a_level_changes_what_is_shown_of_one_logger_from_then_on() -> None:
     loggers, shown = attached()
     peers, store = logging.getLogger("warpseal.peers.x"), logging.getLogger("warpseal.store.x")
@@ -62,6 +74,16 @@ async def test_a_level_changes_what_is_shown_of_one_logger_from_then_on() -> Non
     store.info("five")
     store.warning("six")
     assert lines(shown.getvalue()) == ["two", "six"]
+
+
+async def test_what_plugins_print_has_the_levels_and_the_file_of_vm_factory(tmp_path: Path) -> None:
+    loggers, shown = attached(tmp_path, "info", "off")
+    logging.getLogger("vm-factory").info("printed")
+    assert "printed" in (tmp_path / "vm-factory.log").read_text()
+    await loggers.set_levels("vm-factory", "off", "debug")
+    logging.getLogger("vm-factory").debug("shown")
+    logging.getLogger("warpseal.app").warning("of main")
+    assert lines(shown.getvalue()) == ["DEBUG vm-factory shown"]
 
 
 async def test_chains_that_share_their_code_have_levels_of_their_own() -> None:

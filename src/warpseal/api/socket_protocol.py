@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.transports import BaseTransport
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -30,6 +30,12 @@ class LimitedSocket(WebSocketsSansIOProtocol):
         if self._ending is not None:
             self._ending.cancel()
         super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            # A handshake that was refused is over: uvicorn logs an error for what it takes for no answer.
+            self.handshake_complete = True
 
     def handle_parser_exception(self) -> None:
         if self.close_sent or self.conn.close_sent is None:

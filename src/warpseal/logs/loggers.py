@@ -30,9 +30,11 @@ ROOMS: Final = (
     "indexer",
     "l1",
     "node",
+    "observed",
     "peers",
     "prices",
     "profiles",
+    "siblings",
     "store",
     "validators",
 )
@@ -128,7 +130,8 @@ class DaemonLoggers:
     def _room_of(self, logger: str) -> str:
         package, _, rest = logger.partition(".")
         room = rest.partition(".")[0]
-        if package == _PACKAGE and room == _PLUGINS:
+        # What plugins print has a Python logger of that very name.
+        if logger == VM_FACTORY or (package == _PACKAGE and room == _PLUGINS):
             return VM_FACTORY
         return room if package == _PACKAGE and room in ROOMS else MAIN
 
@@ -143,7 +146,8 @@ class DaemonLoggers:
             return
         chains = [name for name in self._levels if name not in (MAIN, VM_FACTORY, *ROOMS)]
         logging.getLogger().setLevel(self._least(MAIN))
-        logging.getLogger(f"{_PACKAGE}.{_PLUGINS}").setLevel(self._least(VM_FACTORY))
+        for logger in (VM_FACTORY, f"{_PACKAGE}.{_PLUGINS}"):
+            logging.getLogger(logger).setLevel(self._least(VM_FACTORY))
         for room in ROOMS:
             logging.getLogger(f"{_PACKAGE}.{room}").setLevel(self._least(room, *chains))
         for library in _QUIET_LIBRARIES:

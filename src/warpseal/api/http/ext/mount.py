@@ -38,6 +38,8 @@ from warpseal.warp.ids import id_text
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
 _HOST: Final = b"host"
+# Of answers, refused handshakes of WebSockets included.
+_STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
 class Fork:
@@ -136,7 +138,7 @@ class NodeInterfaces:
 
         async def signed(scope: Scope, receive: Receive, send: Send) -> None:
             async def send_signed(message: Message) -> None:
-                if message["type"] == "http.response.start" and self.node_id:
+                if message["type"] in _STARTS and self.node_id:
                     message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
                 await send(message)
 
