@@ -142,10 +142,14 @@ async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they
     observed = observing(peers, shelf, clock)
     assert await observed.reach(NODE, 0) is None
     shelf.put([], [HourRow(HOUR - 24, NODE, HOUR_MS, HOUR_MS // 2)])
+    clock.now_ms += 59_999
+    assert await observed.reach(NODE, 0) is None, "the store is not asked twice within a minute"
+    clock.now_ms += 1
     assert await observed.reach(NODE, 0) == Reach(50.0, 50.0)
     assert await observed.reach(NODE, START_UNIX_S - 10 * 3_600) is None
     assert await observed.reach(OTHER, 0) is None
     shelf.is_down = True
+    clock.now_ms += 60_000
     assert await observed.reach(NODE, 0) is None
 
 

@@ -15,7 +15,7 @@ from warpseal.errors import StoreDown
 from warpseal.history.index import Reach
 from warpseal.observed.hourbook import HourBook, hour_of
 from warpseal.observed.ports import Peers, Shelf
-from warpseal.observed.reach import reach_of
+from warpseal.observed.reach import RememberedReach, reach_of
 from warpseal.observed.roster import Roster
 from warpseal.observed.settings import ObservedSettings
 from warpseal.observed.validationbook import ValidationBook
@@ -50,6 +50,7 @@ class Observations:
         self._roster = Roster(peers, settings)
         self._hours = HourBook(settings.max_waiting_hours)
         self._validations = ValidationBook(self._roster, settings)
+        self._told = RememberedReach()
         self._is_recalled = False
         self._looked_ms = 0
 
@@ -84,9 +85,15 @@ class Observations:
         return tuple(ObservedHour(row.hour * HOUR_S, row.observed_ms, row.connected_ms) for row in found)
 
     async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
-        """Return how well a node was reached since then; None where we did not observe it for a full day lately."""
-        hours = await self.hours(node_id, since_unix_s)
-        return reach_of(hours, self._unix_clock() - self._settings.recent_s)
+        """Return how well a node was reached since then, as of a minute ago at most.
+
+        None where we did not observe it for a full day lately.
+        """
+        asked, now = (node_id, since_unix_s), self._now()
+        if self._told.knows(asked, now):
+            return self._told.told(asked)
+        found = reach_of(await self.hours(node_id, since_unix_s), self._unix_clock() - self._settings.recent_s)
+        return self._told.tell(asked, found, now)
 
     async def run(self) -> None:
         """Observe and write until cancelled; what is not written then is given to the store."""

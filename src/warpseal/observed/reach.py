@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from warpseal.history.index import Reach
 from warpseal.observed.values import HOUR_S, ObservedHour
+from warpseal.warp.ids import NodeID
 
-_DAY_MS = 24 * HOUR_S * 1_000
+_DAY_MS: Final = 24 * HOUR_S * 1_000
+_REMEMBERED_S: Final = 60.0
+_MAX_REMEMBERED: Final = 2_000
+
+_Asked = tuple[NodeID, int]
+
+
+class RememberedReach:
+    """What was told of nodes a moment ago: a month of hours takes the store some milliseconds. Moments: seconds."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[_Asked, tuple[float, Reach | None]] = OrderedDict()
+
+    def knows(self, asked: _Asked, now: float) -> bool:
+        """Tell whether this was told less than a minute ago."""
+        return asked in self._told and now < self._told[asked][0] + _REMEMBERED_S
+
+    def told(self, asked: _Asked) -> Reach | None:
+        """Return what was told."""
+        return self._told[asked][1]
+
+    def tell(self, asked: _Asked, reach: Reach | None, now: float) -> Reach | None:
+        """Remember what is told, and return it."""
+        self._told[asked] = now, reach
+        self._told.move_to_end(asked)
+        if len(self._told) > _MAX_REMEMBERED:
+            self._told.popitem(last=False)
+        return reach
 
 
 def reach_of(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> Reach | None:
