@@ -115,3 +115,18 @@ async def admin(daemon: Daemon, method: str, **params: str) -> Any:
     body = {"jsonrpc": "2.0", "id": 1, "method": f"admin.{method}", "params": params}
     said = (await daemon.post("/ext/admin", body)).body
     return said["result"] if "result" in said else said["error"]["message"]
+
+
+async def test_rate_limits_and_deny_lists_follow_a_chain_through_every_alias(tmp_path: Path) -> None:
+    async with simulated(Plan(validators=4)) as network, serving(Node()) as node:
+        chain = {"blockchain-id": NAME, "rpc": [f"http://127.0.0.1:{node.port}/rpc"], "deny-methods": ["eth_mine"]}
+        limits = {"rate-limit-per-minute": 6, "rate-limit-loopback": True}
+        keys = {"evm-chains": [chain], "api-admin-enabled": True, **limits}
+        async with running(config_of(network, tmp_path, keys)) as daemon:
+            assert await admin(daemon, "aliasChain", chain=NAME, alias="mine") == {}
+            assert await admin(daemon, "alias", endpoint="bc/mine", alias="short") == {}
+            paths = [f"/ext/{name}/rpc" for name in (f"bc/{NAME}", "bc/mine", "short")]
+            for path in paths:
+                for denied in ("eth_mine", "debug_x"):
+                    assert (await rpc(daemon, path, denied))["error"]["code"] == -32601
+            assert [await status_of(daemon, path) for path in paths] == [429] * 3
