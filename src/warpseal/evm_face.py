@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.ext.evm import Admission
 from warpseal.api.http.ext.mount import NodeInterfaces
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from warpseal.node.info import InfoClient
     from warpseal.node.own_view import OwnView
 
+_PATIENCE_S: Final = 10.0
+
 
 class EvmFace:
     """Forwards from the start; what needs the network to be derived comes with `open`."""
@@ -36,10 +38,12 @@ class EvmFace:
         self._view: OwnView | None = None
         self._info: InfoClient | None = None
         self._times: Mapping[str, int] | None = None
+        self._opened = asyncio.Event()
 
     def open(self, view: OwnView, info: InfoClient) -> None:
         """Learn where a chain's genesis and the network's upgrade times are known."""
         self._view, self._info = view, info
+        self._opened.set()
 
     async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
         """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
@@ -61,8 +65,10 @@ class EvmFace:
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._opened.wait()  # Whoever calls early waits, as everywhere.
             found = await self._view.blockchain(chain_id) if self._view is not None else None
-        except NodeUnavailable:
+        except (NodeUnavailable, TimeoutError):
             return None
         return found.genesis if found is not None else None
 

@@ -34,12 +34,12 @@ class Anvil:
 
 
 @asynccontextmanager
-async def anvil() -> AsyncIterator[Anvil]:
-    """Run a node of its own, on a free port of this machine."""
+async def anvil(*more: str) -> AsyncIterator[Anvil]:
+    """Run a node of its own, on a free port of this machine. more: of its flags."""
     program = binary()
     assert program is not None
     process = await asyncio.create_subprocess_exec(
-        program, "--port", "0", "--host", "127.0.0.1", "--no-mining", stdout=asyncio.subprocess.PIPE
+        program, "--port", "0", "--host", "127.0.0.1", "--no-mining", *more, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tests.forwarding.anvil import binary
 
-collect_ignore = [] if binary() is not None else ["test_anvil.py"]
+collect_ignore = [] if binary() is not None else ["test_anvil.py", "test_daemon_anvil.py"]

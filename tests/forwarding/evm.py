@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from warpseal.forwarding.chain_config import ChainConfig, chain_config
 from warpseal.forwarding.forwarder import EvmForwarder, ForwardingObserver, silent
 from warpseal.forwarding.front import ForwardedChain, forwarded_chains
 from warpseal.forwarding.settings import ForwardingSettings
+from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.upgrades import decode_upgrades
@@ -172,6 +175,22 @@ class Node:
         params = {"subscription": subscription, "result": result}
         for socket in self.sockets:
             await socket.send_str(json.dumps({"jsonrpc": "2.0", "method": "eth_subscription", "params": params}))
+
+
+@contextmanager
+def all_logged() -> Iterator[StringIO]:
+    """Log all that there is to log, as the daemon does, into what is returned; afterwards as before."""
+    written, root = StringIO(), logging.getLogger()
+    handlers, root_level = root.handlers, root.level
+    known = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
+    DaemonLoggers("verbo").attach(written)
+    try:
+        yield written
+    finally:
+        root.handlers = handlers
+        root.setLevel(root_level)
+        for name in root.manager.loggerDict:
+            logging.getLogger(name).setLevel(known.get(name, logging.NOTSET))
 
 
 @asynccontextmanager

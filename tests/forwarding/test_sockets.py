@@ -8,7 +8,6 @@ import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from io import StringIO
 from typing import Any
 
 import aiohttp
@@ -16,13 +15,12 @@ import pytest
 from starlette.requests import Request
 
 from tests.forwarding.evm import SETTINGS as FORWARDING
-from tests.forwarding.evm import Node, front_of, missing, recorded_config, replay, running
+from tests.forwarding.evm import Node, all_logged, front_of, missing, recorded_config, replay, running
 from tests.forwarding.test_endpoint import PATH, Admission, Served, served, ws_of
 from tests.forwarding.test_forwarder import Counted, until
 from warpseal.errors import ApiKeyRefused
 from warpseal.health.check import Outcome
 from warpseal.health.evm import evm_check
-from warpseal.logs.loggers import DaemonLoggers
 
 SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
 
@@ -91,11 +89,11 @@ async def test_a_key_that_is_taken_back_ends_the_connection() -> None:
 
 
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
-    written = StringIO()
-    DaemonLoggers("verbo").attach(written)
     node = Node()
-    async with fronted(node, admission=Admission(key="secret-key")) as front, front.socket("?apikey=secret-key") as one:
-        assert (await say(one, call(1, "eth_chainId")))["result"] == "0x7a69"
+    with all_logged() as written:
+        async with fronted(node, admission=Admission(key="secret-key")) as front:  # noqa: SIM117
+            async with front.socket("?apikey=secret-key") as client:
+                assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
     assert "WebSocket ended" in written.getvalue()
     assert "secret-key" not in written.getvalue()
     assert not any("secret-key" in str(headers) for headers in node.headers)

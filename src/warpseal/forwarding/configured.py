@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from warpseal.flight import SingleFlight
 from warpseal.forwarding.chain_config import ChainConfig, NoSubnetEvm, chain_config
 
 log = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-_RETRY_S: Final = 10.0
+_RETRY_S: Final = 2.0
 
 Genesis = Callable[[], Awaitable[bytes | None]]
 """Returns the genesis of the chain's CreateChainTx; None where it cannot be had now."""
@@ -33,6 +35,7 @@ class ConfiguredChain:
         self._upgrade_times = upgrade_times
         self._known: tuple[int, ChainConfig | None] | None = None
         self._retry_at = 0.0
+        self._flight: SingleFlight[int, None] = SingleFlight()
 
     async def __call__(self) -> ChainConfig | None:
         """Return the configuration; None where it is not known, or the chain is none of subnet-evm."""
@@ -44,7 +47,7 @@ class ConfiguredChain:
             self._warn(error.strerror or "cannot be read")
             return None
         if self._known is None or self._known[0] != changed_ns:
-            await self._put_together(changed_ns)
+            await self._flight.run(changed_ns, partial(self._put_together, changed_ns))
         return self._known[1] if self._known is not None else None
 
     async def _put_together(self, changed_ns: int) -> None:
