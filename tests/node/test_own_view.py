@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NETWORK_ID,
     NO_CHAIN,
+    PERMISSIONED,
     Params,
     RecordedNode,
     RpcFault,
@@ -27,6 +29,7 @@ from warpseal.history.staking import Active, Rewards
 from warpseal.node.own_validation import decode_peer, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
+OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
 NODE = node_id("4t2fv4b9AQ39bhZkKwky3otLxBzMM1sdF")
 ALL: list[dict[str, Any]] = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))[
     "validators"
@@ -83,6 +86,59 @@ async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour(
     assert isinstance(one.state, Active)
     assert one.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, one.state.potential.addresses)
     assert (one.state.delegator_count, one.state.delegated, one.bls) == (2, 50, None)
+
+
+def listing(params: Params) -> Any:
+    """Answers getCurrentValidators of any recorded subnet for whichever nodes are asked for."""
+    subnet = params.get("subnetID", id_text(PRIMARY_NETWORK))
+    listed = recorded_result("platform.getCurrentValidators", subnetID=subnet)["validators"]
+    return {"validators": [one for one in listed if one["nodeID"] in params["nodeIDs"]]}
+
+
+def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
+    """A node that tells every subnet's validators. l1_nodes: are said to be members of the L1, too."""
+    sets = deepcopy(recorded_result("platform.getAllValidatorsAt", height=19)["validatorSets"])
+    sets[id_text(L1)]["validators"][0]["nodeIDs"] += l1_nodes
+    total = {id_text(PERMISSIONED): "49463"}
+    return RecordedNode(
+        {
+            "platform.getCurrentValidators": listing,
+            "platform.getTotalStake": lambda params: {"weight": total.get(params.get("subnetID"), str(TOTAL))},
+            "platform.getAllValidatorsAt": members or {"validatorSets": sets},
+        }
+    )
+
+
+async def test_what_a_node_validates_of_subnets_is_told_beside_the_primary_network() -> None:
+    asked = of_all_subnets(node_id_text(OWNED))
+    async with upstream_of(asked) as upstream:
+        primary, of_subnet = await upstream.view.validations(OWNED)
+        await upstream.view.validations(NODE)
+    assert (primary.subnet_id, primary.fee_shares) == (PRIMARY_NETWORK, 10_000)
+    assert (of_subnet.subnet_id, of_subnet.staked, of_subnet.fee_shares) == (PERMISSIONED, 49_463, None)
+    assert (of_subnet.start, of_subnet.end) == (1_795_226_562, 1_826_757_159)
+    assert of_subnet.state == Active(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
+    # The L1 was asked about, too, and nothing is staked there.
+    subnets = [params.get("subnetID") for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
+    assert subnets == [None, *sorted(map(id_text, (L1, PERMISSIONED)), key=parse_id), None]
+    assert asked.calls["platform.getAllValidatorsAt"] == 1
+
+
+async def test_a_validator_of_an_l1_alone_has_no_validation() -> None:
+    of_l1 = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
+    asked = of_all_subnets()
+    async with upstream_of(asked) as upstream:
+        assert await upstream.view.validations(of_l1) == ()
+    assert asked.calls["platform.getAllValidatorsAt"] == 0
+
+
+async def test_an_older_node_tells_the_primary_network_alone() -> None:
+    def unknown(_: Params) -> Any:
+        raise RpcFault('rpc: can\'t find method "platform.getAllValidatorsAt"')
+
+    async with upstream_of(of_all_subnets(members=unknown)) as upstream:
+        (told,) = await upstream.view.validations(OWNED)
+    assert told.subnet_id == PRIMARY_NETWORK
 
 
 async def test_who_does_not_validate_has_no_validation_and_costs_no_second_call() -> None:

@@ -17,7 +17,7 @@ from warpseal.chains.ids import Address, TxID
 from warpseal.history.staking import Active, Rewards, Validation
 from warpseal.history.transactions import BlsKey
 from warpseal.node.numbers import u64
-from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, parse_id, parse_node_id
+from warpseal.warp.ids import NodeID, SubnetID, parse_id, parse_node_id
 
 _SHARES: Final = 1_000_000
 _SHARES_OF_A_PERCENT: Final = 10_000
@@ -28,9 +28,10 @@ _MAX_TEXT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class OwnValidation:
-    """A validation of the Primary Network that is under way. Amounts in nAVAX; uptime: percent, as the node sees it.
+    """A validation that is under way. Amounts in nAVAX, or the subnet's asset; uptime: percent, as the node sees it.
 
-    delegated_rewards: potential rewards of each delegation; accrued: the fee share of those that ended.
+    fee_shares: of 1,000,000; None where nobody can delegate. delegated_rewards: potential rewards of each delegation;
+    accrued: the fee share of those that ended.
     """
 
     tx_id: TxID
@@ -38,7 +39,7 @@ class OwnValidation:
     staked: int
     start: int
     end: int
-    fee_shares: int
+    fee_shares: int | None
     potential: int
     accrued: int
     delegator_count: int
@@ -48,14 +49,15 @@ class OwnValidation:
     bls: BlsKey | None
     uptime: float | None
 
-    def validation(self, total_stake: int) -> Validation:
-        """Return it as callers are told it. total_stake: of the Primary Network."""
+    def validation(self, subnet_id: SubnetID, total_stake: int) -> Validation:
+        """Return it as callers are told it. total_stake: of the subnet."""
         shares = self.fee_shares
-        fees = sum(reward - (_SHARES - shares) * reward // _SHARES for reward in self.delegated_rewards)
+        kept = _SHARES - (shares or 0)
+        fees = sum(reward - kept * reward // _SHARES for reward in self.delegated_rewards)
         return Validation(
             tx_id=self.tx_id,
             node_id=self.node_id,
-            subnet_id=PRIMARY_NETWORK,
+            subnet_id=subnet_id,
             staked=self.staked,
             start=self.start,
             end=self.end,
@@ -64,7 +66,7 @@ class OwnValidation:
             state=Active(
                 delegator_count=self.delegator_count,
                 total_stake=total_stake,
-                delegated=self.delegated,
+                delegated=None if shares is None else self.delegated,
                 potential=Rewards(self.potential, self.accrued + fees, self.reward_addresses),
             ),
         )
@@ -96,16 +98,16 @@ class _Delegator(msgspec.Struct, rename="camel"):
     potential_reward: int | str = 0
 
 
-class _Validator(msgspec.Struct, rename="camel"):
+class _Validator(msgspec.Struct, rename="camel", kw_only=True):
     start_time: int | str
-    end_time: int | str
+    end_time: int | str = 0
     weight: int | str
-    tx_id: str = msgspec.field(name="txID")
+    tx_id: str = msgspec.field(name="txID", default="")
     node_id: str = msgspec.field(name="nodeID")
     validation_reward_owner: _Owner | None = None
     potential_reward: int | str = 0
     accrued_delegatee_reward: int | str = 0
-    delegation_fee: str = "0"
+    delegation_fee: str | None = None
     uptime: str | None = None
     signer: _Signer | None = None
     delegator_count: int | str = 0
@@ -128,8 +130,9 @@ class _Peers(msgspec.Struct):
 
 
 def decode_validations(result: bytes) -> tuple[OwnValidation, ...]:
-    """Return the validations of getCurrentValidators. Raises ValueError."""
-    return tuple(map(_validation, msgspec.json.decode(result, type=_Validators).validators or ()))
+    """Return the validations of getCurrentValidators, none of L1s, where nothing is staked. Raises ValueError."""
+    listed = msgspec.json.decode(result, type=_Validators).validators or ()
+    return tuple([_validation(one) for one in listed if one.tx_id])
 
 
 def decode_peer(result: bytes) -> SeenPeer:
@@ -153,7 +156,7 @@ def _validation(told: _Validator) -> OwnValidation:
         staked=u64(told.weight),
         start=u64(told.start_time),
         end=u64(told.end_time),
-        fee_shares=min(_SHARES, int(_percent(told.delegation_fee) * _SHARES_OF_A_PERCENT)),
+        fee_shares=None if told.delegation_fee is None else _shares(told.delegation_fee),
         potential=u64(told.potential_reward),
         accrued=u64(told.accrued_delegatee_reward),
         delegator_count=u64(told.delegator_count),
@@ -163,6 +166,10 @@ def _validation(told: _Validator) -> OwnValidation:
         bls=_bls(told.signer),
         uptime=None if told.uptime is None else float(_percent(told.uptime)),
     )
+
+
+def _shares(percent: str) -> int:
+    return min(_SHARES, int(_percent(percent) * _SHARES_OF_A_PERCENT))
 
 
 def _percent(text: str) -> Decimal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,15 +25,17 @@ from warpseal.ledger.params import known_parameters
 from warpseal.node.failover import NodePool
 from warpseal.node.network import INFO_PATHS
 from warpseal.node.numbers import u64
+from warpseal.node.own_subnets import SubnetMembers
 from warpseal.node.own_validation import OwnValidation, decode_peer, decode_validations
 from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.node.state import decode_asset
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, node_id_text, parse_id
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text, parse_id
 from warpseal.warp.message import MalformedMessage
 
 T = TypeVar("T")
+_Key = tuple[NodeID, SubnetID]
 
 REMEMBERED_S: Final = 10.0
 MAX_REMEMBERED: Final = 1_000
@@ -48,7 +50,8 @@ class OwnView:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
-        self._remembered: OrderedDict[NodeID, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
+        self._members = SubnetMembers(platform)
+        self._remembered: OrderedDict[_Key, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
         """Return the ids of the primary chains: known ones of the public networks, else as nodes list them."""
@@ -81,12 +84,19 @@ class OwnView:
         return next((chain for chain in listed if chain.chain_id == chain_id), None)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
-        """Return what a node validates of the Primary Network now."""
-        told = await self._told(node_id)
+        """Return what a node validates now: the Primary Network, and, which needs that, subnets; L1s are apart."""
+        found = await self._validations(node_id, PRIMARY_NETWORK)
+        for subnet_id in await self._members.subnets_of(node_id) if found else ():
+            found += await self._validations(node_id, subnet_id)
+        return found
+
+    async def _validations(self, node_id: NodeID, subnet_id: SubnetID) -> tuple[Validation, ...]:
+        told = await self._told(node_id, subnet_id)
         if not told:
             return ()
-        total = await self._ask(_TOTAL_STAKE)
-        return tuple(one.validation(total) for one in told)
+        params = {} if subnet_id == PRIMARY_NETWORK else {"subnetID": id_text(subnet_id)}
+        total = await self._ask(Call("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
+        return tuple([one.validation(subnet_id, total) for one in told])
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
         """Return how the asked node reaches a validator."""
@@ -104,18 +114,20 @@ class OwnView:
             version=peer.version or None,
         )
 
-    async def _told(self, node_id: NodeID) -> tuple[OwnValidation, ...]:
+    async def _told(self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> tuple[OwnValidation, ...]:
         """Return what nodes say of a validator, or said a moment ago."""
         now = asyncio.get_running_loop().time()
-        known = self._remembered.get(node_id)
+        known = self._remembered.get((node_id, subnet_id))
         if known is not None and known[0] > now:
             return known[1]
-        params = {"nodeIDs": [node_id_text(node_id)]}
+        params: dict[str, Any] = {"nodeIDs": [node_id_text(node_id)]}
+        if subnet_id != PRIMARY_NETWORK:
+            params["subnetID"] = id_text(subnet_id)
         told = await self._ask(
             Call("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
         )
         of_node = tuple(one for one in told if one.node_id == node_id)
-        self._remembered[node_id] = now + REMEMBERED_S, of_node
+        self._remembered[node_id, subnet_id] = now + REMEMBERED_S, of_node
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
         return of_node
@@ -176,5 +188,4 @@ def _decode_total(result: bytes) -> int:
 
 
 _BLOCKCHAINS: Final = Call("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
-_TOTAL_STAKE: Final = Call("platform.getTotalStake", {}, P_CHAIN_PATHS, _decode_total)
 _STAKING_ASSET: Final = Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, _decode_asset)
