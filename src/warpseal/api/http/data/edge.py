@@ -12,8 +12,9 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.api.data_settings import ANY_ORIGIN, DataApiSettings
+from warpseal.api.data_settings import DataApiSettings
 from warpseal.api.http.data.headers import noted_headers
+from warpseal.api.origins import AllowedOrigins
 
 METHODS: Final = "GET, HEAD, POST, PUT, OPTIONS"
 REQUEST_HEADERS: Final = (
@@ -40,7 +41,7 @@ class Edge:
 
     def __init__(self, app: ASGIApp, settings: DataApiSettings) -> None:
         self._app = app
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.http_allowed_origins)
+        self._origins = AllowedOrigins(settings.http_allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,9 +66,9 @@ class Edge:
     def _allowed(self, given: Headers) -> list[tuple[bytes, bytes]]:
         """Return what tells a browser that its page may read the answer; nothing where it may not."""
         origin = given.get(b"origin")
-        if ANY_ORIGIN in self._origins:
+        if self._origins.is_any:
             return [(b"access-control-allow-origin", b"*")] if origin else []
-        if not origin or origin.decode("latin-1").lower() not in self._origins:
+        if not origin or not self._origins.allow(origin.decode("latin-1")):
             return []
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 

@@ -11,7 +11,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from warpseal.api.data_settings import ANY_ORIGIN, DataApiSettings
+from warpseal.api.data_settings import DataApiSettings
 from warpseal.api.http.body import DiscardUnread
 from warpseal.api.http.data.edge import Edge
 from warpseal.api.http.error_edge import ErrorEdge
@@ -29,6 +29,7 @@ from warpseal.api.http.ext.ports import Health
 from warpseal.api.http.ext.router import PREFIX, Router
 from warpseal.api.http.request_log import HttpObserver, RequestLog
 from warpseal.api.node_settings import NodeApiSettings
+from warpseal.api.origins import AllowedOrigins
 from warpseal.api.protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.settings import ApiSettings
 from warpseal.forwarding.front import ForwardedChain
@@ -66,6 +67,7 @@ class NodeInterfaces:
         self._data = data
         self._node = node
         self._hosts = AllowedHosts(node.allowed_hosts)
+        self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorEdge(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
         self._app = RequestLog(self._signed(discarding), observer, _Templates())
@@ -120,7 +122,7 @@ class NodeInterfaces:
         found = self.router.find(scope["path"])
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
             denial = told(403, WRONG_HOST)
-        elif not self._allows_page(given.get(b"origin", b"").decode("latin-1")):
+        elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
             denial = told(403, WRONG_ORIGIN)
         elif found is None or _ROUTE_HEADER in given:
             denial = no_page()
@@ -128,10 +130,6 @@ class NodeInterfaces:
             await found.app(scope, receive, send)
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
-
-    def _allows_page(self, origin: str) -> bool:
-        allowed = {one.rstrip("/").lower() for one in self._data.http_allowed_origins}
-        return not origin or ANY_ORIGIN in allowed or origin.lower() in allowed
 
     def _signed(self, app: ASGIApp) -> ASGIApp:
         """Return the app with our node id on all its answers, as soon as there is one."""
