@@ -33,7 +33,7 @@ PAUSE_S = 0.004
 # Until what was in flight is written, and until the next blocks are there.
 SETTLE_S = 1.5
 # More than are indexed meanwhile.
-BLOCKS = 240_000
+BLOCKS = 200_000
 QUICK_BLOCKS = 60_000
 AIM = Aim(1.5)
 

@@ -34,6 +34,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 
 AT_ONCE = 16
+ROUNDS = 3
 _RANGE = 512
 
 
@@ -59,12 +60,10 @@ def run(quick: bool) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "node.log"
         with running(["--blocks", str(count)], log, module="benchmarks.index_node") as node:
-            ranges = rate(node.ready_line, PrimaryChain.P, count)
-            floor_ranges = floor(node.ready_line, count, by_range=True)
+            ranges, floor_ranges = best(node.ready_line, count, by_range=True)
             x, c = rate(node.ready_line, PrimaryChain.X, count), rate(node.ready_line, PrimaryChain.C, count)
         with running(["--blocks", str(count), "--no-index"], log, module="benchmarks.index_node") as node:
-            singles = rate(node.ready_line, PrimaryChain.P, count)
-            floor_singles = floor(node.ready_line, count, by_range=False)
+            singles, floor_singles = best(node.ready_line, count, by_range=False)
     figures = (
         Figure("P-Chain from container ranges", ranges, "blocks/s", Aim(3_000, at_least=True)),
         Figure("downloading and hashing container ranges", floor_ranges, "blocks/s"),
@@ -74,8 +73,23 @@ def run(quick: bool) -> Report:
         Figure("X-Chain from container ranges", x, "blocks/s"),
         Figure("C-Chain from batches", c, "blocks/s"),
     )
-    notes = (f"{count} blocks of one transaction; {AT_ONCE} requests at once; every tenth P block exports",)
+    notes = (
+        f"{count} blocks of one transaction; {AT_ONCE} requests at once; every tenth P block exports",
+        f"P-Chain and floors: the best of {ROUNDS} rounds each, in turns",
+    )
     return Report("index_run", quick, figures, notes)
+
+
+def best(url: str, count: int, *, by_range: bool) -> tuple[float, float]:
+    """Return the blocks a second that are indexed, and those that are only downloaded and hashed.
+
+    In turns, and the best of each: whatever else the machine does meets some of either, and hardly all of one.
+    """
+    indexed, downloaded = [], []
+    for _ in range(ROUNDS):
+        indexed.append(rate(url, PrimaryChain.P, count))
+        downloaded.append(floor(url, count, by_range=by_range))
+    return max(indexed), max(downloaded)
 
 
 def rate(url: str, chain: PrimaryChain, count: int) -> float:

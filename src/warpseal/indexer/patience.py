@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import TypeVar
 
@@ -30,21 +31,29 @@ class Patience:
 
     async def nodes(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return what `ask` returns once it does not raise NodeUnavailable."""
+        try:
+            return await ask()
+        except NodeUnavailable:
+            pass
         return await self._repeat("nodes", ask, NodeUnavailable)
 
     async def store(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return what `ask` returns once it does not raise StoreDown."""
+        try:
+            return await ask()
+        except StoreDown:
+            pass
         return await self._repeat("store", ask, StoreDown)
 
     async def _repeat(self, name: str, ask: Callable[[], Awaitable[T]], failure: type[Exception]) -> T:
+        """Ask again, and say so, until it works; it has failed once already."""
         delay_s = 0.0
+        self._waiting[name] += 1
         try:
             while True:
-                try:
+                delay_s = self._retry.next_delay(delay_s, self._random)
+                await asyncio.sleep(delay_s)
+                with suppress(failure):
                     return await ask()
-                except failure:
-                    self._waiting[name] += not delay_s
-                    delay_s = self._retry.next_delay(delay_s, self._random)
-                    await asyncio.sleep(delay_s)
         finally:
-            self._waiting[name] -= bool(delay_s)
+            self._waiting[name] -= 1

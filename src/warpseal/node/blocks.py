@@ -87,6 +87,9 @@ class _BlockAnswer(msgspec.Struct):
     encoding: str = "hex"
 
 
+_BLOCK: Final = msgspec.json.Decoder(_BlockAnswer)
+
+
 def _block_call(height: int) -> Call[bytes]:
     params = {"height": str(height), "encoding": "hex"}
     return Call("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_block, Origin.FOLLOWER)
@@ -94,7 +97,7 @@ def _block_call(height: int) -> Call[bytes]:
 
 def _decode_block(result: bytes) -> bytes:
     """Return the bytes behind hex with a checksum. Raises ValueError."""
-    told = msgspec.json.decode(result, type=_BlockAnswer)
+    told = _BLOCK.decode(result)
     if told.encoding != "hex" or told.block[:2] != "0x":
         raise ValueError("the block is not in the encoding that was asked for")
     checked = bytes.fromhex(told.block[2:])

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import Enum, auto
+from typing import Final
 
 MAX_WAITING = 1_000
 _WINDOW_S = 1.0
@@ -61,6 +62,14 @@ class CallQueue:
         """Note that a started call is over."""
         self._running -= 1
 
+    def start_at_once(self, now: float) -> bool:
+        """Start a call that never waited, where one may go at `now` and nobody is before it."""
+        if self._waiting or self._running >= self._at_once or self._start_allowed_at() > now:
+            return False
+        self._running += 1
+        self._starts.append(now)
+        return True
+
     def start_ready(self, now: float) -> list[object]:
         """Start and return every ticket that may go at `now`, oldest first."""
         ready = []
@@ -92,18 +101,23 @@ class UpstreamLimit:
         self._now = now
         self._timer: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def slot(self, origin: Origin) -> AsyncIterator[None]:
+    def slot(self, origin: Origin) -> AbstractAsyncContextManager[None]:
         """Hold one call's place while the block runs; who is cancelled leaves no trace. Raises QueueFull."""
-        if origin is Origin.DAEMON:
-            yield
-            return
-        await self._wait_for_turn()
-        try:
-            yield
-        finally:
-            self._queue.finish()
+        return _FREE if origin is Origin.DAEMON else _Slot(self)
+
+    async def enter(self) -> None:
+        """Wait for a place, which `leave` gives back. Raises QueueFull."""
+        if not self._queue.start_at_once(self._time()):
+            await self._wait_for_turn()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._queue.finish()
+        if self._queue.waiting:
             self._start_ready()
+
+    def _time(self) -> float:
+        return self._now() if self._now is not None else asyncio.get_running_loop().time()
 
     async def _wait_for_turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,21 +137,38 @@ class UpstreamLimit:
         self._start_ready()
 
     def _start_ready(self) -> None:
-        loop = asyncio.get_running_loop()
-        clock = self._now or loop.time
-        for ticket in self._queue.start_ready(clock()):
+        for ticket in self._queue.start_ready(self._time()):
             assert isinstance(ticket, asyncio.Future)
             if ticket.done():
                 # Its waiter was cancelled in this very tick and will not come to finish the call.
                 self._queue.finish()
             else:
                 ticket.set_result(None)
-        self._wake_later(loop, clock())
+        self._wake_later()
 
-    def _wake_later(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def _wake_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         at = self._queue.next_start_at()
         if at is not None:
-            self._timer = loop.call_later(max(0.001, at - now), self._start_ready)
+            wait_s = max(0.001, at - self._time())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_ready)
+
+
+class _Slot:
+    """A place of one call. No generator: there are thousands a second of them."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: UpstreamLimit) -> None:
+        self._limit = limit
+
+    async def __aenter__(self) -> None:
+        await self._limit.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limit.leave()
+
+
+_FREE: Final = nullcontext()

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 import warpseal
 from warpseal.errors import NodeFailure
@@ -172,6 +173,8 @@ class UpstreamNode:
         self._follower_limit = UpstreamLimit(settings.follow_at_once, settings.follow_per_s)
         self._pause = Pause()
         self._working_paths: dict[tuple[str, ...], str] = {}
+        self._urls: dict[str, URL] = {}
+        self._headers = {"Content-Type": "application/json", **endpoint.http_headers}
 
     async def call(self, call: Call[T], timeout_s: float | None = None) -> T:
         """Wait for a turn, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
@@ -254,10 +257,11 @@ class UpstreamNode:
         return self._decoded(call, reply)
 
     async def _post(self, path: str, body: bytes, limit: int) -> _Reply:
-        headers = {"Content-Type": "application/json", **self.endpoint.http_headers}
         try:
-            url = self.endpoint.url(path)
-            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+            url = self._urls.get(path)
+            if url is None:
+                url = self._urls[path] = self.endpoint.url(path)
+            async with self._session.post(url, data=body, headers=self._headers, allow_redirects=False) as answer:
                 is_ok = answer.status == 200
                 read = await _read(answer, limit if is_ok else _MAX_ERROR_BYTES, is_ok)
                 return _Reply(answer.status, read, answer.headers.get("Retry-After"))
