@@ -1,0 +1,126 @@
+"""WebSocket clients that listen: as little work per message as can be, and none of it in the process under test."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from benchmarks.load import RECEIVE_BYTES, STALLED_S, LoadFailed
+
+_HANDSHAKE = (
+    "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+    "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+_SUBSCRIBE = b'{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}'
+_TELL = b"POST /tell HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
+_TEXT = 1
+_SILENCE_S = 5.0
+_TOLD_AT = b'"extraData":"'
+_TOLD_AT_DIGITS = 20
+
+
+@dataclass(slots=True)
+class _Client:
+    stream: socket.socket
+    received: bytearray = field(default_factory=bytearray)
+
+    def texts(self) -> Iterator[bytes]:
+        """Read what is there, and yield the text messages that are whole. Raises LoadFailed."""
+        data = self.stream.recv(RECEIVE_BYTES)
+        if not data:
+            raise LoadFailed("a WebSocket was closed")
+        self.received += data
+        while (frame := _frame(self.received)) is not None:
+            opcode, start, end = frame
+            if opcode == _TEXT:
+                yield bytes(self.received[start:end])
+            del self.received[:end]
+
+
+class Crowd:
+    """Subscribers of one side, each with a connection of its own. node: where the node is told to tell of a head."""
+
+    def __init__(self, clients: Sequence[_Client], node: socket.socket) -> None:
+        self._clients = clients
+        self._node = node
+        self._selector = selectors.DefaultSelector()
+        for client in clients:
+            self._selector.register(client.stream, selectors.EVENT_READ, client)
+
+    def hear(self) -> list[float]:
+        """Have the node tell of a head; return after how many seconds each subscriber had it that heard it in time.
+
+        Raises LoadFailed where a connection ends.
+        """
+        self._node.sendall(_TELL)
+        delays_s: list[float] = []
+        while len(delays_s) < len(self._clients):
+            events = self._selector.select(_SILENCE_S)
+            if not events:
+                break
+            for key, _ in events:
+                delays_s += [_delay_s(text) for text in key.data.texts()]
+        self._node.recv(RECEIVE_BYTES)
+        return delays_s
+
+    def close(self) -> None:
+        """Let all connections go."""
+        self._selector.close()
+        for client in self._clients:
+            client.stream.close()
+
+
+@contextmanager
+def subscribed(url: str, path: str, node_url: str, count: int) -> Iterator[Crowd]:
+    """Hold so many connections that have subscribed to heads. Raises LoadFailed."""
+    clients: list[_Client] = []
+    with socket.create_connection(_address(node_url), timeout=STALLED_S) as node:
+        try:
+            for _ in range(count):
+                clients.append(_subscriber(url, path))
+            crowd = Crowd(clients, node)
+            yield crowd
+            crowd.close()
+        finally:
+            for client in clients:
+                client.stream.close()
+
+
+def _subscriber(url: str, path: str) -> _Client:
+    client = _Client(socket.create_connection(_address(url), timeout=STALLED_S))
+    client.stream.sendall(_HANDSHAKE.format(path=path).encode())
+    while b"\r\n\r\n" not in client.received:
+        data = client.stream.recv(RECEIVE_BYTES)
+        client.received += data
+        if not data or not client.received.startswith(b"HTTP/1.1 101"):
+            raise LoadFailed(f"no WebSocket: {bytes(client.received[:200])!r}")
+    del client.received[: client.received.index(b"\r\n\r\n") + 4]
+    # Masked with zeros, which is a mask as good as any other.
+    client.stream.sendall(bytes([0x81, 0x80 | len(_SUBSCRIBE)]) + bytes(4) + _SUBSCRIBE)
+    while not list(client.texts()):
+        continue
+    return client
+
+
+def _frame(received: bytearray) -> tuple[int, int, int] | None:
+    """Return opcode, start and end of the payload of the first frame; None: it is not whole yet."""
+    if len(received) < 4:
+        return None
+    length, start = received[1] & 0x7F, 2
+    if length == 126:
+        length, start = int.from_bytes(received[2:4], "big"), 4
+    return (received[0] & 0x0F, start, start + length) if len(received) >= start + length else None
+
+
+def _delay_s(text: bytes) -> float:
+    at = text.index(_TOLD_AT) + len(_TOLD_AT)
+    return (time.monotonic_ns() - int(text[at : at + _TOLD_AT_DIGITS])) / 1e9
+
+
+def _address(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return host, int(port)
