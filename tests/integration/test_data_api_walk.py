@@ -1,0 +1,203 @@
+"""Endpoints 3 to 8 of a running daemon over the recorded network's index, as a client walks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.indexer.replay import ReplayNode
+from tests.integration.daemon import Daemon
+from tests.integration.indexed_daemon import all_of, made_up_daemon, recorded_daemon
+from tests.ledger.recorded import params, replayed
+from tests.node.recorded_node import node_id, recorded_result
+from warpseal.api.http.data.telling.words import account_text
+from warpseal.chains.addresses import parse_address
+from warpseal.ledger.recovery import address_of
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
+
+FUJI = "/v1/networks/fuji"
+P, X, C = (f"{FUJI}/blockchains/{chain}-chain" for chain in "pxc")
+WALLET = "custom18jma8ppw3nhx5r4ap8clazz0dps7rv5u9xde7p"
+ACCOUNT = "0x8db97c7cece249c2b98bdc0226cc4c2a57bf52fc"
+X_ID, C_ID = id_text(params().x_chain_id), id_text(params().c_chain_id)
+VALIDATOR = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
+L1_VALIDATOR = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
+SECONDS_OF_2026 = range(1_767_225_600, 1_830_297_600)
+
+
+def node() -> ReplayNode:
+    """A node that tells whom it sees validate."""
+    told = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))
+    return ReplayNode(answers={"platform.getCurrentValidators": told, "info.peers": recorded_result("info.peers")})
+
+
+async def txs_of(daemon: Daemon, path: str, **query: str) -> list[dict[str, Any]]:
+    """Return all transactions that a query finds, in pages of 3."""
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    return await all_of(daemon, f"{path}/transactions" + (f"?{words}" if words else ""), "transactions", 3)
+
+
+async def test_transactions_are_found_by_address_account_validation_type_and_time(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path) as daemon:
+        all_p = await txs_of(daemon, P)
+        of_wallet = await txs_of(daemon, P, addresses=f"P-{WALLET},{WALLET}", sortOrder="asc")
+        since = of_wallet[5]["blockTimestamp"]
+        later = await txs_of(daemon, P, addresses=WALLET, startTimestamp=str(since), sortOrder="asc")
+        earlier = await txs_of(daemon, P, addresses=WALLET, endTimestamp=str(since - 1), sortOrder="asc")
+        moves = await txs_of(daemon, P, addresses=WALLET, txTypes="ImportTx,ExportTx")
+        changed = next(tx for tx in all_p if tx["txType"] == "IncreaseL1ValidatorBalanceTx")
+        validation = changed["l1ValidatorDetails"][0]["validationId"]
+        of_validation = await txs_of(daemon, P, l1ValidationId=validation)
+        of_account = await txs_of(daemon, C, addresses=ACCOUNT)
+        on_x = await txs_of(daemon, X, addresses=f"X-{WALLET}")
+        refused = [
+            (await daemon.get(f"{P}/transactions?{name}")).body for name in ("txTypes=BaseTx", "startTimestamp=1")
+        ]
+        on_c_by_id = await txs_of(daemon, f"{FUJI}/blockchains/{C_ID}")
+    assert [tx["blockNumber"] for tx in all_p] == sorted((tx["blockNumber"] for tx in all_p), key=int, reverse=True)
+    assert later + earlier != []
+    assert [tx["txHash"] for tx in (*earlier, *later)] == [tx["txHash"] for tx in of_wallet]
+    assert sorted(tx["txType"] for tx in moves) == ["ExportTx", "ExportTx", "ImportTx", "ImportTx"]
+    assert changed["txHash"] in [tx["txHash"] for tx in of_validation]
+    assert of_validation == [tx for tx in all_p if validation in str(tx.get("l1ValidatorDetails"))]
+    assert [tx["txType"] for tx in of_account] == [tx["txType"] for tx in on_c_by_id]
+    assert len(on_x) == 14
+    assert [body["detail"]["field"] for body in refused] == ["txTypes", "startTimestamp"]
+
+
+async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path) as daemon:
+        of = {chain: await txs_of(daemon, path) for chain, path in {id_text(P_CHAIN): P, X_ID: X, C_ID: C}.items()}
+    found = {tx["txHash"]: tx for txs in of.values() for tx in txs}
+    ties = 0
+    for chain, txs in of.items():
+        for tx in txs:
+            if tx["txType"] == "ImportTx":
+                assert tx["destinationChain"] == chain
+                (spent,) = tx["consumedUtxos"]
+                export = found[spent["txHash"]]
+                assert (export["txType"], export["sourceChain"]) == ("ExportTx", tx["sourceChain"])
+                (made,) = [one for one in export["emittedUtxos"] if one["utxoId"] == spent["utxoId"]]
+                assert made["consumingTxHash"] == tx["txHash"]
+                assert (made["createdOnChainId"], made["consumedOnChainId"]) == (export["sourceChain"], chain)
+                ties += 1
+    assert ties == 6
+
+
+async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path) as daemon:
+        on_x, on_c = await txs_of(daemon, X), await txs_of(daemon, C)
+        (sdk,) = [tx for tx in await sdk_txs(tmp_path) if tx["txHash"] == on_c[0]["txHash"]]
+    keys = 0
+    for tx in (*on_x, *on_c):
+        for utxo in (*tx["consumedUtxos"], *tx["emittedUtxos"]):
+            owners = [parse_address(text)[1] for text in utxo["addresses"]]
+            for signer in utxo.get("credentials", ()):
+                assert address_of(bytes.fromhex(signer["publicKey"][2:])) in owners
+                assert len(signer["signature"]) == 2 + 2 * 65
+                keys += 1
+        for taken in tx.get("evmInputs", ()):
+            assert taken["fromAddress"] == account_text(bytes.fromhex(ACCOUNT[2:]))
+            (signer,) = taken["credentials"]
+            assert signer["publicKey"].startswith(("0x02", "0x03"))
+            keys += 1
+    assert keys > 20
+    assert sdk["evmOutputs"] == on_c[0]["evmOutputs"]
+
+
+async def sdk_txs(folder: Path) -> list[dict[str, Any]]:
+    """Return the C-Chain's transactions as SDKs read them."""
+    async with recorded_daemon(folder / "sdk", compat="sdk") as daemon:
+        return await txs_of(daemon, C)
+
+
+async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path) as daemon:
+        blocks = {path: await all_of(daemon, f"{path}/blocks", "blocks", 4) for path in (P, X, C)}
+        times = [block["blockTimestamp"] for block in blocks[C]]
+        some = await all_of(daemon, f"{C}/blocks?startTimestamp={times[-2]}&endTimestamp={times[1]}", "blocks", 2)
+    assert {path: [int(one["blockNumber"]) for one in of] for path, of in blocks.items()} == {
+        P: list(range(19, -1, -1)),
+        X: list(range(13, -1, -1)),
+        C: list(range(10, -1, -1)),
+    }
+    assert some == [one for one in blocks[C] if times[-2] <= one["blockTimestamp"] <= times[1]]
+    assert sum(one["txCount"] for one in blocks[C]) == 4
+    for of in blocks.values():
+        assert [one["parentHash"] for one in of[:-1]] == [one["blockHash"] for one in of[1:]]
+        assert all(one["txCount"] == len(one["transactions"]) and one["blockSizeBytes"] > 0 for one in of)
+    last = blocks[P][0]
+    assert (last["currentSupply"], last["activeL1Validators"]) == (str(replayed().p[-1].supply), 3)
+    assert last["proposerDetails"]["proposerNodeId"].startswith("NodeID-")
+
+
+async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path) as daemon:
+        created = [tx for tx in await txs_of(daemon, P) if tx["txType"] == "CreateChainTx"]
+        told = [(await daemon.get(f"{FUJI}/blockchains/{tx['txHash']}")).body for tx in created]
+        p_chain, x_chain = [(await daemon.get(path)).body for path in (P, X)]
+        unknown = await daemon.get(f"{FUJI}/blockchains/{id_text(bytes(31) + bytes([1]))}")
+        touched = await daemon.get(f"{FUJI}/addresses:listChainIds?addresses={WALLET},{ACCOUNT},P-{WALLET}")
+    assert [one["blockchainId"] for one in told] == [tx["txHash"] for tx in created]
+    assert [one["createBlockNumber"] for one in told] == [tx["blockNumber"] for tx in created]
+    assert {one["evmChainId"] for one in told} >= {0, 12345, 88888}
+    assert all(("genesisData" in one) != ("genesisDataHex" in one) for one in told)
+    assert (p_chain["blockchainName"], p_chain["createBlockNumber"], p_chain["evmChainId"]) == ("P-Chain", "0", 0)
+    assert p_chain["createBlockTimestamp"] in SECONDS_OF_2026
+    assert x_chain["blockchainId"] == X_ID
+    assert (unknown.status, unknown.body["error"], unknown.body["statusCode"]) == (404, "Not Found", 404)
+    assert touched.body["addresses"] == [
+        {"address": WALLET, "blockchainIds": [id_text(P_CHAIN), X_ID, C_ID]},
+        {"address": ACCOUNT, "blockchainIds": [C_ID]},
+        {"address": f"P-{WALLET}", "blockchainIds": [id_text(P_CHAIN), X_ID, C_ID]},
+    ]
+
+
+async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path, node()) as daemon:
+        reply = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}")
+        removed = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}?validationStatus=removed")
+        of_l1 = await daemon.get(f"{FUJI}/validators/{node_id_text(L1_VALIDATOR)}")
+    found = {one["subnetId"]: one for one in reply.body["validators"]}
+    primary, (permissioned,) = found.pop(id_text(PRIMARY_NETWORK)), found.values()
+    assert {one["validationStatus"] for one in (primary, permissioned)} == {"active"}
+    assert (primary["delegationFee"], primary["delegatorCount"], primary["amountDelegated"]) == ("1", 0, "0")
+    assert primary["delegationCapacity"] == "2000000000000000"
+    assert primary["potentialRewards"] == primary["rewards"]
+    assert primary["potentialRewards"]["validationRewardAmount"] == "662900438817712"
+    assert primary["stakePercentage"] == 33.33333333
+    assert primary["geolocation"] is None
+    assert set(primary["validatorHealth"]) == {
+        "reachabilityPercent",
+        *(f"benched{chain}ChainRequestsPercent" for chain in "PXC"),
+    }
+    assert 0 <= primary["uptimePerformance"] <= 100
+    assert "delegationFee" not in permissioned
+    assert removed.body == {"validators": []}
+    assert (of_l1.status, of_l1.body) == (200, {"validators": []})
+
+
+async def test_the_four_states_of_a_made_up_history_are_told_with_what_was_paid(tmp_path: Path) -> None:
+    async with made_up_daemon(tmp_path) as daemon:
+        txs = await all_of(daemon, f"{P}/transactions", "transactions")
+        nodes = sorted({tx["nodeId"] for tx in txs if "nodeId" in tx})
+        over = [
+            one
+            for status in ("completed", "removed")
+            for name in nodes
+            for one in await all_of(
+                daemon, f"{FUJI}/validators/{name}?validationStatus={status}&sortOrder=asc", "validators", 1
+            )
+        ]
+        rewards = await all_of(daemon, f"{FUJI}/rewards?nodeIds={','.join(nodes)}", "historicalRewards", 2)
+    paid = {one["txHash"]: one["rewards"] for one in over if "rewardTxHash" in one.get("rewards", ())}
+    assert {one["validationStatus"] for one in over} == {"completed", "removed"}
+    assert all(
+        {"removeTxHash", "removeTimestamp"} <= one.keys() for one in over if one["validationStatus"] == "removed"
+    )
+    own = [one for one in rewards if one["rewardType"] == "VALIDATOR" and one["txHash"] in paid]
+    assert len(own) > 3
+    for one in own:
+        assert paid[one["txHash"]]["validationRewardAmount"] == one["reward"]["amount"]
+        assert paid[one["txHash"]]["rewardTxHash"] == one["rewardTxHash"]
+    assert {one["rewardType"] for one in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
