@@ -30,7 +30,7 @@ A_WINDOW = 300
 QUICK_WINDOW = 25
 PAIRS = 4
 PAUSE_S = 0.004
-# Until what was in flight is written, and until the next blocks are there.
+# Until the next blocks are there; what is not written so long after the last ones never will be.
 SETTLE_S = 1.5
 # More than are indexed meanwhile.
 BLOCKS = 200_000
@@ -113,7 +113,7 @@ async def _gate(subject: Daemon, front: str) -> Any:
         await asyncio.sleep(SETTLE_S)
     yield
     async with subject.http.post(front + "/bench/gate/shut"):
-        await asyncio.sleep(SETTLE_S)
+        await _stand_still(subject)
 
 
 async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str], requests: int) -> None:
@@ -127,6 +127,14 @@ async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str
         await asyncio.sleep(PAUSE_S)
     side.took_s += time.perf_counter() - began
     side.blocks += await _height(subject) - first
+
+
+async def _stand_still(subject: Daemon) -> None:
+    """Wait until what was in flight is written."""
+    before = -1
+    while (now := await _height(subject)) != before:
+        before = now
+        await asyncio.sleep(SETTLE_S)
 
 
 async def _height(subject: Daemon) -> int:
