@@ -66,6 +66,14 @@ def test_aliases_of_a_file_come_before_the_id_where_they_are_given_first() -> No
     assert aliases.primary(L1) == "mine"
 
 
+def test_names_of_a_primary_chain_come_first_whatever_a_file_gave_it_before_its_id_was_known() -> None:
+    aliases = ChainAliases()
+    aliases.configure({C: ("mine",)})
+    aliases.primary_chains(X, C)
+    assert aliases.of(C) == ("C", "evm", "mine", id_text(C))
+    assert aliases.primary(C) == "C"
+
+
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])
 def test_an_alias_stands_for_one_chain(alias: str) -> None:
     with pytest.raises(AliasRefused, match=f"alias already mapped to an ID: {alias}"):

@@ -104,10 +104,11 @@ class ChainAliases:
         return next(iter(self._aliases.get(chain_id, ())), id_text(chain_id))
 
     def _begin(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
+        """Learn of a primary chain: its own names come before those of the operator."""
         self._specified[specified] = chain_id
-        for name in names:
-            if name not in self._ids:
-                self._put(chain_id, name)
+        given = self._aliases.get(chain_id, [])
+        self._aliases[chain_id] = [*names, *given]
+        self._ids.update(dict.fromkeys(names, chain_id))
         self.know(chain_id)
 
     def _put(self, chain_id: ChainID, alias: str) -> None:

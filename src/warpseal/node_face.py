@@ -87,8 +87,6 @@ class NodeFace:
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, P_NAMES, PrimaryChain.P)
-        for chain in self._config.node.evm_chains:
-            self.aliases.know(chain.blockchain_id)
         for chain_id, names in read_aliases(self._config.ext.chain_aliases_file).items():
             try:
                 self.aliases.configure({chain_id: names})
@@ -96,6 +94,8 @@ class NodeFace:
                 raise StartupError(f"chain-aliases-file: {error}") from None
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
+        for chain in self._config.node.evm_chains:
+            self.aliases.know(chain.blockchain_id)
         self.interfaces.add_health(self.health)
         loggers, profilers = LoggersEverywhere(self._loggers, self._siblings), ProfilersEverywhere(own, self._siblings)
         rooms = AdminRooms(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
