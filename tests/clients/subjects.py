@@ -84,7 +84,7 @@ def _subjects() -> Iterator[Subject]:
     yield _transactions("c-chain", addresses=ACCOUNT)
     times = {"startTimestamp": 1795226600, "endTimestamp": 1795226700}
     yield Subject("blocks.listLatest", _BLOCKS, sdk.BlockPage, {"blockchainId": "p-chain", **times})
-    for chain in (L1_CHAIN, SUBNET_CHAIN, *CHAINS[1:]):
+    for chain in (L1_CHAIN, SUBNET_CHAIN, *CHAINS):
         yield Subject("getBlockchainById", "blockchains/{blockchainId}", sdk.Blockchain, {"blockchainId": chain})
     yield Subject("getChainIdsForAddresses", "addresses:listChainIds", sdk.Interactions, {"addresses": HEIR})
     yield Subject("rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(NODES)})
