@@ -54,12 +54,13 @@ class ValidationBook:
 
     def watch(self, subjects: Iterable[Subject], now_ms: int, unix_s: float) -> None:
         """Confirm that these are under way; count those that are new from now on."""
+        is_full = False
         for subject in subjects:
             one = self._counted.get(subject.validation_id)
-            if one is None:
-                self._begin(subject, now_ms, unix_s)
-            else:
+            if one is not None:
                 self._confirm(one, subject, now_ms, unix_s)
+            elif not is_full:
+                is_full = not self._begin(subject, now_ms, unix_s)
 
     def count(self, now_ms: int, unix_s: float) -> None:
         """Count all up to now."""
@@ -102,15 +103,17 @@ class ValidationBook:
         known = self._counted.keys() | self._recalled.keys()
         self._written = {key: row for key, row in self._written.items() if key in known}
 
-    def _begin(self, subject: Subject, now_ms: int, unix_s: float) -> None:
+    def _begin(self, subject: Subject, now_ms: int, unix_s: float) -> bool:
+        """Count a new one; tell whether there was room for it."""
         if len(self._counted) >= self._settings.max_validations and not self._make_room(now_ms):
-            return
+            return False
         one = _Counted(subject, int(unix_s), int(unix_s), now_ms)
         row = self._recalled.pop(subject.validation_id, None)
         if row is not None:
             _carry_over(one, row)
         self._counted[subject.validation_id] = one
         self._count(one, now_ms, unix_s)
+        return True
 
     def _make_room(self, now_ms: int) -> bool:
         """Drop the validation that was confirmed longest ago, unless that is not long ago."""
