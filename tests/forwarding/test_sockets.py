@@ -209,6 +209,30 @@ async def test_health_tells_of_a_websocket_of_another_chain() -> None:
         watching.cancel()
 
 
+async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
+    behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
+    async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
+        async with front.socket() as client:
+            assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "nobody has seen more yet"
+        front.chain.pool.note_head(front.chain.pool.members[0], 0x10)
+        for told in ("0x11", "0x11"):
+            async with front.socket() as client:
+                assert (await say(client, call(1, "eth_blockNumber")))["result"] == told
+        behind.answers["eth_blockNumber"] = "0x11"
+        async with front.socket() as client:
+            await say(client, call(1, "eth_gasPrice"))
+        assert behind.count("eth_gasPrice") == 1
+
+
+async def test_only_what_a_client_says_goes_to_its_node() -> None:
+    node = Node()
+    headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
+    async with fronted(node) as front, front.socket("?x=y", **headers) as client:
+        await say(client, call(1, "eth_chainId"))
+        sent = {name.lower() for name in node.headers[-1]}
+        assert not sent & set(headers)
+
+
 async def test_without_a_node_a_client_is_told_to_come_again() -> None:
     node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
     async with running(node), running(other), served(node.url, ws=(ws_of(other),)) as front, front.socket() as client:

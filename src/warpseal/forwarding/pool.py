@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 CHAIN_ID_CALL: Final = RpcCall("eth_chainId", msgspec.Raw(b"[]"))
 GENESIS_CALL: Final = RpcCall("eth_getBlockByNumber", msgspec.Raw(b'["0x0",false]'))
-_HEAD: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"))
+HEAD_CALL: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"))
 _HASH_CHARACTERS: Final = 66
 _RECHECK_S: Final = 60.0
 
@@ -100,6 +100,11 @@ class EvmPool:
         """Whether somebody can be asked."""
         return any(member.agrees and member.fault is None for member in self.members)
 
+    @property
+    def highest(self) -> int:
+        """How far the furthest member is known to be; 0 where nobody looks, because there is only one."""
+        return max((member.head or 0 for member in self.members), default=0)
+
     async def run(self) -> None:
         """Look at members and their heads now and then, until cancelled."""
         while True:
@@ -158,7 +163,7 @@ class EvmPool:
         """Ask a member how far it is: less than it was, where its answer tells so and nothing else came meanwhile."""
         before = member.head
         try:
-            height = quantity_of(await self._ask(member, _HEAD))
+            height = quantity_of(await self._ask(member, HEAD_CALL))
         except NodeFault as fault:
             self.note_fault(member, fault)
             return

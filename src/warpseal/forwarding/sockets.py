@@ -10,12 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
+import msgspec
 
-from warpseal.forwarding.messages import decode_result, encode_calls, quantity_of
-from warpseal.forwarding.pool import CHAIN_ID_CALL, GENESIS_CALL, ChainIdentity, EvmPool, identity_of
+from warpseal.forwarding.calls import RpcAnswer
+from warpseal.forwarding.messages import decode_answers, encode_calls, quantity_of
+from warpseal.forwarding.pool import CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL, ChainIdentity, EvmPool, identity_of
 from warpseal.forwarding.settings import ForwardingSettings
 from warpseal.node.endpoint import NodeEndpoint
 
@@ -35,6 +38,15 @@ class TooManySockets(Exception):
 
 class _Alien(Exception):
     """A node that is not of this chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A connection to a node that agreed on the chain. head: how far it was then."""
+
+    socket: aiohttp.ClientWebSocketResponse
+    position: int
+    head: int
 
 
 class NodeSocket:
@@ -75,6 +87,7 @@ class EvmSockets:
     ) -> None:
         self.clients = 0
         self.refused: dict[int, str] = {}
+        self._seen = 0
         self._endpoints = tuple(endpoints)
         self._session = session
         self._pool = pool
@@ -87,16 +100,19 @@ class EvmSockets:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[NodeSocket]:
-        """Hold a connection to the first node that agrees on the chain. Raises NoSocket, TooManySockets."""
+        """Hold a connection to a node that agrees on the chain: the first that is not behind what clients have seen.
+
+        Raises NoSocket, TooManySockets.
+        """
         if self.clients >= self._settings.max_sockets:
             raise TooManySockets
         self.clients += 1
         try:
-            position, socket = await self._first()
+            opened = await self._best()
             try:
-                yield NodeSocket(socket, position)
+                yield NodeSocket(opened.socket, opened.position)
             finally:
-                await socket.close()
+                await opened.socket.close()
         finally:
             self.clients -= 1
 
@@ -105,25 +121,34 @@ class EvmSockets:
         while True:
             if self._pool.identity is not None:
                 for position in range(len(self._endpoints)):
-                    socket = await self._try(position)
-                    if socket is not None:
-                        await socket.close()
+                    opened = await self._try(position)
+                    if opened is not None:
+                        await opened.socket.close()
             await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
 
-    async def _first(self) -> tuple[int, aiohttp.ClientWebSocketResponse]:
+    async def _best(self) -> _Opened:
         if self._pool.identity is None:
             await self._pool.in_turn()
-        for position in range(len(self._endpoints)):
-            socket = await self._try(position)
-            if socket is not None:
-                return position, socket
-        raise NoSocket
+        best: _Opened | None = None
+        try:
+            for position in range(len(self._endpoints)):
+                best = await _further(best, await self._try(position))
+                self._seen = max(self._seen, self._pool.highest, best.head if best is not None else 0)
+                if best is not None and best.head >= self._seen:
+                    return best
+        except BaseException:
+            if best is not None:
+                await best.socket.close()
+            raise
+        if best is None:
+            raise NoSocket
+        return best
 
-    async def _try(self, position: int) -> aiohttp.ClientWebSocketResponse | None:
+    async def _try(self, position: int) -> _Opened | None:
         """Return a connection to a node of this chain; None where there is none to be had now."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                socket = await self._opened(self._endpoints[position])
+                opened = await self._opened(position)
         except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
             reason = type(error).__name__
             log.info("no WebSocket from a node", extra={"upstream": position, "reason": reason})
@@ -135,10 +160,11 @@ class EvmSockets:
             self.refused[position] = str(alien)
             return None
         self.refused.pop(position, None)
-        return socket
+        return opened
 
-    async def _opened(self, endpoint: NodeEndpoint) -> aiohttp.ClientWebSocketResponse:
+    async def _opened(self, position: int) -> _Opened:
         """Return a connection to a node of this chain. Raises what aiohttp raises, or _Alien."""
+        endpoint = self._endpoints[position]
         socket = await self._session.ws_connect(
             endpoint.url(""),
             headers=dict(endpoint.http_headers),
@@ -146,7 +172,7 @@ class EvmSockets:
             heartbeat=_HEARTBEAT_S,
         )
         try:
-            told = await _identity(socket)
+            told, head = await _introduction(socket)
             if told is None:
                 raise _Alien("does not tell its chain id and block 0")
             if told != self._pool.identity:
@@ -154,12 +180,25 @@ class EvmSockets:
         except BaseException:
             await socket.close()
             raise
-        return socket
+        return _Opened(socket, position, head)
 
 
-async def _identity(socket: aiohttp.ClientWebSocketResponse) -> ChainIdentity | None:
-    results = []
-    for call in (CHAIN_ID_CALL, GENESIS_CALL):
-        await socket.send_str(encode_calls({0: call}).decode())
-        results.append(decode_result((await socket.receive_str()).encode()))
-    return identity_of(quantity_of(results[0]), results[1])
+async def _further(best: _Opened | None, other: _Opened | None) -> _Opened | None:
+    """Return whose node is further, the first where both are as far, and close the other."""
+    if best is None or other is None:
+        return best or other
+    kept, left = (other, best) if other.head > best.head else (best, other)
+    await left.socket.close()
+    return kept
+
+
+async def _introduction(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
+    """Return which chain a node is of, and how far it is."""
+    await socket.send_str(encode_calls(dict(enumerate((CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL)))).decode())
+    answers = decode_answers((await socket.receive_str()).encode(), range(3))
+    chain_id, block, head = (_value(answers[number]) for number in range(3))
+    return identity_of(quantity_of(chain_id), block), quantity_of(head) or 0
+
+
+def _value(answer: RpcAnswer) -> object:
+    return None if answer.result is None else msgspec.json.decode(answer.result)
