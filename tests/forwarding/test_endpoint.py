@@ -341,3 +341,33 @@ async def test_pages_of_other_origins_get_no_websocket() -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError) as unknown:
             await front.session.ws_connect(front.url + "/ext/bc/nope/ws")
         assert unknown.value.status == 404
+
+
+async def test_a_body_that_is_too_large_is_refused_by_its_length_and_where_it_has_none() -> None:
+    async with running(Node()) as node, served(node.url) as front:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": ["0" * 5_242_700]}
+        fits = json.dumps(call).encode()
+        assert len(fits) < 5_242_880 < len(fits) + 200
+        assert (await front.send("POST", fits, content_type="application/json")).status == 200
+        large = fits.replace(b"eth_call", b"eth_call" + b"x" * 200)
+        answer = await front.send("POST", large, content_type="application/json")
+        assert (answer.status, answer.body) == (413, f"content length too large ({len(large)}>5242880)\n".encode())
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield large
+
+        async with front.session.post(front.url + PATH + "/rpc", data=chunks(), headers=JSON) as reply:
+            assert reply.status == 413
+        assert node.count("eth_call") == 1
+
+
+async def test_calls_share_connections_to_a_node_and_writes_have_their_own() -> None:
+    node = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
+    async with running(node), front_of(node.port) as one, served(one.url) as front:
+        for _ in range(10):
+            await front.rpc(("eth_gasPrice", []))
+            await front.rpc(("eth_gasPrice", []), ("eth_chainId", []))
+        assert one.accepted == 1
+        for _ in range(3):
+            await front.rpc(("eth_sendRawTransaction", ["0x00"]))
+        assert one.accepted == 4
