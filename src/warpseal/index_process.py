@@ -19,13 +19,13 @@ from typing import Any, Final, TypeVar
 from warpseal.aliases import PRIMARY_ALIASES
 from warpseal.backoff import Backoff
 from warpseal.config.keys import Config
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.index import ChainFreshness
 from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
 from warpseal.index.places import ChainNote
-from warpseal.indexer.desk import process_desk
+from warpseal.indexer.desk import ProcessDesk, process_desk
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.process import Indexing, Opened, Subject, learn_subject, node_settings
 from warpseal.indexer.verifying import Finding, Verification
@@ -35,6 +35,7 @@ from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.folder import InUse, lock_descriptor
 from warpseal.profiles.everywhere import take_profiles
+from warpseal.profiles.jobs import ProfilersOfTwo
 from warpseal.profiles.profiler import open_profiler
 from warpseal.siblings.listening import do_as_told
 from warpseal.store.url import StoreUrl
@@ -44,10 +45,14 @@ from warpseal.warp.ids import P_CHAIN
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+OnOpened = Callable[[ProcessDesk, str], Awaitable[None]]
+"""Told of the process that writes, once it has opened the index, and of what may be announced."""
 
 LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
 """Of log files and profiles: the daemon's have the same names."""
+WRITER_SUFFIX: Final = "-indexer-writer"
+"""Of profiles of the process that applies and writes."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _NICENESS: Final = 19
 
@@ -67,9 +72,15 @@ async def run_index(
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
-            acts = {**take_levels(loggers), **take_profiles(profiler)}
-            async with _meanwhile(do_as_told(data_dir, acts)):
-                await _run_until(config, announce, stopping, gone, ends_with_stdin=ends_with_stdin)
+            profilers = ProfilersOfTwo(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
+
+            async def opened(desk: ProcessDesk, line: str) -> None:
+                announce(line)
+                with suppress(CallRefused):
+                    await profilers.join(desk.call)
+
+            async with _meanwhile(do_as_told(data_dir, {**take_levels(loggers), **take_profiles(profilers)})):
+                await _run_until(config, opened, stopping, gone, ends_with_stdin=ends_with_stdin)
     except* StartupError as failures:
         raise _first(failures) from None
     if gone.is_set():
@@ -87,7 +98,7 @@ def _give_way() -> None:
 
 async def _run_until(
     config: Config,
-    announce: Callable[[str], None],
+    opened: OnOpened,
     stopping: asyncio.Event,
     gone: asyncio.Event,
     *,
@@ -97,7 +108,7 @@ async def _run_until(
         async with asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
                 tasks.create_task(_await_end_of_stdin(stopping))
-            working = tasks.create_task(_index(config, announce, gone.set))
+            working = tasks.create_task(_index(config, opened, gone.set))
             waiting = tasks.create_task(stopping.wait())
             dying = tasks.create_task(gone.wait())
             await asyncio.wait((working, waiting, dying), return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +165,7 @@ async def how_it_stands(
         return tuple(index.freshness()), index.notes()
 
 
-async def _index(config: Config, announce: Callable[[str], None], gone: Callable[[], None]) -> None:
+async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> None:
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_upstream_of(config))
         network_id = await _patiently(upstream.info.network_id)
@@ -162,9 +173,9 @@ async def _index(config: Config, announce: Callable[[str], None], gone: Callable
         folder = network_folder(config, network_id)
         stack.enter_context(_locked(folder))
         url = index_url(config.index, folder)
-        opened = Opened(url, config.index, config.indexing, subject.params)
-        desk = await stack.enter_async_context(process_desk(opened, gone))
-        announce(f"warpseal is indexing: network={network_id} index={url.shown}")
+        opening = Opened(url, config.index, config.indexing, subject.params)
+        desk = await stack.enter_async_context(process_desk(opening, gone))
+        await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
         await Indexing(upstream, desk, config.indexing).run()
 
 

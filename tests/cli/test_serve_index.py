@@ -68,9 +68,12 @@ async def test_profiles_of_the_indexer_stand_beside_the_daemons(tmp_path: Path) 
         await wait_for(config, [19, 13, 10])
         for method in ("stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
             assert await admin(url, method) == {}, method
-        for suffix in ("", "-indexer"):
-            assert read_profile(profiles / f"cpu{suffix}.profile").samples
+        for suffix in ("", "-indexer", "-indexer-writer"):
             read_profile(profiles / f"lock{suffix}.profile")
+            assert (profiles / f"stacktrace{suffix}.txt").exists()
+        for suffix in ("", "-indexer", "-indexer-writer"):
+            assert read_profile(profiles / f"cpu{suffix}.profile").samples
+        assert read_profile(profiles / "mem-indexer-writer.profile").amount_of("IndexWriter") > 0
         assert read_profile(profiles / "mem-indexer.profile").amount_of("ChainIndexer") > 0
         assert read_profile(profiles / "mem.profile").amount_of("ChainIndexer") == 0
         assert "index_process" in (profiles / "stacktrace-indexer.txt").read_text()

@@ -114,6 +114,11 @@ class ProcessDesk:
         derived: Derived | None = await self._call(_derive)
         return derived
 
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function of a module returns there, called between two pieces of work."""
+        result: T = await self._call(partial(function, *args, **kwargs))
+        return result
+
     async def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)

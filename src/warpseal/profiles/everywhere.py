@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from warpseal.profiles.errors import AlreadyRunning, NotRunning
 from warpseal.profiles.profiler import Profiler
@@ -65,7 +65,31 @@ class ProfilersEverywhere:
         await self._siblings.tell(STACKS, None, _PATIENCE_S)
 
 
-def take_profiles(profiler: Profiler) -> Mapping[str, Act]:
+class TellsOfItself(Protocol):
+    """What another process writes its profiles by; each raises CallRefused."""
+
+    async def start_cpu(self) -> None:
+        """Begin to sample the CPU."""
+        ...
+
+    async def stop_cpu(self) -> None:
+        """End sampling and write what was found."""
+        ...
+
+    async def write_memory(self) -> None:
+        """Write what holds memory."""
+        ...
+
+    async def write_locks(self) -> None:
+        """Write what was waited for."""
+        ...
+
+    async def write_stacks(self) -> None:
+        """Write what every thread and every task is doing."""
+        ...
+
+
+def take_profiles(profiler: TellsOfItself) -> Mapping[str, Act]:
     """Return what another process does when it is told to profile itself."""
 
     async def cpu(is_sampling: Any) -> None:

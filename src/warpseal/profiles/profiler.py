@@ -33,12 +33,14 @@ class Profiler:
     """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder; each replaces its last one.
 
     suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All
-    methods are for the main thread's event loop, and raise ProfileNotWritten.
+    methods are for the main thread's event loop, and raise ProfileNotWritten. has_loop: that loop goes on between the
+    calls, so that its stalls are told.
     """
 
-    def __init__(self, folder: Path, *, suffix: str = "") -> None:
+    def __init__(self, folder: Path, *, suffix: str = "", has_loop: bool = True) -> None:
         self._folder = folder
         self._suffix = suffix
+        self._has_loop = has_loop
         self._sampler: CpuSampler | None = None
         self._file: IO[bytes] | None = None
         self._started_ns = 0
@@ -56,7 +58,8 @@ class Profiler:
             if not WAITS.is_counting:
                 self._counted_since_ns = self._started_ns
             WAITS.begin()
-            self._stalls.start()
+            if self._has_loop:
+                self._stalls.start()
             sampler = CpuSampler()
             sampler.start()
             self._sampler = sampler
