@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.indexer.replay import ReplayNode
+from tests.indexer.rows import query
 from warpseal.chains.p_genesis import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url, reading_index, writing_index
@@ -86,6 +87,10 @@ async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexingSettings
     """Index everything that some nodes have."""
     async with indexing_of(folder, *nodes, settings=settings) as indexing:
         await caught_up(indexing)
+        async with asyncio.timeout(20.0):
+            # How the chains stand is written a moment later.
+            while query(folder, "SELECT count(*) FROM notes") != [(len(settings.chains),)]:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
 
 def only(*chains: PrimaryChain, settings: IndexingSettings = FAST) -> IndexingSettings:

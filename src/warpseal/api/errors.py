@@ -24,6 +24,8 @@ _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
 TEXT: Final = b"text/plain; charset=utf-8"
+# What the specification's versions are paths of, served or not.
+_OF_THE_SPECIFICATION: Final = ("/v1/", "/v2/")
 
 
 class Dialect(StrEnum):
@@ -173,6 +175,6 @@ def _retry_after_s(error: errors.WarpsealError, rule: Rule, default_s: int) -> i
 
 def dialect_of(path: str) -> Dialect:
     """Return the dialect that clients of `path` speak."""
-    if path == "/v1" or path.startswith("/v1/"):
+    if path.startswith(_OF_THE_SPECIFICATION) or path in ("/v1", "/v2"):
         return Dialect.V1
     return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB
