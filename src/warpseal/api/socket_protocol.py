@@ -11,6 +11,7 @@ from asyncio.transports import BaseTransport
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 from warpseal.api.protocol import ABORT, LINGER_S
 
@@ -37,6 +38,15 @@ class LimitedSocket(WebSocketsSansIOProtocol):
             # A handshake that was refused is over: uvicorn logs an error for what it takes for no answer.
             self.handshake_complete = True
 
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            # uvicorn would log an error, with a traceback, for whatever a client sends.
+            self.frames = []
+            self.conn.send_close(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
+
     def handle_parser_exception(self) -> None:
         if self.close_sent or self.conn.close_sent is None:
             return
@@ -60,3 +70,10 @@ class LimitedSocket(WebSocketsSansIOProtocol):
     def _end_soon(self, after_s: float) -> None:
         if not self.disconnected and self._ending is None:
             self._ending = self.loop.call_later(after_s, self.transport.abort)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
