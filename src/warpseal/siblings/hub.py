@@ -20,6 +20,8 @@ SOCKET_NAME: Final = "processes.sock"
 MAX_LINE_BYTES: Final = 65_536
 _MAX_LISTENERS: Final = 16
 _MAX_SHOWN: Final = 500
+_SILENT_S: Final = 5.0
+_LOOK_S: Final = 0.5
 
 
 class Siblings:
@@ -43,17 +45,23 @@ class Siblings:
     async def tell(self, topic: str, value: Any, patience_s: float) -> None:
         """Tell this to all that are there now, and wait until they have done it, or for `patience_s`.
 
-        What they could not do is logged: none of it is a fault of who tells.
+        Who is silent is not waited for. What they could not do is logged: none of it is a fault of who tells.
         """
-        told = [listener.tell(topic, value) for listener in tuple(self._listeners)]
-        if not told:
-            return
-        done, waiting = await asyncio.wait(told, timeout=patience_s)
-        for one in waiting:
-            one.cancel()
-        faults = [fault for one in done if (fault := one.result())] + ["no answer yet"] * len(waiting)
-        for fault in faults:
+        told = [self._tell(listener, topic, value, patience_s) for listener in tuple(self._listeners)]
+        for fault in filter(None, await asyncio.gather(*told)):
             log.warning("another process did not do as told", extra={"topic": topic, "reason": fault})
+
+    async def _tell(self, listener: _Listener, topic: str, value: Any, patience_s: float) -> str:
+        told, since = listener.tell(topic, value), self._now()
+        try:
+            while not told.done():
+                now = self._now()
+                if now - since >= patience_s or now - max(since, listener.heard_at) >= _SILENT_S:
+                    return "no answer yet"
+                await asyncio.wait((told,), timeout=min(_LOOK_S, patience_s))
+            return told.result()
+        finally:
+            told.cancel()
 
     async def run(self) -> None:
         """Let others listen until cancelled; where that cannot be, they keep to what they began with."""
@@ -83,7 +91,7 @@ class Siblings:
             listener.tell(topic, value())
         try:
             while line := await reader.readline():
-                self._heard_at = self._now()
+                self._heard_at = listener.heard_at = self._now()
                 listener.hear(line)
         except (OSError, ValueError):
             pass  # It is let go: what it says makes no sense, or it is gone.
@@ -96,6 +104,7 @@ class _Listener:
     """One process that listens."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.heard_at = float("-inf")
         self._writer = writer
         self._numbers = count()
         self._waiting: dict[int, asyncio.Future[str]] = {}
