@@ -67,6 +67,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.OriginNotIndexed("v", {"height": "5"}, 30.0),
     errors.IndexNotEnabled("the p-chain"),
     errors.NotAPrimaryChain("z", {"p-chain": "1"}),
+    errors.IndexNotReady("p-chain"),
     errors.IndexStale("p-chain", 90, 60.0),
     errors.ApiKeyRequired(),
     errors.ApiKeyRefused(),

@@ -130,5 +130,5 @@ async def _open_data(
         return
     async with Index(index_url(config.index, folder), services.chains, config.index) as index:
         status.index = index
-        data.open(replace(services, index=index))
+        data.open(replace(services, index=index, indexed=frozenset(config.indexing.chains)))
         await index.run()

@@ -102,6 +102,7 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.PageTokenMismatch: _REQUEST,
     errors.IndexNotEnabled: Rule(404, 404),
     errors.NotAPrimaryChain: Rule(404, 404),
+    errors.IndexNotReady: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.IndexStale: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.ApiKeyRequired: Rule(401, 401),
     errors.ApiKeyRefused: Rule(403, 403),

@@ -43,6 +43,19 @@ class IndexNotEnabled(WarpsealError):
         return {"missing": self.what, "setting": "index-chains"}
 
 
+class IndexNotReady(WarpsealError):
+    """The index has not begun with a chain that it will have."""
+
+    code = "index_not_ready"
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"the {chain} is going to be indexed, and its first block is not there yet")
+        self.chain = chain
+
+    def detail(self) -> Mapping[str, Any]:
+        return {"chain": self.chain}
+
+
 class NotAPrimaryChain(WarpsealError):
     """The path names a blockchain that is none of the three primary ones."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
 from tests.api.world import exchange, serving
 from warpseal.api.http.data.answers import accepts_gzip
@@ -55,6 +56,24 @@ def test_a_lag_is_the_age_of_the_newest_block_unless_the_node_has_no_newer_one_a
     assert lag_s(replace(chain, node_height=11), 900.0) == 0
     old = replace(chain, first_height=4, is_node_behind=True)
     assert header_of([old], 1500.0) == "p-chain;height=10;node=10;lag=500;first=4;stale"
+
+
+async def test_a_chain_that_is_going_to_be_indexed_is_to_be_waited_for() -> None:
+    world = World(index=MemoryIndex(chains=[]), indexed=frozenset(PrimaryChain))
+    completed = f"{NETWORK}/validators/{node_id_text(s.NODE)}?validationStatus=completed"
+    rewards = f"{NETWORK}/rewards?nodeIds={node_id_text(s.NODE)}"
+    async with client_of(world) as client:
+        for path in (P_TXS, P_BLOCKS, rewards, completed):
+            async with client.get(path) as answer:
+                said = await answer.json()
+                assert (answer.status, said["code"], said["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
+                assert answer.headers["retry-after"] == "10"
+
+
+async def test_rewards_are_not_silently_none_where_the_p_chain_is_not_indexed() -> None:
+    world = World(index=MemoryIndex(chains=[one for one in s.FRESH if one.chain is PrimaryChain.X]))
+    said = await get(world, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
+    assert (said["code"], said["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
 
 
 async def test_a_stale_answer_is_refused_where_that_is_wanted() -> None:

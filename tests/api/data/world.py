@@ -24,6 +24,7 @@ from warpseal.api.http.error_edge import ErrorEdge
 from warpseal.api.http.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
+from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import Observed, Prices
 from warpseal.metrics import Metrics
 from warpseal.store.api_key import ApiKey
@@ -77,12 +78,13 @@ class World:
     observed: Observed | None = None
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
+    indexed: frozenset[PrimaryChain] = frozenset()
 
     def app(self) -> ASGIApp:
         opening = DataOpening(patience_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
-            opening.open(replace(services, observed=self.observed))
+            opening.open(replace(services, observed=self.observed, indexed=self.indexed))
         api = DataApi(opening, self.settings, self.data, Clocks(self.clock, self.clock))
         routes = api.routes()
         return Starlette(

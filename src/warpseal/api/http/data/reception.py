@@ -17,7 +17,7 @@ from warpseal.api.http.data.services import DataOpening, DataServices
 from warpseal.api.http.data.telling.words import Words
 from warpseal.api.http.data.tokens import PageTokens
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import IndexNotEnabled, InvalidRequest, NotAPrimaryChain
+from warpseal.errors import IndexNotEnabled, IndexNotReady, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness, PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
@@ -45,7 +45,7 @@ class Visit:
         return self.request.query_params.multi_items()
 
     def chain(self) -> PrimaryChain:
-        """Return which primary chain the path names. Raises InvalidRequest, NotAPrimaryChain, IndexNotEnabled."""
+        """Return which primary chain the path names. Raises InvalidRequest, NotAPrimaryChain, and as `need` does."""
         name = self.request.path_params["blockchainId"]
         chain = next((one for one in PrimaryChain if one == name), None)
         if chain is None:
@@ -53,9 +53,14 @@ class Visit:
         if chain is None:
             known = {one.value: id_text(self.services.chains.id_of(one)) for one in PrimaryChain}
             raise NotAPrimaryChain(name, known)
-        if chain not in [one.chain for one in self.freshness]:
-            raise IndexNotEnabled(f"the {chain}")
+        self.need(chain)
         return chain
+
+    def need(self, chain: PrimaryChain) -> None:
+        """Pass where a chain is in the index. Raises IndexNotEnabled; IndexNotReady where it is going to be."""
+        if chain in [one.chain for one in self.freshness]:
+            return
+        raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
 
     def chain_id(self) -> ChainID:
         """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from warpseal.aliases import ChainAliases
 from warpseal.api.http.data.tokens import OwnTokenKeys, TokenKeys
 from warpseal.errors import NodeUnavailable, WarpsealError
-from warpseal.history.chains import PrimaryChains
+from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.index import NodeView, Observed, Prices, PrimaryNetworkIndex
 from warpseal.store.api_key import ApiKey
 
@@ -36,7 +36,8 @@ class OwnSecrets(OwnTokenKeys):
 class DataServices:
     """Everything behind the Data API. index: None where nothing is indexed; prices: None where there is no source.
 
-    aliases: other names of blockchains. observed: None where nobody observes validators but the node.
+    aliases: other names of blockchains. observed: None where nobody observes validators but the node. indexed: the
+    chains that the index has, or is going to have.
     """
 
     network_id: int
@@ -47,6 +48,7 @@ class DataServices:
     prices: Prices | None = None
     aliases: ChainAliases | None = None
     observed: Observed | None = None
+    indexed: frozenset[PrimaryChain] = frozenset()
 
 
 class DataOpening:

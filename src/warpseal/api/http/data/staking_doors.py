@@ -39,6 +39,7 @@ class StakingDoors:
         """GET .../rewards."""
         visit = await self._reception.enter(request)
         index = visit.index("rewards")
+        visit.need(PrimaryChain.P)
         self._reception.refuse_stale(visit, [PrimaryChain.P])
         asked, page = await asked_page(visit, REWARDS, b"")
         found = await index.rewards(reward_query(asked.values), page)
@@ -74,6 +75,8 @@ class StakingDoors:
             self._reception.refuse_stale(visit, [PrimaryChain.P])
             return await index.validations(query, page)
         if query.status in _OF_THE_PAST:
+            if index is not None:
+                visit.need(PrimaryChain.P)
             raise IndexNotEnabled(f"{query.status} validations")
         if query.status is ValidationStatus.PENDING:
             return Page(())
