@@ -130,6 +130,19 @@ async def test_an_evm_chain_is_told_with_its_genesis() -> None:
     }
 
 
+async def test_numbers_of_a_genesis_are_numbers_with_the_switch_where_an_sdk_insists() -> None:
+    genesis = json.dumps(
+        json.loads(s.EVM_GENESIS) | {"baseFeePerGas": "0x34630b8a00", "airdropAmount": "0x" + "f" * 40}
+    )
+    chain = msgspec.structs.replace(s.EVM_CHAIN, genesis=genesis.encode())
+    world = indexed(blockchains=[chain])
+    plain = (await get(world, EVM))["genesisData"]
+    sdk = (await get(world.with_data(compat=Compat.SDK), EVM))["genesisData"]
+    assert (plain["baseFeePerGas"], plain["airdropAmount"]) == ("0x34630b8a00", "0x" + "f" * 40)
+    assert (sdk["baseFeePerGas"], sdk["airdropAmount"]) == (225_000_000_000, float(2**160))
+    assert {**sdk, "baseFeePerGas": "", "airdropAmount": ""} == {**plain, "baseFeePerGas": "", "airdropAmount": ""}
+
+
 async def test_the_genesis_of_another_vm_is_told_as_bytes_beside() -> None:
     told = await get(indexed(blockchains=[s.OTHER_CHAIN]), OTHER)
     assert (told["genesisDataHex"], told["evmChainId"]) == ("0x0001", 0)

@@ -76,12 +76,12 @@ class GenesisAccount(Shape, frozen=True, gc=False, kw_only=True):
 
 
 class GenesisData(Shape, frozen=True, gc=False, kw_only=True):
-    """The genesis of an EVM chain; numbers are hex with 0x."""
+    """The genesis of an EVM chain; numbers are hex with 0x. Two of them are numbers for SDKs, which insist on it."""
 
-    airdrop_amount: str | UnsetType | None = UNSET
+    airdrop_amount: str | float | UnsetType | None = UNSET
     airdrop_hash: str | UnsetType = UNSET
     alloc: dict[str, GenesisAccount] | UnsetType = UNSET
-    base_fee_per_gas: str | UnsetType | None = UNSET
+    base_fee_per_gas: str | float | UnsetType | None = UNSET
     blob_gas_used: str | UnsetType | None = UNSET
     coinbase: str | UnsetType = UNSET
     config: GenesisConfig | UnsetType = UNSET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpseal.api.http.data.schema.base import UNSET, UnsetType
 from warpseal.api.http.data.schema.blocks import BlockchainDetails, PrimaryNetworkBlock, ProposerDetails
-from warpseal.api.http.data.telling.genesis import chain_id_of, evm_genesis
+from warpseal.api.http.data.telling.genesis import chain_id_of, evm_genesis, sdk_genesis
 from warpseal.api.http.data.telling.outputs import or_unset, text_or_unset
 from warpseal.api.http.data.telling.words import hex_text, node_text, shared_id_text
 from warpseal.history.blocks import Block, Blockchain, Proposer
@@ -49,6 +49,8 @@ def told_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
     for_sdk: what SDKs insist on is 0 where it is not known, and never left out.
     """
     genesis = evm_genesis(chain.genesis)
+    if genesis is not None and for_sdk:
+        genesis = sdk_genesis(genesis)
     unknown = 0 if for_sdk else None
     evm_chain_id = unknown if chain.genesis is None else chain_id_of(genesis) or 0
     height = unknown if chain.height is None else chain.height

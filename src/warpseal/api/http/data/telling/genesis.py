@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from warpseal.api.http.data.schema.genesis import (
     FeeConfig,
@@ -47,6 +47,19 @@ def evm_genesis(raw: bytes | None) -> GenesisData | None:
         return None
     told: GenesisData = _object(GenesisData)(decoded)
     return told
+
+
+def sdk_genesis(genesis: GenesisData) -> GenesisData:
+    """Return a genesis as SDKs read it: two of its numbers as such, as exactly as JavaScript holds them."""
+    return replace(
+        genesis,
+        airdrop_amount=_as_number(genesis.airdrop_amount),
+        base_fee_per_gas=_as_number(genesis.base_fee_per_gas),
+    )
+
+
+def _as_number(value: Any) -> Any:
+    return float(int(value, 16)) if isinstance(value, str) else value
 
 
 def chain_id_of(genesis: GenesisData | None) -> int | None:

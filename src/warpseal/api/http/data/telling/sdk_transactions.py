@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from warpseal.api.http.data.schema.base import UNSET
 from warpseal.api.http.data.schema.enums import C_CHAIN_TX_TYPES, X_CHAIN_TX_TYPES, tx_type
 from warpseal.api.http.data.schema.transactions import PChainTransaction, SdkCChainTransaction, SdkXChainTransaction
+from warpseal.api.http.data.telling.genesis import sdk_genesis
 from warpseal.api.http.data.telling.outputs import or_unset, sdk_utxo, sums, told_amounts
 from warpseal.api.http.data.telling.transactions import (
     asset_created,
@@ -26,9 +27,10 @@ def sdk_p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
     """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at all."""
     told = p_transaction(tx, words)
     made = told.blockchain_info
-    if made is UNSET or not isinstance(made.genesis_data, str):
+    if made is UNSET or made.genesis_data is UNSET:
         return told
-    return replace(told, blockchain_info=replace(made, genesis_data=UNSET))
+    genesis = UNSET if isinstance(made.genesis_data, str) else sdk_genesis(made.genesis_data)
+    return replace(told, blockchain_info=replace(made, genesis_data=genesis))
 
 
 def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
