@@ -10,25 +10,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
 
 from warpseal.forwarding.arguments import plain_timestamp
-from warpseal.forwarding.calls import (
-    FILTER_NOT_FOUND,
-    METHOD_NOT_FOUND,
-    NO_NODE,
-    NOT_ANSWERED,
-    TIMED_OUT,
-    TOO_LARGE,
-    RpcAnswer,
-    RpcCall,
-    RpcError,
-    RpcFailure,
-)
+from warpseal.forwarding.calls import METHOD_NOT_FOUND, RpcAnswer, RpcCall, RpcError, RpcFailure
 from warpseal.forwarding.chain_config import ChainConfig
+from warpseal.forwarding.errands import Sending, Work, told_of
 from warpseal.forwarding.filters import FilterHomes
 from warpseal.forwarding.heads import HEADS, head_in, tells
 from warpseal.forwarding.messages import decode_answers, encode_calls, result_of
@@ -72,39 +61,6 @@ silent: Final[ForwardingObserver] = _Silent()
 """Counts nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sending:
-    """A body that goes up as it is, and comes back so. call: the one in it; of a batch of reads, any of them."""
-
-    call: RpcCall
-    body: bytes
-    calls: int = 1
-
-    @property
-    def kind(self) -> MethodClass:
-        """How it is forwarded."""
-        return class_of(self.call.method)
-
-
-@dataclass(slots=True)
-class _Work:
-    """Calls on their way, by number, and what became of those that are back. fault: the last that stopped one."""
-
-    calls: dict[int, RpcCall]
-    answers: dict[int, RpcAnswer]
-    fault: FaultKind | None = None
-
-    def take_back(self, fault: NodeFault) -> None:
-        """Note that a node gave no answer: what it may have done is not asked again, the rest is."""
-        self.fault = fault.kind
-        for number, call in list(self.calls.items()):
-            if fault.kind is FaultKind.TOO_LARGE or (
-                fault.was_written and class_of(call.method) is not MethodClass.READ
-            ):
-                self.answers[number] = RpcAnswer(error=_told_of(fault.kind, call))
-                del self.calls[number]
-
-
 class EvmForwarder:
     """One chain. name: its id, for metrics. configured: whence what no node tells is derived."""
 
@@ -134,7 +90,7 @@ class EvmForwarder:
             return (await self.many([call]))[0]
         kind = class_of(call.method)
         home = self._filters.home_of(call.params) if kind is MethodClass.USE_FILTER else None
-        return await self._passed(_Sending(call, body), await self._in_turn(home))
+        return await self._passed(Sending(call, body), await self._in_turn(home))
 
     async def reads(self, methods: AbstractSet[str], body: bytes, calls: int) -> NodeReply | RpcAnswer | None:
         """Return a node's answer to a batch as it came, or the error of all; None where each call has to be looked at.
@@ -145,7 +101,7 @@ class EvmForwarder:
             return None
         if self._compares_heads and not HEADS.isdisjoint(methods):
             return None
-        reply = await self._passed(_Sending(RpcCall(next(iter(methods))), body, calls), await self.pool.in_turn())
+        reply = await self._passed(Sending(RpcCall(next(iter(methods))), body, calls), await self.pool.in_turn())
         is_for_one = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
         return None if is_for_one else reply
 
@@ -203,7 +159,7 @@ class EvmForwarder:
             return await self.pool.in_turn()
         return () if home.is_alien else (home,)
 
-    async def _passed(self, sending: _Sending, members: Sequence[Member]) -> NodeReply | RpcAnswer:
+    async def _passed(self, sending: Sending, members: Sequence[Member]) -> NodeReply | RpcAnswer:
         is_read = sending.kind is MethodClass.READ
         until = _now() + self._settings.call_timeout_s
         fault, reply = None, None
@@ -219,9 +175,9 @@ class EvmForwarder:
                 return reply
         if reply is not None:
             return reply
-        return RpcAnswer(error=_told_of(fault, sending.call))
+        return RpcAnswer(error=told_of(fault, sending.call))
 
-    async def _post(self, member: Member, sending: _Sending, left_s: float) -> NodeReply:
+    async def _post(self, member: Member, sending: Sending, left_s: float) -> NodeReply:
         call, kind = sending.call, sending.kind
         try:
             reply = await member.node.post(sending.body, max(0.001, left_s), once=kind is MethodClass.WRITE)
@@ -240,16 +196,16 @@ class EvmForwarder:
 
     async def _asked(self, calls: dict[int, RpcCall], members: Sequence[Member]) -> dict[int, RpcAnswer]:
         """Ask these members, one after another, until all calls are answered or nobody is left."""
-        work = _Work(dict(calls), {})
+        work = Work(dict(calls), {})
         until = _now() + self._settings.call_timeout_s
         for member in members:
             await self._ask_member(member, work, until)
             if not work.calls or _now() >= until:
                 break
-        left = {number: RpcAnswer(error=_told_of(work.fault, call)) for number, call in work.calls.items()}
+        left = {number: RpcAnswer(error=told_of(work.fault, call)) for number, call in work.calls.items()}
         return {**work.answers, **left}
 
-    async def _ask_member(self, member: Member, work: _Work, until: float) -> None:
+    async def _ask_member(self, member: Member, work: Work, until: float) -> None:
         has_write = any(class_of(call.method) is MethodClass.WRITE for call in work.calls.values())
         try:
             reply = await member.node.post(encode_calls(work.calls), max(0.001, until - _now()), once=has_write)
@@ -303,21 +259,6 @@ class EvmForwarder:
     def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
         for kind, count in Counter(class_of(call.method) for call in calls.values()).items():
             self.count(kind, str(member.node.position), outcome, count)
-
-
-def _told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:
-    """Return what is said of a call that no node answered. A filter is gone with its node, as after its restart."""
-    if class_of(call.method) is MethodClass.USE_FILTER and kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
-        return FILTER_NOT_FOUND
-    is_read = class_of(call.method) is MethodClass.READ
-    told = {
-        None: NO_NODE,
-        FaultKind.UNREACHABLE: NO_NODE,
-        FaultKind.BUSY: NO_NODE if is_read else NOT_ANSWERED,
-        FaultKind.TIMEOUT: TIMED_OUT,
-        FaultKind.TOO_LARGE: TOO_LARGE,
-    }
-    return told.get(kind, NOT_ANSWERED)
 
 
 def _text(result: msgspec.Raw) -> str | None:
