@@ -11,6 +11,7 @@ from tests.index.model import Model
 from tests.index.plain import without_bytes
 from tests.index.world import all_pages, made_up_history, made_up_params, opened, recorded_history, write_all
 from tests.ledger.recorded import params
+from warpseal.history.blocks import p_chain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.questions import (
     BlockQuery,
@@ -24,6 +25,7 @@ from warpseal.history.staking import ValidationStatus
 from warpseal.index import keys
 from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
+from warpseal.warp.ids import P_CHAIN
 
 WORLDS = ["recorded", "seed 1", "seed 5"]
 
@@ -69,6 +71,8 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
     for chain in plain.blockchains:
         assert await index.blockchain(chain.chain_id) == chain
     assert await index.blockchain(b"\x99" * 32) is None
+    (genesis,) = [one for one in plain.all_blocks if (one.chain, one.height) == (PrimaryChain.P, 0)]
+    assert await index.blockchain(P_CHAIN) == p_chain(genesis.time)
     addresses, accounts = [*all_addresses(plain), b"\x77" * 20], [*all_accounts(plain), b"\x77" * 20]
     assert touched(await index.chains_of(addresses, accounts)) == touched(await plain.chains_of(addresses, accounts))
 
