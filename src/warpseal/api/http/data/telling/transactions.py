@@ -7,6 +7,7 @@ from warpseal.api.http.data.schema.enums import (
     C_CHAIN_TX_TYPES,
     X_CHAIN_TX_TYPES,
     PrimaryNetworkAssetCap,
+    PrimaryNetworkTxType,
     tx_type,
 )
 from warpseal.api.http.data.schema.transactions import (
@@ -42,7 +43,6 @@ from warpseal.api.http.data.telling.words import (
     percent_text,
     shared_id_text,
 )
-from warpseal.chains.p_staking import AddSubnetValidatorTx
 from warpseal.history.outputs import Amount
 from warpseal.history.transactions import (
     AssetCreation,
@@ -215,7 +215,7 @@ def chain_texts(tx: Transaction, words: Words) -> tuple[str | UnsetType, str | U
 
 def _estimated_reward(tx: PTransaction) -> str | UnsetType:
     """Return what a stake would earn; subnets without a token of their own pay nothing to begin with."""
-    is_paid = tx.estimated_reward is not None and tx.kind != AddSubnetValidatorTx.__name__
+    is_paid = tx.estimated_reward is not None and tx.kind != PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR
     return str(tx.estimated_reward) if is_paid else UNSET
 
 
