@@ -12,12 +12,13 @@ import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.index.world import made_up_history, write_all
-from tests.indexer.indexed import index_all
+from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon, running
 from tests.ledger import world as made_up
 from warpseal.config.keys import Config
 from warpseal.config.load import load
+from warpseal.history.chains import PrimaryChain
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 MADE_UP_BLOCKS = 260
@@ -26,8 +27,9 @@ MADE_UP_BLOCKS = 260
 @asynccontextmanager
 async def recorded_daemon(folder: Path, node: ReplayNode | None = None, **keys: Any) -> AsyncIterator[Daemon]:
     """Run a daemon over the recorded network's index. keys: of the config file, `_` for `-`."""
+    chains = [chain for chain in PrimaryChain if chain.value[0] in keys.get("index_chains", "pxc")]
     async with serving(node or ReplayNode()) as served:
-        await index_all(_folder(folder, served.network_id), served)
+        await index_all(_folder(folder, served.network_id), served, settings=only(*chains))
         async with running(config_of(folder, served, **keys)) as daemon:
             yield daemon
 

@@ -105,6 +105,21 @@ async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> No
     assert sdk["evmOutputs"] == on_c[0]["evmOutputs"]
 
 
+async def test_an_output_of_a_chain_that_is_not_indexed_is_told_by_its_spending(tmp_path: Path) -> None:
+    async with recorded_daemon(tmp_path, index_chains=["c"]) as daemon:
+        imports = await txs_of(daemon, C, addresses=f"C-{WALLET}", txTypes="ImportTx")
+        elsewhere = await daemon.get(f"{X}/transactions")
+    assert len(imports) == 2
+    for tx in imports:
+        (spent,) = tx["consumedUtxos"]
+        assert (spent["incomplete"], spent["addresses"], spent["threshold"]) == (True, [WALLET], 1)
+        assert (spent["amount"], spent["createdOnChainId"]) == (tx["amountUnlocked"][0]["amount"], tx["sourceChain"])
+        assert "utxoBytes" not in spent
+        (signer,) = spent["credentials"]
+        assert address_of(bytes.fromhex(signer["publicKey"][2:])) == parse_address(WALLET)[1]
+    assert (elsewhere.status, elsewhere.body["detail"]["missing"]) == (404, "the x-chain")
+
+
 async def sdk_txs(folder: Path) -> list[dict[str, Any]]:
     """Return the C-Chain's transactions as SDKs read them."""
     async with recorded_daemon(folder / "sdk", compat="sdk") as daemon:
