@@ -14,10 +14,10 @@ from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.chain_rows import BlockPlace, ChainRow, check_next, write_block
 from warpseal.index.details import TxDetail, encode
 from warpseal.index.errors import IndexDamaged, OutOfOrder
-from warpseal.index.keys import C, P, X, first_key
+from warpseal.index.keys import C, P, X, block_key, first_key
 from warpseal.index.p_rows import PROPOSED, When, write_proposed, write_tx
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
-from warpseal.index.schema import TXS
+from warpseal.index.schema import TXS, VALIDATION_STOPS
 from warpseal.index.stakings import Stakings
 from warpseal.index.xc_rows import write_c, write_x
 from warpseal.ledger.effects import Outcome, TxEffects
@@ -95,6 +95,9 @@ class BlockWriter:
         first_tx = chain.next_tx
         for tx in effects.txs:
             self._p_tx(batch, chain, tx, time_s)
+        for out in effects.l1_deactivated:
+            row = (batch.names.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
+            batch.add(VALIDATION_STOPS, row)
         place = BlockPlace(
             block.height, block.id, block.parent_id, time_s, kinds.block_number(block.kind),
             effects.size_bytes, effects.tx_count, record.proposer,

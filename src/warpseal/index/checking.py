@@ -71,8 +71,13 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
     if not last:
         return None
     height, detail = reading.rows("SELECT height, detail FROM txs WHERE key = ?", last[0][0])[0]
+    block = block_key(P, height)
+    # What was left and did not pay another second is forfeited.
+    ended = "SELECT 1 FROM validation_stops WHERE validation = ? AND (block > ? OR (block = ? AND is_behind = 1))"
+    if reading.rows(ended, key, block, block):
+        return 0
     balance = next(change[2] for change in decode_tx(detail).l1 if change[0] == key)
-    then = reading.rows("SELECT fees FROM blocks WHERE key = ?", block_key(P, height))[0][0]
+    then = reading.rows("SELECT fees FROM blocks WHERE key = ?", block)[0][0]
     now = reading.rows("SELECT fees FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)[0][0]
     return int(max(0, balance - (now - then)))
 

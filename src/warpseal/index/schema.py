@@ -270,6 +270,8 @@ VALIDATION_TXS: Final = Table(
     _small("kind"),
     sqlite_with_rowid=False,
 )
+# A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.
+VALIDATION_STOPS: Final = _pairs("validation_stops", "validation", "block", "is_behind")
 
 
 def make_rows(connection: Connection) -> None:

@@ -184,6 +184,7 @@ class IndexWriter:
                 made.update([one.id for one in tx.emitted])
                 crossing += [one.id for one in tx.emitted if one.created_on != one.held_on]
             if isinstance(record, PRecord):
+                ids.update(one.validation_id for one in record.effects.l1_deactivated)
                 for output in record.effects.emitted:
                     ids.update((output.asset_id, *output.addresses))
         self._add_adopted(ids, spent)

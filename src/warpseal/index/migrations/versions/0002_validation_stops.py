@@ -1,0 +1,15 @@
+"""When balances of L1 validators ran out; all rows are derived anew."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from warpseal.index.schema import make_rows
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    """Make the tables that follow from the blocks, empty."""
+    make_rows(op.get_bind())

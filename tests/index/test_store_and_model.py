@@ -1,0 +1,112 @@
+"""Raw blocks go through decoder, ledger and store, and into a plain model without any of these: both agree after each.
+
+The histories are those of `tests/ledger`: delegations, rewards paid and refused, aborts, elastic subnets, L1
+validators, from before Banff to behind Etna, Cortina's delegation fees in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from tests.index.world import settings_of, written
+from tests.ledger.histories import History
+from tests.ledger.model import Model
+from tests.ledger.world import PARAMS, UPGRADES
+from warpseal.index import checking
+from warpseal.index.database import index_url, reading_index
+from warpseal.index.details import decode_owners
+from warpseal.index.reading import Memory, Reading
+from warpseal.indexer.p_indexing import CheckpointRule, PWork
+from warpseal.indexer.wrapping import RawBlock
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+# The long one goes beyond Etna.
+LONG = (0, 950)
+HISTORIES = [LONG, (1, 250)]
+# A server answers more slowly than a file.
+ON_A_SERVER = (2, 120)
+_PENDING, _ACTIVE = 0, 1
+
+
+@pytest.fixture(params=[*HISTORIES, ON_A_SERVER], ids=lambda each: f"seed {each[0]}")
+def history(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """A seed, and how many blocks."""
+    found: tuple[int, int] = request.param
+    return found
+
+
+def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest, history: tuple[int, int]) -> None:
+    seed, blocks = history
+    is_server = history == ON_A_SERVER
+    url = request.getfixturevalue("postgres_url" if is_server else "file_url")
+    made = History(seed)
+    reading = reading_index(index_url(settings_of(url), None), settings_of(url))
+    with written(url, PARAMS) as writer, reading.connect() as connection:
+        work = PWork(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+        assert work.resume() is None
+        assert work.begin(RawBlock(made.genesis.block.raw, False), 0)
+        agree(connection, made.model)
+        for height in range(1, blocks + 1):
+            work.write(height, [RawBlock(made.next_block().raw, False)])
+            agree(connection, made.model)
+            if height % 97 == 0:
+                # As after a crash: nothing but what is written is known.
+                work = PWork(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+                assert work.resume() is not None
+    reading.dispose()
+    if history == LONG:
+        assert made.model.time > UPGRADES.etna_s
+        assert made.model.l1
+
+
+@pytest.fixture
+def file_url(tmp_path: Any) -> str:
+    """Where a file is."""
+    return f"sqlite:///{tmp_path}/index.db"
+
+
+def agree(connection: Connection, model: Model) -> None:
+    """Assert that the rows say what the model says."""
+    reading = Reading(connection, Memory())
+    last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
+    assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())
+    assert unspent(reading) == {key: (each[0], each[1], tuple(each[5])) for key, each in model.coins.items()}
+    assert stakings(reading, _ACTIVE) == {
+        each.tx_id: (each.start, each.end, each.weight, each.reward) for each in model.current
+    }
+    assert set(stakings(reading, _PENDING)) == {each.tx_id for each in model.waiting}
+    balances = {key: checking.l1_balance(connection, key) for key in model.l1}  # type: ignore[arg-type]
+    assert balances == {key: each.balance for key, each in model.l1.items()}
+
+
+def unspent(reading: Reading) -> dict[bytes, Any]:
+    """Return what can be spent on the P-Chain, by id: asset, amount, owners."""
+    rows = reading.rows("SELECT prefix, rest, asset, amount, owner, owners FROM unspent WHERE held_on = 0")
+    owners = [_owners(owner, several) for *_, owner, several in rows]
+    reading.load_ids({key for row in rows for key in [row[2]]} | {key for some in owners for key in some})
+    return {
+        (prefix % 2**64).to_bytes(8, "big") + bytes(rest): (
+            reading.id_of(asset),
+            amount,
+            tuple(reading.id_of(key) for key in some),
+        )
+        for (prefix, rest, asset, amount, *_), some in zip(rows, owners, strict=True)
+    }
+
+
+def _owners(owner: int | None, several: bytes | None) -> tuple[int, ...]:
+    if several is not None:
+        return tuple(decode_owners(bytes(several))[1])
+    return () if owner is None else (owner,)
+
+
+def stakings(reading: Reading, state: int) -> dict[bytes, Any]:
+    """Return the stakings in a state, by transaction: begin, end, weight, what it may earn."""
+    text = (
+        "SELECT t.tx_id, s.start_s, s.end_s, s.weight, coalesce(s.potential, 0)"
+        " FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state = ?"
+    )
+    return {bytes(tx_id): tuple(rest) for tx_id, *rest in reading.rows(text, state)}
