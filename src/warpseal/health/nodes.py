@@ -17,6 +17,8 @@ P_CHAIN_API: Final = "p-chain-api"
 INFO_API: Final = "info-api"
 STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 _AGAIN_S: Final = 5.0
+# However often checks are looked at.
+_LEAST_S: Final = 1.0
 
 Probe = Callable[[], Awaitable[Sequence[NodeAnswer[int]]]]
 """Asks every node of a list; never raises."""
@@ -61,7 +63,7 @@ class NodesWatch:
             after = tuple(self._faults())
             if after != before:
                 changed()
-            frequency_s = self._settings.check_frequency_s
+            frequency_s = max(_LEAST_S, self._settings.check_frequency_s)
             await asyncio.sleep(min(_AGAIN_S, frequency_s) if after else frequency_s)
 
     async def ask(self) -> None:
