@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from functools import lru_cache
 
 from warpseal.requestid import request_id
 
@@ -19,10 +20,10 @@ class LineFormatter(logging.Formatter):
     """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         level = "FATAL" if record.levelno >= logging.CRITICAL else record.levelname
-        line = f"{moment}.{int(record.msecs):03d}Z {level:5} {record.name} {escape_controls(record.getMessage())}"
-        fields = "".join(f" {key}={_shown(value)}" for key, value in _fields_of(record).items())
+        moment = f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+        line = f"{moment} {level:5} {record.name} {escape_controls(record.getMessage())}"
+        fields = "".join([f" {key}={_shown(value)}" for key, value in _fields_of(record).items()])
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
         return line + fields + trace
 
@@ -48,5 +49,10 @@ def _fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 def _shown(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = text.isprintable() and text != "" and not any(char in text for char in ' ="')
+    plain = text.isprintable() and text != "" and not (" " in text or "=" in text or '"' in text)
     return text if plain else json.dumps(text)
+
+
+@lru_cache(1)
+def _second(created_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))

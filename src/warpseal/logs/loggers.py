@@ -95,6 +95,8 @@ class DaemonLoggers:
             except OSError as error:
                 raise StartupError(f"log-dir: cannot make the folder {self._folder}: {error.strerror}") from error
         logging.addLevelName(TRACE, "TRACE")
+        # No line tells of these, and asking the system for them takes as long as writing it.
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
         self._outlet = Outlet(self, stream or sys.stderr, self._folder)
         logging.getLogger().handlers = [self._outlet]
         self._apply()
