@@ -105,7 +105,7 @@ async def test_it_gives_way_to_whoever_signs(tmp_path: Path) -> None:
         assert process.stdout is not None
         await process.stdout.readline()
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
-        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
 
 
 async def test_it_ends_with_the_standard_input_of_who_started_it(tmp_path: Path) -> None:
