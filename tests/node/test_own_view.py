@@ -26,6 +26,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Active, Rewards
+from warpseal.node import own_view
 from warpseal.node.own_validation import decode_peer, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
@@ -170,6 +171,28 @@ async def test_a_validator_is_asked_for_once_in_a_while() -> None:
     assert asked.calls["platform.getCurrentValidators"] == 1
     (params,) = [params for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
     assert params == {"nodeIDs": [node_id_text(NODE)]}
+
+
+async def test_what_a_node_said_last_of_a_validator_stands_in_while_it_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def peers(params: Params) -> Any:
+        if asked.calls["info.peers"] > 1:
+            raise RpcFault("shutting down")
+        return {"peers": [PEER]}
+
+    asked = node()
+    asked.answers["info.peers"] = peers
+    async with upstream_of(asked) as upstream:
+        seen = await upstream.view.connectivity(NODE)
+        assert await upstream.view.connectivity(NODE) == seen
+        assert asked.calls["info.peers"] == 1, "it is asked once in a while"
+        monkeypatch.setattr(own_view, "REMEMBERED_S", 0.0)
+        assert await upstream.view.connectivity(NODE) == seen
+        assert asked.calls["info.peers"] == 2
+        monkeypatch.setattr(own_view, "LAST_WORD_S", 0.0)
+        with pytest.raises(NodeUnavailable):
+            await upstream.view.connectivity(NODE)
 
 
 async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:

@@ -7,6 +7,7 @@ Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators o
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
@@ -39,6 +40,8 @@ _Key = tuple[NodeID, SubnetID]
 
 REMEMBERED_S: Final = 10.0
 MAX_REMEMBERED: Final = 1_000
+LAST_WORD_S: Final = 3_600.0
+"""For how long what a node said last of how it reaches a validator stands in for a node that does not answer."""
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 
@@ -52,6 +55,7 @@ class OwnView:
         self._info = info
         self._members = SubnetMembers(platform)
         self._remembered: OrderedDict[_Key, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
+        self._reached: OrderedDict[NodeID, tuple[float, Connectivity]] = OrderedDict()
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
         """Return the ids of the primary chains: known ones of the public networks, else as nodes list them."""
@@ -99,7 +103,24 @@ class OwnView:
         return tuple([one.validation(subnet_id, total) for one in told])
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
-        """Return how the asked node reaches a validator."""
+        """Return how the asked node reaches a validator, or what it said last where it does not answer."""
+        now = asyncio.get_running_loop().time()
+        asked_at, last = self._reached.get(node_id, (-math.inf, None))
+        if last is not None and now - asked_at < REMEMBERED_S:
+            return last
+        try:
+            seen = await self._connectivity(node_id)
+        except NodeUnavailable:
+            if last is not None and now - asked_at < LAST_WORD_S:
+                return last
+            raise
+        self._reached[node_id] = now, seen
+        self._reached.move_to_end(node_id)
+        if len(self._reached) > MAX_REMEMBERED:
+            self._reached.popitem(last=False)
+        return seen
+
+    async def _connectivity(self, node_id: NodeID) -> Connectivity:
         told = await self._told(node_id)
         peer = await self._ask(
             Call("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer), self._info
