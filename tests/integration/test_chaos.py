@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from random import Random
 
@@ -35,7 +36,7 @@ TUNED = {
 async def trouble(network: SimulatedNetwork, random: Random) -> None:
     """Make trouble until cancelled, never all of the stake at once."""
     while True:
-        await asyncio.sleep(random.uniform(0.005, 0.03))
+        await pause(random.uniform(0.005, 0.03))
         index = random.randrange(len(network.validators))
         subnet = random.choice(network.subnets)
         match random.randrange(6):
@@ -53,6 +54,13 @@ async def trouble(network: SimulatedNetwork, random: Random) -> None:
             case 5:
                 kinds = (None, OutageKind.HTTP_500, OutageKind.GARBAGE, OutageKind.DROP, OutageKind.HANG)
                 network.nodes[0].rpc.outages = {"*": Outage(random.choice(kinds), random.choice((0.0, 0.05)))}
+
+
+async def pause(seconds: float) -> None:
+    """Wait, and longer where the machine is late: as much trouble to as much work, however slow."""
+    begun = time.monotonic()
+    await asyncio.sleep(seconds)
+    await asyncio.sleep((time.monotonic() - begun - seconds) * 10)
 
 
 async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random) -> str:
@@ -93,6 +101,7 @@ async def test_in_chaos_every_answer_is_right_and_every_failure_has_a_reason(see
         nodes = [{"base-url": node.uri} for node in network.nodes]
         config = config_of(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, **TUNED)
         async with running(config) as daemon:
+            await daemon.until_ready()
             messages = [message for subnet in network.subnets for message in network.messages_of(subnet.subnet_id)]
             troubling = asyncio.create_task(trouble(network, random))
             chosen = [random.choice(messages) for _ in range(REQUESTS)]
