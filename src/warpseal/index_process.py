@@ -92,7 +92,7 @@ def _give_way() -> None:
     """Let whoever signs come first, at once: the process that writes is started by this one and does the same."""
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):
-        # Where the system has it: whoever wakes up takes the processor at once, and need not wait for the end of a turn.
+        # Where the system has it: whoever wakes up takes the processor at once, and waits for no end of a turn.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
