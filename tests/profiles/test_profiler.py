@@ -277,10 +277,11 @@ async def test_a_stall_of_the_event_loop_names_what_the_loop_did(profiler: Profi
     await profiler.stop_cpu()
     await profiler.write_locks()
     profile = read_profile(folder_of(tmp_path) / "lock.profile")
-    (stalled,) = [one for one in profile.samples if one.functions[0] == STALL and "stall" in str(one.functions)]
+    of_stalls = [one for one in profile.samples if one.functions[0] == STALL]
+    # A busy machine holds the loop up elsewhere, too.
+    (stalled,) = [one for one in of_stalls if any(name.endswith("<locals>.stall") for name in one.functions)]
     assert stalled.count == 1
     assert stalled.amount > 0.15e9
-    assert any(name.endswith("<locals>.stall") for name in stalled.functions)
 
 
 async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, tmp_path: Path) -> None:
