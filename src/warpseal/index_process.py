@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from warpseal.aliases import PRIMARY_ALIASES
 from warpseal.backoff import Backoff
+from warpseal.chains.p_genesis import Genesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
@@ -27,7 +28,7 @@ from warpseal.index.index import Index
 from warpseal.index.places import ChainNote
 from warpseal.indexer.desk import ProcessDesk, process_desk
 from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.process import Indexing, Opened, Subject, learn_subject, node_settings
+from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
 from warpseal.indexer.verifying import Finding, Verification
 from warpseal.logs.everywhere import take_levels
 from warpseal.logs.loggers import DaemonLoggers
@@ -128,11 +129,14 @@ async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[Finding, ...]:
-    """Compare the index with itself, and what it says of some addresses with what a node says. Raises StartupError."""
+    """Compare the index with itself, and what it says of some addresses with what a node says.
+
+    Raises StartupError, NodeUnavailable: whoever asks for it does not want to wait for a node.
+    """
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_upstream_of(config))
-        network_id = await _patiently(upstream.info.network_id)
-        subject = await _subject(config, upstream, network_id)
+        network_id = await upstream.info.network_id()
+        subject = await learn_subject(upstream, network_id, _genesis(config, network_id))
         url = index_url(config.index, network_folder(config, network_id))
         return await Verification(upstream, subject.params, url, config.index).run(count, addresses)
 
@@ -169,7 +173,8 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_upstream_of(config))
         network_id = await _patiently(upstream.info.network_id)
-        subject = await _subject(config, upstream, network_id)
+        genesis = _genesis(config, network_id)
+        subject = await _patiently(lambda: learn_subject(upstream, network_id, genesis))
         folder = network_folder(config, network_id)
         stack.enter_context(_locked(folder))
         url = index_url(config.index, folder)
@@ -179,11 +184,11 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         await Indexing(upstream, desk, config.indexing).run()
 
 
-async def _subject(config: Config, upstream: Upstream, network_id: int) -> Subject:
+def _genesis(config: Config, network_id: int) -> Genesis | None:
     genesis = genesis_of(network_id, config.indexing.genesis_file)
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
-    return await _patiently(lambda: learn_subject(upstream, network_id, genesis))
+    return genesis
 
 
 @asynccontextmanager

@@ -97,6 +97,16 @@ async def test_it_indexes_survives_a_kill_and_ends_when_told(tmp_path: Path) -> 
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
 
 
+async def test_verify_says_at_once_that_no_node_answers(tmp_path: Path) -> None:
+    node = ReplayNode()
+    async with serving(node):
+        config = config_file(tmp_path, node)
+    async with asyncio.timeout(30):
+        code, why = await told("verify", "--config", config)
+    assert (code, why.splitlines()[-1].startswith("warpseal: ")) == (1, True)
+    assert "info.getNetworkID" in why
+
+
 async def test_it_gives_way_to_whoever_signs(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))

@@ -60,6 +60,7 @@ class Platform:
             "getAllValidatorsAt": self._all_validators_at,
             "getCurrentValidators": self._current_validators,
             "getTotalStake": self._total_stake,
+            "getStakingAssetID": self._staking_asset,
             "getL1Validator": self._l1_validator,
             "getSubnet": self._subnet,
             "getSubnets": self._subnets,
@@ -77,6 +78,12 @@ class Platform:
 
     def _timestamp(self, _: Params) -> Any:
         return {"timestamp": rfc3339(self._view().chain_time)}
+
+    def _staking_asset(self, params: Params) -> Any:
+        subnet_id = SubnetID(bytes(32)) if params.get("subnetID") is None else _subnet_argument(params)
+        if subnet_id != PRIMARY_NETWORK:
+            raise RpcFault(f"failed fetching subnet transformation for {id_text(subnet_id)}: not found")
+        return {"assetID": id_text(self._world.ledger.asset_id)}
 
     def _validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
