@@ -29,7 +29,7 @@ from warpseal.index.checking import balances, l1_balance, row_faults
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.places import ChainNote
 from warpseal.index.records import PRecord, XPastRecord, XRecord
-from warpseal.index.schema import DERIVED, KEPT
+from warpseal.index.schema import ALL_UNSPENT, DERIVED, KEPT
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.moving import Moving
 from warpseal.ledger.outputs import MemoryOutputs
@@ -152,10 +152,10 @@ def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
 
 
 CORRUPTIONS = {
-    "an amount": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM unspent)",
+    "an amount": f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
     "an amount that was spent": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM spends)",
     "a spend": "DELETE FROM spends WHERE output = (SELECT max(output) FROM spends)",
-    "an output": "DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)",
+    "an output": "DELETE FROM unspent_lately WHERE output = (SELECT max(output) FROM unspent_lately)",
     "a block": "DELETE FROM blocks WHERE key = 20",
     "a supply": "UPDATE blocks SET supply = supply + 1 WHERE key = (SELECT max(key) FROM blocks)",
     "a counter": "UPDATE stakings SET active_count = active_count + 1 WHERE is_delegation = 0",

@@ -19,6 +19,7 @@ from warpseal.index import checking
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
 from warpseal.index.reading import Memory, Reading
+from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.p_indexing import CheckpointRule, PWork
 from warpseal.indexer.wrapping import RawBlock
 from warpseal.warp.ids import PRIMARY_NETWORK
@@ -84,7 +85,7 @@ def agree(connection: Connection, model: Model) -> None:
 
 def unspent(reading: Reading) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain, by id: asset, amount, owners."""
-    rows = reading.rows("SELECT prefix, rest, asset, amount, owner, owners FROM unspent WHERE held_on = 0")
+    rows = reading.rows(f"SELECT prefix, rest, asset, amount, owner, owners FROM {ALL_UNSPENT} AS u WHERE held_on = 0")
     owners = [_owners(owner, several) for *_, owner, several in rows]
     reading.load_ids({key for row in rows for key in [row[2]]} | {key for some in owners for key in some})
     return {

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from warpseal.index.schema import ALL_UNSPENT
+
 _TABLES = {
     "blocks": "SELECT key, hex(block_id), time, kind, size, txs, supply, fees, active, hex(proposer) FROM blocks",
     "txs": "SELECT hex(tx_id), height, time, kind, outcome, outs, moved FROM txs",
@@ -16,7 +18,8 @@ _TABLES = {
         " LEFT JOIN spends p ON p.output = o.key LEFT JOIN txs s ON s.key = p.tx"
     ),
     "unspent": (
-        "SELECT u.prefix, hex(u.rest), hex(a.id), u.amount, u.held_on FROM unspent u JOIN ids a ON a.key = u.asset"
+        "SELECT u.prefix, hex(u.rest), hex(a.id), u.amount, u.held_on"
+        f" FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
     ),
     "early": "SELECT prefix, hex(rest) FROM early",
     "address_txs": (

@@ -16,6 +16,7 @@ from tests.indexer.rows import query, rows
 from tests.ledger.recorded import c_blocks, p_blocks, params, replayed, x_blocks
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.keys import prefix_of
+from warpseal.index.schema import ALL_UNSPENT
 from warpseal.warp.ids import parse_id
 
 STORY: dict[str, Any] = json.loads((LOCALNET / "story.json").read_text())
@@ -56,7 +57,7 @@ async def test_every_transaction_of_the_wallet_is_there_at_its_height_and_time(t
 async def test_what_is_unspent_is_what_a_replay_of_all_chains_by_time_leaves(tmp_path: Path) -> None:
     folder = await indexed(tmp_path)
     chains = {chain_id: number for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))}
-    text = "SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM unspent u JOIN ids a ON a.key = u.asset"
+    text = f"SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
     wanted = {
         (prefix_of(out.id), out.id[8:], out.amount, out.asset_id, chains[out.held_on])
         for out in replayed().outputs.unspent.values()

@@ -10,6 +10,7 @@ import pytest
 from tests.indexer.indexed import GENESIS, index_all, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import answers, replayed
+from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verifying
 from warpseal.indexer.process import learn_subject
@@ -47,8 +48,8 @@ async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "subject"),
     [
-        ("UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM unspent)", "output"),
-        ("DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)", "output"),
+        (f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)", "output"),
+        ("DELETE FROM unspent_lately WHERE output = (SELECT max(output) FROM unspent_lately)", "output"),
         ("UPDATE blocks SET supply = supply - 1 WHERE key = 19", "supply"),
         ("UPDATE blocks SET fees = fees + 5 WHERE key = 19", "balance of"),
         ("DELETE FROM blocks WHERE key = 7", "p-chain"),

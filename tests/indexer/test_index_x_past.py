@@ -13,6 +13,7 @@ from tests.ledger.recorded import params, replayed, x_blocks
 from warpseal.chains.ids import utxo_id
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.details import decode_output
+from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.process import Subject
 
 CORTINA_S = 1_795_226_600
@@ -55,7 +56,7 @@ async def test_transactions_from_before_the_blocks_stand_in_their_order_before_b
     held = {
         (out.id[8:], out.amount) for out in replayed().outputs.unspent.values() if out.created_on == params().x_chain_id
     }
-    assert held <= set(query(tmp_path, "SELECT rest, amount FROM unspent"))
+    assert held <= set(query(tmp_path, f"SELECT rest, amount FROM {ALL_UNSPENT} AS u"))
 
 
 async def test_an_unknown_output_is_fetched_with_the_transaction_that_made_it(tmp_path: Path) -> None:

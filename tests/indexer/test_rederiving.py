@@ -18,7 +18,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index import deriving
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.deriving import Derived, Rederivation
-from warpseal.index.schema import make_rows
+from warpseal.index.schema import ALL_UNSPENT, make_rows
 from warpseal.index.settings import IndexSettings
 
 BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNumber", "index.getContainerRange")
@@ -119,9 +119,9 @@ async def test_a_block_that_repeats_transactions_moves_nothing_again(tmp_path: P
             await caught_up(indexing)
         assert query(tmp_path, "SELECT * FROM txs WHERE height = ? AND key >= 2 << 40", number) == []
         with sqlite3.connect(tmp_path / "index.db") as database:
-            before = database.execute("SELECT count(*), sum(amount) FROM unspent").fetchall()
+            before = database.execute(f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u").fetchall()
         change_schema(tmp_path)
         async with indexing_of(tmp_path, node, settings=FAST, change=network) as indexing:
             await caught_up(indexing)
-    assert query(tmp_path, "SELECT count(*), sum(amount) FROM unspent") == before
+    assert query(tmp_path, f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u") == before
     assert query(tmp_path, "SELECT height FROM chains WHERE chain = 2") == [(number,)]

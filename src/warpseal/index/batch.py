@@ -21,7 +21,6 @@ from warpseal.index.schema import (
     OUTPUTS,
     SPENDS,
     TX_IDS,
-    UNSPENT,
 )
 from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
@@ -29,7 +28,7 @@ from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
 
 # Sorted before they are written, so that neighbours are written together.
-_SORTED: Final = (TX_IDS, UNSPENT, SPENDS)
+_SORTED: Final = (TX_IDS, SPENDS)
 
 
 @dataclass(slots=True)
@@ -142,12 +141,10 @@ class Batch:
 
     def flush(self) -> None:
         """Write all rows."""
-        for one, row in self.unspent_rows.items():
-            self.add(UNSPENT, (prefix_of(one), one[8:], *row))
         for table in _SORTED:
             if table.name in self.new:
                 self.new[table.name][1].sort()
-        bulk.delete_ids(self.connection, UNSPENT, sorted((prefix_of(one), one[8:]) for one in self.spent))
+        self.outputs.write(self.connection, self.unspent_rows, self.spent)
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():

@@ -18,6 +18,7 @@ from warpseal.index.details import TxDetail, decode_tx
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
 from warpseal.index.output_values import OutputValues
 from warpseal.index.reading import Memory, Reading
+from warpseal.index.schema import ALL_UNSPENT
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 
 _AT_ONCE: Final = 2_000
@@ -140,7 +141,7 @@ def _unspent_faults(reading: Reading) -> Iterator[Fault]:
             row = kept.pop(key, None)
             counted += row is not None
             yield from _compare(utxo, row, can_be_spent=can_be_spent)
-    total = reading.rows("SELECT count(*) FROM unspent")[0][0]
+    total = reading.rows(f"SELECT count(*) FROM {ALL_UNSPENT} AS u")[0][0]
     if total != counted:
         yield Fault("unspent", f"{total} rows, and {counted} outputs that they are of")
 
@@ -199,9 +200,8 @@ def _compare(utxo: Utxo, row: tuple[Any, ...] | None, *, can_be_spent: bool) -> 
 
 
 def _kept(reading: Reading, keys: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    rows = reading.rows(
-        "SELECT output, prefix, rest, amount, held_on FROM unspent WHERE output BETWEEN ? AND ?", keys[0], keys[-1]
-    )
+    text = f"SELECT output, prefix, rest, amount, held_on FROM {ALL_UNSPENT} AS u WHERE output BETWEEN ? AND ?"
+    rows = reading.rows(text, keys[0], keys[-1])
     return {row[0]: (row[1], bytes(row[2]), from_column(row[3]), row[4]) for row in rows}
 
 

@@ -20,7 +20,7 @@ from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0003")
 
 # What is written again and again between two checkpoints goes into the file once.
 _CHECKPOINT_PAGES: Final = 32_768

@@ -146,7 +146,20 @@ OUTPUTS: Final = Table(
     _bytes("detail", nullable=True),
 )
 
-# What can be spent now, found by id; rest: the id's last 24 bytes. held_on: the chain.
+# What can be spent now, in two tables: what was made lately stands in the order of its making, since most of it is
+# spent soon; what is still there later is found by id. rest: the id's last 24 bytes. held_on: the chain.
+LATELY: Final = Table(
+    "unspent_lately",
+    DERIVED,
+    _key("output"),
+    _number("prefix"),
+    _bytes("rest"),
+    _number("asset"),
+    _number("amount"),
+    _small("held_on"),
+    _number("owner", nullable=True),
+    _bytes("owners", nullable=True),
+)
 UNSPENT: Final = Table(
     "unspent",
     DERIVED,
@@ -160,6 +173,8 @@ UNSPENT: Final = Table(
     _bytes("owners", nullable=True),
     sqlite_with_rowid=False,
 )
+_UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
+ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM unspent_lately)"
 # Spent before the chain that made it was read that far.
 EARLY: Final = Table(
     "early",

@@ -1,12 +1,13 @@
 """Outputs that can be spent: those of the database, those made lately, and those of blocks that are not written yet.
 
 This is the ledger's OutputSource. All inputs of many blocks are looked up in one statement; what was made a moment ago
-is spent a moment later more often than not, and never looked up at all.
+is spent a moment later more often than not, and never looked up at all. Those made lately stand in a table of their
+own, in the order of their making, and all of them in memory: only what outlives them goes to its random place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,17 +15,25 @@ from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.index import bulk
+from warpseal.index.bulk import Row
 from warpseal.index.details import decode_owners
 from warpseal.index.errors import told
 from warpseal.index.keys import C, P, X, from_column, prefix_of
+from warpseal.index.schema import LATELY, UNSPENT
 from warpseal.ledger.outputs import KnownOutput, LedgerOutput, Moves
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 _AT_ONCE: Final = 2_000
-_FIND: Final = """
-SELECT u.rest, u.prefix, u.output, u.asset, u.amount, u.held_on, u.owner, u.owners, i.id
-FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {keys}
-"""
+_COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, u.amount, u.held_on, u.owner, u.owners, i.id"
+_FIND: Final = f"SELECT {_COLUMNS} FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {{keys}}"
+_LATELY: Final = f"SELECT {_COLUMNS} FROM unspent_lately u JOIN ids i ON i.key = u.asset ORDER BY u.output"
+_SETTLED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
+_SETTLE: Final = (
+    f"INSERT INTO unspent ({_SETTLED}) SELECT {_SETTLED} FROM unspent_lately WHERE output <= ? ORDER BY prefix, rest"
+)
+# Of what was made lately, how much stays when there is too much of it; and how many others are remembered.
+_STAYS: Final = 0.75
+_OTHERS: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -56,7 +65,7 @@ class ChainIds:
 
 
 class UnspentOutputs:
-    """What can be spent. engine: the writer's; capacity: how many recent ones are remembered.
+    """What can be spent. engine: the writer's; capacity: how many of those made lately stand apart.
 
     Used by one thread at a time: `prefetch`, then for each block `find` (by the ledger) and `follow`; what was
     followed stands until the writer tells that it is written, or that nothing of it is.
@@ -66,6 +75,9 @@ class UnspentOutputs:
         self._engine = engine
         self._chains = chains
         self._capacity = capacity
+        # All of them, once they are read; None: they are not.
+        self._lately: dict[UtxoID, Unspent] | None = None
+        self._settled_through: int | None = None
         self._recent: dict[UtxoID, Unspent] = {}
         self._absent: set[UtxoID] = set()
         self._made: dict[UtxoID, LedgerOutput] = {}
@@ -75,7 +87,8 @@ class UnspentOutputs:
     def prefetch(self, ids: Iterable[UtxoID]) -> None:
         """Look up what is not known yet, in a few statements. Raises StoreDown."""
         self._absent.clear()
-        wanted = [one for one in ids if one not in self._recent and one not in self._made]
+        known = (self._made_lately(), self._recent, self._made)
+        wanted = [one for one in ids if not any(one in part for part in known)]
         if wanted:
             self._look_up(wanted)
 
@@ -86,10 +99,11 @@ class UnspentOutputs:
         made = self._made.get(utxo_id) or self._adopted.get(utxo_id)
         if made is not None:
             return made if made.held_on == held_on else None
-        if utxo_id not in self._recent and utxo_id not in self._absent:
+        recent = self._made_lately().get(utxo_id) or self._recent.get(utxo_id)
+        if recent is None and utxo_id not in self._absent:
             # A proposal's inputs are spent when the next block decides, which may be the first of a batch.
             self._look_up([utxo_id])
-        recent = self._recent.get(utxo_id)
+            recent = self._recent.get(utxo_id)
         if recent is None or recent.held_on != self._chains.number_of(held_on):
             return None
         return recent
@@ -116,10 +130,26 @@ class UnspentOutputs:
 
     def rows(self, connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, Unspent]:
         """Return those that are written."""
+        lately, recent = self._read_lately(connection), self._recent
         wanted = list(ids)
-        self._load(connection, [one for one in wanted if one not in self._recent and one not in self._absent])
-        recent = self._recent
-        return {one: recent[one] for one in wanted if one in recent}
+        known = (lately, recent, self._absent)
+        self._load(connection, [one for one in wanted if not any(one in part for part in known)])
+        found = {one: lately.get(one) or recent.get(one) for one in wanted}
+        return {one: row for one, row in found.items() if row is not None}
+
+    def write(self, connection: Connection, made: Mapping[UtxoID, Row], spent: Sequence[UtxoID]) -> None:
+        """Write what can be spent now, and remove what was. made: all columns but the id, the output's key first."""
+        lately = self._read_lately(connection)
+        bulk.delete(connection, LATELY, sorted(lately[one].output for one in spent if one in lately))
+        settled = sorted((prefix_of(one), one[8:]) for one in spent if one not in lately)
+        bulk.delete_ids(connection, UNSPENT, settled)
+        bulk.insert(
+            connection, LATELY, sorted((row[0], prefix_of(one), one[8:], *row[1:]) for one, row in made.items())
+        )
+        if len(lately) + len(made) - (len(spent) - len(settled)) > self._capacity:
+            gone = frozenset(spent)
+            keys = [row.output for one, row in lately.items() if one not in gone]
+            self._settle(connection, sorted(keys + [row[0] for row in made.values()]))
 
     def adopted(self, utxo_id: UtxoID) -> LedgerOutput | None:
         """Return an output of a transaction that is not indexed."""
@@ -130,18 +160,41 @@ class UnspentOutputs:
         self._absent.clear()
         self._made.clear()
         self._spent.clear()
-        self._recent.update(made)
+        lately = self._made_lately()
+        lately.update(made)
         for one in spent:
+            lately.pop(one, None)
             self._recent.pop(one, None)
             self._adopted.pop(one, None)
-        if len(self._recent) > self._capacity:
-            for one in list(self._recent)[: len(self._recent) - self._capacity * 3 // 4]:
-                del self._recent[one]
+        if self._settled_through is not None:
+            through, self._settled_through = self._settled_through, None
+            self._lately = {one: row for one, row in lately.items() if row.output > through}
+        excess = len(self._recent) - int(self._capacity * _OTHERS)
+        for one in list(self._recent)[: max(0, excess)]:
+            del self._recent[one]
 
     def forget(self) -> None:
         """Begin anew with what the database has."""
         for part in (self._recent, self._absent, self._made, self._spent):
             part.clear()
+        self._lately = self._settled_through = None
+
+    def _made_lately(self) -> dict[UtxoID, Unspent]:
+        if self._lately is not None:
+            return self._lately
+        with told(self._engine), self._engine.begin() as connection:
+            return self._read_lately(connection)
+
+    def _read_lately(self, connection: Connection) -> dict[UtxoID, Unspent]:
+        if self._lately is None:
+            self._lately = {_id_of(row): _unspent(row[2:]) for row in bulk.fetch(connection, _LATELY)}
+        return self._lately
+
+    def _settle(self, connection: Connection, keys: Sequence[int]) -> None:
+        """Move the oldest of those made lately to where they are found by id, many at once and in order."""
+        self._settled_through = through = keys[len(keys) - int(self._capacity * _STAYS) - 1]
+        bulk.execute(connection, _SETTLE, through)
+        bulk.execute(connection, "DELETE FROM unspent_lately WHERE output <= ?", through)
 
     def _look_up(self, wanted: list[UtxoID]) -> None:
         with told(self._engine), self._engine.begin() as connection:
@@ -153,11 +206,15 @@ class UnspentOutputs:
         prefixes = sorted({prefix_of(one) for one in missing})
         for start in range(0, len(prefixes), _AT_ONCE):
             for rest, prefix, *row in bulk.run(connection, _FIND, prefixes[start : start + _AT_ONCE]):
-                utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
+                utxo_id = _id_of((rest, prefix))
                 if utxo_id in missing:
                     missing.discard(utxo_id)
                     self._recent[utxo_id] = _unspent(row)
         return missing
+
+
+def _id_of(row: Sequence[Any]) -> UtxoID:
+    return UtxoID(row[1].to_bytes(8, "big", signed=True) + bytes(row[0]))
 
 
 def _unspent(row: Sequence[Any]) -> Unspent:
