@@ -36,7 +36,7 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x, x_genesis_effects
 from warpseal.warp.ids import NodeID
 
-SMALL = IndexSettings(recent_outputs=50, known_addresses=20, raw_bytes=4_000)
+SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)
 """So little memory that everything is looked up again and again."""
 
 

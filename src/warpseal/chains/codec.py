@@ -6,6 +6,7 @@ description serves both ways; reading what was written gives the same value, wri
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
@@ -17,18 +18,18 @@ _MAX_TEXT_BYTES: Final = 2**16 - 1
 _COUNT_BYTES: Final = 4
 
 
-class Codec(Generic[T]):
+class Codec(ABC, Generic[T]):
     """Reads and writes one kind of value. least_bytes: no encoding is shorter; at least 0."""
 
     least_bytes: int
 
+    @abstractmethod
     def read(self, cursor: Cursor) -> T:
         """Return the value at the cursor, and move it behind. Raises MalformedChainBytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, value: T, out: bytearray) -> None:
         """Append the bytes of `value`. Raises ValueError where it does not fit the format."""
-        raise NotImplementedError
 
 
 class Fixed(Codec[T]):
