@@ -46,7 +46,7 @@ async def work(
     face, evm = faces
     async with open_sources(config.prices) as price_sources, ground_of(config, metrics) as ground:
         evm.open(ground.upstream.view, ground.upstream.info)
-        network_id = await _network_id(ground.upstream.info, opening)
+        network_id = await _network_id(ground.upstream.info, (opening, data))
         async with AsyncExitStack() as stack:
             claim = stack.enter_context(claim_identity(config.peers, network_id))
             core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
@@ -77,14 +77,15 @@ async def work(
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))
 
 
-async def _network_id(info: InfoClient, opening: Opening) -> int:
+async def _network_id(info: InfoClient, doors: Sequence[Opening | DataOpening]) -> int:
     """Ask until a node answers: one that is down at start is no reason to give up."""
     delay_s, random = 0.0, SystemRandom()
     while True:
         try:
             return await info.network_id()
         except NodeUnavailable as error:
-            opening.unavailable(error)
+            for door in doors:
+                door.unavailable(error)
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             log.warning("the network id is not known yet", extra={"reason": str(error), "next_try_s": delay_s})
             await asyncio.sleep(delay_s)

@@ -45,6 +45,14 @@ async def test_whose_time_runs_out_is_told_what_the_nodes_said() -> None:
             assert said["detail"] == {"nodes": [{"position": 0, "failure": "refused"}]}
 
 
+async def test_whose_time_runs_out_before_a_node_had_its_say_is_told_that_the_daemon_starts() -> None:
+    async with client_of(World(network_id=None)) as client:
+        for path in (V1, KEBAB):
+            answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
+            assert (answer.status, (await answer.json())["code"]) == (503, "starting")
+            assert int(answer.headers["Retry-After"]) >= 1
+
+
 async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
     async with client_of(World(network_id=None)) as client:
         assert (await client.post(KEBAB, json={"message": "zz"})).status == 400

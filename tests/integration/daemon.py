@@ -118,6 +118,14 @@ class Daemon:
         series = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in series}
 
+    async def until_open(self) -> None:
+        """Wait until the network is known, so that requests are not kept waiting for it any more."""
+
+        async def is_open() -> bool:
+            return bool((await self.get("/ready")).body["subnets"])
+
+        await until(is_open)
+
     async def until_ready(self) -> None:
         """Wait until /ready says so."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.daemon import config_of, running, simulated
+from tests.integration.daemon import config_of, running, simulated, until
 from tests.integration.judge import ask_py_ecc, judge
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -60,6 +60,12 @@ async def test_nodes_that_never_come_up_are_named_when_the_time_is_over(tmp_path
         message = network.messages_of(PRIMARY_NETWORK)[0]
         network.nodes[0].rpc.outages = dict(DOWN)
         async with running(config_of(network, tmp_path)) as daemon:
+
+            async def has_asked_the_node() -> bool:
+                reply = await daemon.kebab(message, timeout_seconds=0.05)
+                return reply.body["code"] != "starting"
+
+            await until(has_asked_the_node)
             replies = await asyncio.gather(
                 daemon.kebab(message, timeout_seconds=0.4), daemon.v1(message, timeoutSeconds=0.4)
             )
@@ -76,6 +82,7 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
         for index in range(10):
             network.stop_validator(index)
         async with running(config_of(network, tmp_path)) as daemon:
+            await daemon.until_open()
             reply = await daemon.kebab(message, timeout_seconds=0.5)
         assert reply.status == 503
         assert reply.body["code"] == "quorum_not_reached"

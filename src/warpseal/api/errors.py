@@ -110,6 +110,7 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.StoreDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.IndexDamaged: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.IndexMoved: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.StillStarting: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.InternalError: Rule(500, 500),
     errors.WarpsealError: Rule(500, 500),

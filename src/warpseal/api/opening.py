@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StillStarting, WarpsealError
 from warpseal.l1.request import L1Answer, L1Request
 from warpseal.validators.following import SubnetReadiness
 
@@ -78,7 +78,7 @@ class Opening:
         self._patience_s = patience_s
         self._services: Services | None = None
         self._is_open = asyncio.Event()
-        self._reason = NodeUnavailable("the network id")
+        self._reason: WarpsealError = StillStarting()
 
     def open(self, services: Services) -> None:
         """Let everybody in who waits."""
@@ -93,7 +93,8 @@ class Opening:
         """Return the signed message; what was spent on waiting counts.
 
         admit: told the network id as soon as it is known, before anything is asked; raises to refuse the request.
-        Raises what `admit` and the service raise, and NodeUnavailable when nobody told the network id in time.
+        Raises what `admit` and the service raise; where nobody told the network id in time, NodeUnavailable, or
+        StillStarting while no node has had its say.
         """
         services, left_s = await self._entered(request.timeout_s, admit)
         return await services.aggregator.aggregate(request if left_s is None else replace(request, timeout_s=left_s))

@@ -6,6 +6,7 @@ from warpseal.errors.base import (
     InternalError,
     ShuttingDown,
     StartupError,
+    StillStarting,
     WarpsealError,
 )
 from warpseal.errors.calls import CallRefused
@@ -109,6 +110,7 @@ __all__ = [
     "RateLimited",
     "ShuttingDown",
     "StartupError",
+    "StillStarting",
     "StoreDown",
     "SubnetNotConverted",
     "TooManyRequests",

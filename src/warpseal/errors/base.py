@@ -1,4 +1,4 @@
-"""What every error that reaches a caller is made of, and the two that say nothing of a request."""
+"""What every error that reaches a caller is made of, and those that say nothing of a request."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ class ShuttingDown(WarpsealError):
     """The daemon is stopping and takes no new work."""
 
     code = "shutting_down"
+
+
+class StillStarting(WarpsealError):
+    """The daemon is starting, and no node has told the network yet."""
+
+    code = "starting"
+
+    def __init__(self) -> None:
+        super().__init__("the daemon is starting; no node has told the network id yet")
 
 
 class InternalError(WarpsealError):

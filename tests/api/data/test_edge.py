@@ -212,5 +212,5 @@ async def test_pages_of_other_sites_read_nothing_where_sites_are_named() -> None
 
 
 async def test_a_daemon_that_does_not_know_its_network_yet_says_so_after_a_while() -> None:
-    said = await get(World(is_open=False), P_TXS, 502)
-    assert said["code"] == "node_unavailable"
+    said = await get(World(is_open=False), P_TXS, 503)
+    assert said["code"] == "starting"

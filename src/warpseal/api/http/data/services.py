@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from warpseal.aliases import ChainAliases
 from warpseal.api.http.data.tokens import OwnTokenKeys, TokenKeys
-from warpseal.errors import NodeUnavailable, WarpsealError
+from warpseal.errors import StillStarting, WarpsealError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.index import NodeView, Observed, Prices, PrimaryNetworkIndex
 from warpseal.store.api_key import ApiKey
@@ -58,7 +58,7 @@ class DataOpening:
         self._patience_s = patience_s
         self._services: DataServices | None = None
         self._is_open = asyncio.Event()
-        self._reason: WarpsealError = NodeUnavailable("the network id")
+        self._reason: WarpsealError = StillStarting()
 
     def open(self, services: DataServices) -> None:
         """Let everybody in who waits."""
