@@ -67,7 +67,8 @@ async def run_index(
     """
     if not config.indexing.chains:
         raise StartupError("index-chains names no chain: there is nothing to index")
-    _give_way()
+    if config.indexing.gives_way:
+        _give_way()
     stopping, gone = asyncio.Event(), asyncio.Event()
     loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexing.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir

@@ -26,7 +26,9 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     api = {"base-url": node.url}
     keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
     file = folder / "config.json"
-    file.write_text(json.dumps(keys | {"genesis-file": str(genesis)} | more))
+    # The other tests that run at the same time would leave it no turn.
+    own = {"genesis-file": str(genesis), "index-gives-way": False}
+    file.write_text(json.dumps(keys | own | more))
     return file
 
 
@@ -110,12 +112,23 @@ async def test_verify_says_at_once_that_no_node_answers(tmp_path: Path) -> None:
 async def test_it_gives_way_to_whoever_signs(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
-        process = await started("run", "--config", config_file(tmp_path, node))
+        process = await started("run", "--config", config_file(tmp_path, node, **{"index-gives-way": True}))
         stack.push_async_callback(ended, process)
         assert process.stdout is not None
         await process.stdout.readline()
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+
+
+async def test_it_gives_way_to_nobody_where_it_is_told_so(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(ReplayNode()))
+        process = await started("run", "--config", config_file(tmp_path, node))
+        stack.push_async_callback(ended, process)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
 
 
 async def test_it_ends_with_the_standard_input_of_who_started_it(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
         "data-dir": str(folder / "data"),
         "genesis-file": str(genesis),
         "index-chains": ["p", "x", "c"],
+        # The other tests that run at the same time would leave it no turn.
+        "index-gives-way": False,
     }
     own |= dict.fromkeys(("api-host", "metrics-host"), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
     file = folder / "config.json"

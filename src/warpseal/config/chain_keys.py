@@ -111,4 +111,10 @@ CHAIN_KEYS: Final = (
         "calls a second to one node for the index",
     ),
     Key("index-requests-in-flight", "indexing.at_once", v.integer(1, 1000), "calls to one node at once for the index"),
+    Key(
+        "index-gives-way",
+        "indexing.gives_way",
+        v.boolean,
+        "index only when the machine has nothing else to do: nice 19, SCHED_IDLE",
+    ),
 )

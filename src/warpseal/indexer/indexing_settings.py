@@ -15,8 +15,9 @@ class IndexingSettings:
 
     chains: which are indexed; none: nothing is. first_heights: where a chain begins, by chain; from its first block
     where it is not named. genesis_file: of the P-Chain, for networks that are not known; zstd or plain. per_s, at_once:
-    calls to one node. poll_s: how often nodes are asked for new blocks. checkpoint_blocks, checkpoint_s: after how many
-    blocks, or how long, the P-Chain's state is written too, so that little is repeated after a restart.
+    calls to one node. gives_way: to every other process of the machine, for whom the indexer then hardly exists.
+    poll_s: how often nodes are asked for new blocks. checkpoint_blocks, checkpoint_s: after how many blocks, or how
+    long, the P-Chain's state is written too, so that little is repeated after a restart.
     """
 
     chains: tuple[PrimaryChain, ...] = ()
@@ -26,6 +27,7 @@ class IndexingSettings:
     at_once: int = 8
     poll_s: float = 1.0
     call_timeout_s: float = 30.0
+    gives_way: bool = True
 
     checkpoint_blocks: int = 20_000
     checkpoint_s: float = 60.0
