@@ -155,10 +155,11 @@ async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
 
 async def test_a_height_that_does_not_come_in_time_is_wait(tmp_path: Path) -> None:
     async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+        await daemon.until_ready()
         message = l1_message(network)
         kebab, v1 = await asyncio.gather(
-            daemon.kebab(message, pchain_height=21, timeout_seconds=0.3),
-            daemon.v1(message, pChainHeight=21, timeoutSeconds=0.3),
+            daemon.kebab(message, pchain_height=21, timeout_seconds=1),
+            daemon.v1(message, pChainHeight=21, timeoutSeconds=1),
         )
         assert (kebab.status, v1.status) == (504, 503)
         for reply in (kebab, v1):
@@ -189,7 +190,8 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         running(config_of(network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1})) as daemon,
     ):
         message = network.messages_of(network.subnets[1].subnet_id)[0]
-        reply = await daemon.kebab(message, timeout_seconds=0.3)
+        await daemon.until_open()
+        reply = await daemon.kebab(message, timeout_seconds=1)
         assert reply.status == 504
         assert reply.body["code"] == "quorum_not_reached"
         asking = asyncio.create_task(daemon.kebab(message))

@@ -103,9 +103,9 @@ async def test_silence_lasts_until_the_deadline_and_is_wait(tmp_path: Path) -> N
         message = network.messages_of(PRIMARY_NETWORK)[0]
         started = time.monotonic()
         kebab, v1 = await asyncio.gather(
-            daemon.kebab(message, timeout_seconds=0.7), daemon.v1(message, timeoutSeconds=0.7)
+            daemon.kebab(message, timeout_seconds=1.5), daemon.v1(message, timeoutSeconds=1.5)
         )
-        assert time.monotonic() - started >= 0.7
+        assert time.monotonic() - started >= 1.5
         assert_wait(kebab, 504)
         assert_wait(v1, 503)
         assert kebab.detail["counts"] == {"no_answer": 4}
@@ -123,7 +123,7 @@ async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_as
         asked = [validator.counts.app_requests for validator in network.validators[:4]]
         assert asked == [1, 1, 1, 1]
         # The same code about another message may change: it is asked again until the deadline.
-        assert_wait(await daemon.kebab(other, timeout_seconds=0.9), 504)
+        assert_wait(await daemon.kebab(other, timeout_seconds=2), 504)
         assert all(validator.counts.app_requests >= 3 for validator in network.validators[:4])
 
 

@@ -62,7 +62,7 @@ async def test_a_lost_quorum_is_tried_again_even_by_the_next_process(tmp_path: P
             registration = network.p_chain.register(running.l1)
             await until(lambda: running.asked() >= 4)
             # The attempt ends, and the next one is due soon.
-            await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.5)
+            await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
         network.set_behaviour(running.nodes_of_l1(), "")
         async with beside(network, tmp_path, EAGER) as running:
             await until_signed(running, registration)

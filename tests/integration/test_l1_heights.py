@@ -91,7 +91,7 @@ async def test_a_weight_that_changes_within_an_epoch_spoils_no_delivery(tmp_path
         assert running.judged(early, registration).weight == 9_000
         delivery = network.manager(running.l1).deliver(bytes.fromhex(early.signed))
         assert (delivery.accepted, "insufficient weight" in delivery.reason) == (False, True)
-        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.5)
+        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
         assert refused.detail["pChainHeight"] == "20"
         network.set_behaviour(others, "")
         await running.delivered(registration)

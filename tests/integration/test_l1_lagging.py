@@ -29,7 +29,7 @@ async def seen(running: Scene) -> Transaction:
     """Let a registration be accepted and reported by the first node; nobody signs it."""
     registration = running.network.p_chain.register(running.l1)
     await running.daemon.until_ready()
-    await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.3)
+    await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1)
     return registration
 
 
@@ -41,7 +41,7 @@ async def test_a_node_below_the_height_proves_nothing_and_another_one_settles_it
         second.lag = 2
         await first.down()
         network.set_behaviour(running.nodes_of_l1(), "")
-        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.5)
+        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
         assert {one.get("errorCode") for one in refused.detail["validators"]} == {11}
         second.lag = 0
         refused = await running.refused(400, "message_superseded", registration)
@@ -56,7 +56,7 @@ async def test_a_node_that_does_not_know_the_validation_yet_is_no_proof_of_its_e
         second.lag = 1
         await first.down()
         network.set_behaviour(running.nodes_of_l1(), "lag=1")
-        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=0.5)
+        refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
         assert {one.get("errorCode") for one in refused.detail["validators"]} == {11}
         network.set_behaviour(running.nodes_of_l1(), "")
         # The node still lags, and is not asked to prove anything.

@@ -101,7 +101,7 @@ async def test_a_lost_quorum_is_told_with_its_weights_until_enough_are_back(tmp_
         conversion = running.network.p_chain.conversion_of(running.l1)
         seats = running.nodes_of_l1()[:4]
         running.network.set_behaviour(seats[:2], "silent")
-        refused = await running.refused(503, "quorum_not_reached", conversion, timeoutSeconds=1)
+        refused = await running.refused(503, "quorum_not_reached", conversion, timeoutSeconds=2)
         assert int(refused.headers["Retry-After"]) >= 1
         assert "threshold of stake" in refused.body["message"]
         assert (refused.detail["signedWeight"], refused.detail["totalWeight"]) == ("2000", "4000")
@@ -122,7 +122,7 @@ async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for
         transactions[12] = p_chain.remove(bootstrap_validation_id(running.l1, 2))
         running.network.set_behaviour(seats, "lag=4")
         refusals = await asyncio.gather(
-            *(running.refused(503, "quorum_not_reached", one, timeoutSeconds=1) for one in transactions.values())
+            *(running.refused(503, "quorum_not_reached", one, timeoutSeconds=2) for one in transactions.values())
         )
         for code, refused in zip(transactions, refusals, strict=True):
             told = {(one["errorCode"], one["reason"]) for one in refused.detail["validators"] if "errorCode" in one}

@@ -67,7 +67,7 @@ async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str)
         message = network.messages_of(first.l1)[0]
         seats = first.nodes_of_l1()[:4]
         network.set_behaviour(seats[2:], "silent")
-        assert (await first.daemon.v1(message, timeoutSeconds=0.5)).status == 503
+        assert (await first.daemon.v1(message, timeoutSeconds=1.5)).status == 503
         network.set_behaviour(seats, "")
         network.set_behaviour(seats[:2], "silent")
         # Shares are written within a second.

@@ -126,7 +126,7 @@ async def test_start_twice_and_stop_before_start_are_refused_and_change_nothing(
     await profiler.start_cpu()
     with pytest.raises(AlreadyRunning, match=r"^cpu profiler already running$"):
         await profiler.start_cpu()
-    busy_in_python(0.1)
+    busy_in_python(WORK_S)
     await profiler.stop_cpu()
     assert read_profile(folder_of(tmp_path) / "cpu.profile").amount_of("busy_in_python") > 0
     with pytest.raises(NotRunning):
