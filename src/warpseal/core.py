@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,8 +14,10 @@ from warpseal.config.keys import Config
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.indexer.follower import PChainFollower
-from warpseal.indexer.ports import Blocks
+from warpseal.indexer.ports import AreComing, Blocks
+from warpseal.indexer.read_ahead import ReadAhead
 from warpseal.indexer.shared_blocks import IndexedBlocks, SharedBlocks
+from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.l1.eager import EagerRooms, EagerWork
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
@@ -145,8 +147,8 @@ async def core_of(
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
         following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
-        blocks = stack.enter_context(_blocks_of(config, upstream, claim))
-        follower = PChainFollower(blocks, store.l1, leadership, following)
+        blocks, are_coming = stack.enter_context(_blocks_of(config, upstream, claim))
+        follower = PChainFollower(blocks, store.l1, leadership, following, are_coming=are_coming)
         l1_rooms = L1Rooms(
             platform=platform,
             x_chain=upstream.x_chain,
@@ -173,16 +175,21 @@ async def core_of(
 
 
 @contextmanager
-def _blocks_of(config: Config, upstream: Upstream, claim: Claim) -> Iterator[Blocks]:
-    """Hold where the follower's blocks come from: each is read from the node once, also where it is indexed."""
+def _blocks_of(config: Config, upstream: Upstream, claim: Claim) -> Iterator[tuple[Blocks, AreComing | None]]:
+    """Hold where the follower's blocks come from, and which of them it leaves to the index for a moment.
+
+    Each is read from the node once, also where it is indexed: before the index got to it, it waits for it in a file.
+    """
     if PrimaryChain.P not in config.indexing.chains:
-        yield upstream.blocks
+        yield upstream.blocks, None
         return
-    indexed = IndexedBlocks(index_url(config.index, claim.folder), config.index)
-    try:
-        yield SharedBlocks(upstream.blocks, indexed)
-    finally:
-        indexed.close()
+    with ExitStack() as stack:
+        indexed = stack.enter_context(closing(IndexedBlocks(index_url(config.index, claim.folder), config.index)))
+        ahead = None
+        if claim.folder is not None:
+            ahead = stack.enter_context(closing(ReadAhead(upstream.containers, claim.folder / WAITING_NAME)))
+        blocks = SharedBlocks(upstream.blocks, indexed, ahead)
+        yield blocks, blocks.are_coming
 
 
 def sources_of(core: Core, config: Config) -> Sources:

@@ -30,6 +30,7 @@ from warpseal.indexer.desk import ProcessDesk, process_desk
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
 from warpseal.indexer.verifying import Finding, Verification
+from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.logs.everywhere import take_levels
 from warpseal.logs.loggers import DaemonLoggers
 from warpseal.node.rpc import open_session
@@ -182,7 +183,7 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         opening = Opened(url, config.index, config.indexing, subject.params)
         desk = await stack.enter_async_context(process_desk(opening, gone))
         await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
-        await Indexing(upstream, desk, config.indexing).run()
+        await Indexing(upstream, desk, config.indexing, folder / WAITING_NAME).run()
 
 
 def _genesis(config: Config, network_id: int) -> Genesis | None:

@@ -22,6 +22,7 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.desk import ThreadDesk
 from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
+from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
@@ -66,7 +67,7 @@ async def indexing_of(
             index = IndexWriter(engine, subject.params, own)
             deriving = Rederivation(index, reading_index(index_url(own, folder), own), subject.params)
             desk = ThreadDesk(thread, index, works_of(index, subject, settings), deriving)
-            indexing = Indexing(upstream, desk, settings)
+            indexing = Indexing(upstream, desk, settings, folder / WAITING_NAME)
             running = asyncio.create_task(indexing.run())
             try:
                 yield indexing

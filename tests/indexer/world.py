@@ -18,10 +18,11 @@ from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
 from warpseal.indexer.follower import PChainFollower
 from warpseal.indexer.l1_rows import read_p_block
-from warpseal.indexer.ports import Decode, Index, Lead
+from warpseal.indexer.ports import Blocks, Decode, Index, Lead
 from warpseal.indexer.progress import FollowerStatus
 from warpseal.indexer.ranges import KnownRanges
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.indexer.shared_blocks import SharedBlocks
 from warpseal.node.blocks import BlocksClient
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
@@ -215,14 +216,15 @@ async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[Bl
 
 @asynccontextmanager
 async def following(
-    blocks: BlocksClient,
+    blocks: Blocks,
     index: Index,
     settings: IndexerSettings = FAST,
     lead: Lead | None = None,
     decode: Decode = read_p_block,
 ) -> AsyncIterator[PChainFollower]:
     """Let a follower run within the block, and kill it at the end."""
-    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode)
+    are_coming = blocks.are_coming if isinstance(blocks, SharedBlocks) else None
+    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode, are_coming=are_coming)
     task = asyncio.create_task(follower.run())
     try:
         yield follower

@@ -197,6 +197,8 @@ class ChainIndexer(Generic[T]):
         raise fault
 
     async def _stop(self, fault: Stopped) -> None:
+        # Whatever is wrong with the bytes, the next ones come another way.
+        self._driver.source.distrust()
         is_news = self._stopped is None or (self._stopped.reason, self._stopped.height) != (fault.reason, fault.height)
         self._stopped = fault
         if is_news:

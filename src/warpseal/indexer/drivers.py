@@ -59,7 +59,7 @@ class PDriver:
 
     chain = PrimaryChain.P
 
-    def __init__(self, source: LineSource, desk: Desk, patience: Patience) -> None:
+    def __init__(self, source: Source[RawBlock], desk: Desk, patience: Patience) -> None:
         self.source = source
         self._desk = desk
         self._patience = patience

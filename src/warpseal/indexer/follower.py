@@ -19,7 +19,7 @@ from warpseal.indexer.first_block import first_block_from
 from warpseal.indexer.l1_rows import read_p_block
 from warpseal.indexer.listeners import Listener, Listeners
 from warpseal.indexer.patience import Patience
-from warpseal.indexer.ports import Blocks, Decode, Index, Lead
+from warpseal.indexer.ports import AreComing, Blocks, Decode, Index, Lead
 from warpseal.indexer.progress import FollowerStatus, Pace
 from warpseal.indexer.ranges import Batch, KnownRanges, newer_batch, older_batch
 from warpseal.indexer.reading import BlockReader, Fault, FaultReason, Reading
@@ -44,7 +44,10 @@ class _Stopped(Exception):
 
 
 class PChainFollower:
-    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop."""
+    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop.
+
+    are_coming: which blocks of the past are put off; new ones never are.
+    """
 
     def __init__(
         self,
@@ -54,14 +57,15 @@ class PChainFollower:
         settings: IndexerSettings,
         *,
         decode: Decode = read_p_block,
-        random: Random | None = None,
+        are_coming: AreComing | None = None,
     ) -> None:
         self._blocks = blocks
         self._index = index
         self._leadership = leadership
         self._settings = settings
-        self._patience = Patience(Backoff(settings.retry_first_s, settings.retry_cap_s), random or Random())
+        self._patience = Patience(Backoff(settings.retry_first_s, settings.retry_cap_s), Random())
         self._reader = BlockReader(blocks, decode, self._patience)
+        self._are_coming = are_coming
         # About a second of requests: no longer do new blocks wait for the backfill.
         self._batch_blocks = max(_LEAST_BATCH, min(_MOST_BATCH, blocks.per_s))
         self._listeners = Listeners()
@@ -183,9 +187,17 @@ class PChainFollower:
             self._stopped = None
             self._pace.begin(_now())
             await asyncio.sleep(self._settings.follow_poll_s)
+        elif await self._is_put_off(batch):
+            await asyncio.sleep(self._settings.follow_poll_s)
         else:
             await self._read(batch)
             self._stopped = None
+
+    async def _is_put_off(self, batch: Batch) -> bool:
+        newest = self._known.newest
+        if self._are_coming is None or newest is None or batch.high > newest.high:
+            return False
+        return await self._are_coming(batch.low, batch.high)
 
     async def _read(self, batch: Batch) -> None:
         oldest = self._known.oldest

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from warpseal.indexer.p_indexing import CheckpointRule, PWork
 from warpseal.indexer.patience import Patience
 from warpseal.indexer.sources import CSource, p_source, x_source
 from warpseal.indexer.stops import StopReason
+from warpseal.indexer.waiting_source import WaitingFirst
 from warpseal.indexer.x_indexing import XBeginning, XWork
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
@@ -101,12 +103,16 @@ def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -
 
 
 class Indexing:
-    """All chains; run it, and ask it how it stands. desk: where their works are."""
+    """All chains; run it, and ask it how it stands.
 
-    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings) -> None:
+    desk: where their works are. waiting: the file in which blocks of the P-Chain wait that were read already, if any.
+    """
+
+    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings, waiting: Path | None = None) -> None:
         self._upstream = upstream
         self._desk = desk
         self._settings = settings
+        self._waiting = waiting
         makers: dict[PrimaryChain, Callable[[Patience], Driver[Any]]] = {
             PrimaryChain.P: self._p,
             PrimaryChain.X: self._x,
@@ -157,7 +163,8 @@ class Indexing:
                     log.info("indexing", extra=chain.as_fields())
 
     def _p(self, patience: Patience) -> Driver[Any]:
-        source = p_source(self._upstream.blocks, self._upstream.containers, patience, self._settings.at_once)
+        nodes = p_source(self._upstream.blocks, self._upstream.containers, patience, self._settings.at_once)
+        source = nodes if self._waiting is None else WaitingFirst(nodes, self._waiting)
         return PDriver(source, self._desk, patience)
 
     def _x(self, patience: Patience) -> Driver[Any]:

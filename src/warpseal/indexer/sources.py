@@ -26,9 +26,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 _TOO_MUCH: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
 _FIRST_SPAN: Final = 64
-_MOST_SINGLE: Final = 1_024
+# The first block of a chain was never accepted like the others, so there is no container of it.
+_FIRST_CONTAINED: Final = 1
+MOST_SINGLE: Final = 1_024
 # Of blocks that wait to be written, about; a few such spans wait at once.
-_SPAN_BYTES: Final = 16 * 1024 * 1024
+SPAN_BYTES: Final = 16 * 1024 * 1024
 _MOST_BATCHED: Final = 100
 # What a node does not keep now, it may keep after its next start.
 _ASK_AGAIN_AFTER_S: Final = 600.0
@@ -102,28 +104,34 @@ class Containers:
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         """Return at most `count` blocks from height `first` on; none where no node has them."""
-        low = await self.low_height()
-        if low is None or first < low:
-            return ()
-        found = await self._range(first - low, count) or ()
-        return tuple(RawBlock(container.raw, True) for container in found)
+        found: tuple[Container, ...] | None = ()
+        while self.per_call and first >= self.low_height:
+            low = self.low_height
+            found = await self._range(first - low, count)
+            if await self._is_known(found, first) and low == self.low_height:
+                return tuple(RawBlock(container.raw, True) for container in found or ())
+        return ()
 
-    async def low_height(self) -> int | None:
-        """Return the height of the first block that there is a container of; None where there are none."""
-        if self.per_call and self._first_height is None:
-            self._first_height = await self._find_first_height()
-        return self._first_height
+    @property
+    def low_height(self) -> int:
+        """The height of the first block that there is a container of, or the lowest that it may be."""
+        return _FIRST_CONTAINED if self._first_height is None else self._first_height
 
-    async def _find_first_height(self) -> int | None:
-        found = await self._range(0, 1)
+    async def _is_known(self, found: tuple[Container, ...] | None, first: int) -> bool:
+        """Tell whether it is known which container is of which height, after asking for that of `first`."""
+        if self._first_height is not None:
+            return True
+        at = first - _FIRST_CONTAINED
         if not found:
-            self.rest()
-            return None
+            # What is there begins later, perhaps.
+            found, at = await self._range(0, 1), 0
         try:
-            return self._height_of(found[0].raw)
+            self._first_height = self._height_of(found[0].raw) - at if found else None
         except MalformedChainBytes:
+            self._first_height = None
+        if self._first_height is None:
             self.rest()
-            return None
+        return self._first_height is not None
 
     async def _range(self, index: int, count: int) -> tuple[Container, ...] | None:
         """Return containers, fewer at once after an answer that was too large or too slow."""
@@ -158,6 +166,7 @@ class LineSource:
         self._at_once = at_once
         self._span = _FIRST_SPAN
         self._turn = AsyncLock()
+        self._last_found: tuple[int, bytes] | None = None
 
     @property
     def span(self) -> int:
@@ -174,9 +183,7 @@ class LineSource:
         end = first + count
         blocks: list[RawBlock] = []
         if self._containers is not None:
-            # The first block of a chain was never accepted like the others, so there is no container of it.
-            low = await self._containers.low_height()
-            blocks += await self._one_by_one(first, first if low is None else max(first, min(end, low)))
+            blocks += await self._one_by_one(first, max(first, min(end, self._containers.low_height)))
             while first + len(blocks) < end:
                 more = await self._containers.read(first + len(blocks), end - first - len(blocks))
                 if not more:
@@ -184,13 +191,13 @@ class LineSource:
                 blocks += more
         blocks += await self._one_by_one(first + len(blocks), end)
         held_bytes = sum(1 + len(block.raw) for block in blocks)
-        self._span = max(1, min(2 * self._span, _MOST_SINGLE, _SPAN_BYTES * count // held_bytes))
+        self._span = max(1, min(2 * self._span, MOST_SINGLE, SPAN_BYTES * count // held_bytes))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
         """Tell whether any node has this block. Raises NodeUnavailable where none answers."""
         try:
-            await self._singles.block_at(height)
+            self._last_found = (height, await self._singles.block_at(height))
         except NodeUnavailable as error:
             if error.attempts and all(attempt.failure is not NodeFailure.BAD_ANSWER for attempt in error.attempts):
                 raise
@@ -199,6 +206,7 @@ class LineSource:
 
     def distrust(self) -> None:
         """Ask for each block by its height for a while."""
+        self._last_found = None
         if self._containers is not None:
             self._containers.rest()
 
@@ -214,8 +222,10 @@ class LineSource:
             return await self._of_heights(low, end)
 
     async def _of_heights(self, low: int, end: int) -> list[RawBlock]:
-        found: dict[int, bytes] = {}
-        heights = iter(range(low, end))
+        # What was looked for a moment ago is not asked for again.
+        found = {} if self._last_found is None else dict((self._last_found,))
+        self._last_found = None
+        heights = iter([height for height in range(low, end) if height not in found])
 
         async def work() -> None:
             for height in heights:

@@ -1,0 +1,128 @@
+"""A file of waiting blocks that cannot be read, written or believed costs reading blocks twice, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.indexer.indexed import index_all
+from tests.indexer.long_chain import ONLY_P, follow_all, long_chains
+from tests.indexer.replay import ReplayNode, serving
+from tests.indexer.rows import query, rows
+from warpseal.indexer.waiting_file import WAITING_NAME, WaitingFile, waiting_between
+from warpseal.indexer.wrapping import RawBlock
+
+CHAINS = long_chains(280)
+TIP = len(CHAINS.p) - 1
+
+
+def node_of(*, has_index: bool) -> ReplayNode:
+    return ReplayNode(chains=CHAINS, has_index=has_index)
+
+
+def waiting(folder: Path) -> dict[int, RawBlock]:
+    """Return what waits in a folder."""
+    return waiting_between(folder / WAITING_NAME, 0, TIP).found
+
+
+def nonsense(file: Path) -> None:
+    file.write_bytes(b"nonsense " * 5_000)
+
+
+def cut(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def of_another_version(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("PRAGMA user_version = 99")
+        database.execute("DROP TABLE groups")
+
+
+def without_table(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("DROP TABLE groups")
+
+
+def of_random_rows(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE groups SET body = randomblob(400)")
+        database.execute("UPDATE groups SET body = 'text' WHERE number % 3 = 1")
+
+
+def of_other_heights(file: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE groups SET body = (SELECT body FROM groups WHERE number = 3) WHERE number <> 3")
+
+
+def of_garbage(file: Path) -> None:
+    waiting_file = WaitingFile(file)
+    waiting_file.put({height: RawBlock(os.urandom(300), height % 2 == 0) for height in range(0, TIP, 3)})
+    waiting_file.close()
+
+
+@pytest.mark.parametrize(
+    "spoil", [nonsense, cut, of_another_version, without_table, of_random_rows, of_other_heights, of_garbage]
+)
+async def test_a_bad_file_stops_neither_the_index_nor_the_follower(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    async with serving(node_of(has_index=True)) as node:
+        node.tips["P"] = 250
+        await follow_all(tmp_path, node)
+        spoil(tmp_path / WAITING_NAME)
+        node.tips.clear()
+        folder = tmp_path / "good"
+        folder.mkdir()
+        await index_all(folder, node, settings=ONLY_P)
+        await index_all(tmp_path, node, settings=ONLY_P)
+        assert [row[:8] for row in rows(tmp_path)["blocks"]] == [row[:8] for row in rows(folder)["blocks"]]
+        assert (await follow_all(tmp_path, node)).spans == [(0, TIP)]
+
+
+@pytest.mark.parametrize("spoil", [nonsense, cut, of_another_version, without_table, of_random_rows, of_garbage])
+async def test_a_follower_goes_on_over_a_bad_file_and_begins_it_anew(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    async with serving(node_of(has_index=False)) as node:
+        node.tips["P"] = 100
+        await follow_all(tmp_path, node)
+        spoil(tmp_path / WAITING_NAME)
+        node.tips.clear()
+        assert (await follow_all(tmp_path, node)).spans == [(0, TIP)]
+        assert {height for height in range(101, TIP + 1) if height % 3} <= set(waiting(tmp_path))
+        await index_all(tmp_path, node, settings=ONLY_P)
+        assert query(tmp_path, "SELECT height FROM chains") == [(TIP,)]
+
+
+async def test_a_file_that_cannot_be_written_costs_reading_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / WAITING_NAME).mkdir()
+    async with serving(node_of(has_index=True)) as node:
+        assert (await follow_all(tmp_path, node)).spans == [(0, TIP)]
+        await index_all(tmp_path, node, settings=ONLY_P)
+        # Whether the newest one is still there is looked at once more.
+        assert max(count for (_, height), count in node.heights.items() if height < TIP) == 2
+    assert query(tmp_path, "SELECT height FROM chains") == [(TIP,)]
+    told = [record.getMessage() for record in caplog.records if "wait for the index" in record.getMessage()]
+    assert told == ["blocks cannot wait for the index: they are read twice"]
+
+
+async def test_a_full_disk_costs_reading_twice(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with serving(node_of(has_index=False)) as node:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, before[1]))
+        try:
+            assert (await follow_all(tmp_path, node)).spans == [(0, TIP)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        await index_all(tmp_path, node, settings=ONLY_P)
+    assert query(tmp_path, "SELECT height FROM chains") == [(TIP,)]
