@@ -25,15 +25,18 @@ ONLY_P = only(PrimaryChain.P)
 
 
 @cache
-def long_chains(more: int) -> Chains:
-    """Return the recorded chains with so many blocks more of the P-Chain, each in a container too."""
+def long_chains(more: int, pace_s: int = 1) -> Chains:
+    """Return the recorded chains with so many blocks more of the P-Chain, each in a container too.
+
+    pace_s: between every two of them; others make another chain.
+    """
     recorded = recorded_chains()
     blocks, containers = list(recorded.p), list(recorded.containers["P/block"])
     outer = unwrap(bytes.fromhex(containers[-1]["bytes"][2:])[:-4])
     last = parse_p_block(blocks[-1])
     assert outer is not None
     for number in range(1, more + 1):
-        last = Block.build("BanffStandardBlock", last.id, last.height + 1, (last.time or 0) + number % 2)
+        last = Block.build("BanffStandardBlock", last.id, last.height + 1, (last.time or 0) + number % 2 * pace_s)
         outer = ProposedBlock(outer.id, last.time or 0, last.height - 1, b"certificate", last.raw, None, b"signature")
         blocks.append(last.raw)
         containers.append(_container(last.height - 1, outer.encode()))
@@ -59,15 +62,15 @@ async def shared(folder: Path, *nodes: ReplayNode) -> AsyncIterator[SharedBlocks
 @asynccontextmanager
 async def followed(folder: Path, *nodes: ReplayNode, index: MemoryIndex | None = None) -> AsyncIterator[PChainFollower]:
     """Let a follower run over nodes that an index in a folder is filled from, too."""
-    # All of it: that network had Etna from the beginning.
-    settings = replace(FAST, follow_from_height=0)
+    # All but block 0, of which the index keeps the genesis: that network had Etna from the beginning.
+    settings = replace(FAST, follow_from_height=1)
     async with shared(folder, *nodes) as blocks, following(blocks, index or MemoryIndex(), settings) as follower:
         yield follower
 
 
-async def follow_all(folder: Path, *nodes: ReplayNode) -> MemoryIndex:
-    """Follow everything that nodes have; return what was found."""
-    index = MemoryIndex()
+async def follow_all(folder: Path, *nodes: ReplayNode, index: MemoryIndex | None = None) -> MemoryIndex:
+    """Follow everything that nodes have, from what is known on; return what was found."""
+    index = index or MemoryIndex()
     async with followed(folder, *nodes, index=index) as follower:
         await until(lambda: is_done(follower.status()))
     return index

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from warpseal.index.schema import ALL_UNSPENT
+from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 
 _TABLES = {
     "blocks": "SELECT key, hex(block_id), time, kind, size, txs, supply, fees, active, hex(proposer) FROM blocks",
@@ -15,7 +15,7 @@ _TABLES = {
         "SELECT hex(t.tx_id), hex(r.tx_id), o.position, hex(a.id), o.amount, o.flags, hex(w.id), hex(s.tx_id)"
         " FROM outputs o LEFT JOIN txs t ON t.key = o.tx LEFT JOIN txs r ON r.key = o.origin"
         " JOIN ids a ON a.key = o.asset LEFT JOIN ids w ON w.key = o.owner"
-        " LEFT JOIN spends p ON p.output = o.key LEFT JOIN txs s ON s.key = p.tx"
+        f" LEFT JOIN {ALL_SPENDS} p ON p.output = o.key LEFT JOIN txs s ON s.key = p.tx"
     ),
     "unspent": (
         "SELECT u.prefix, hex(u.rest), hex(a.id), u.amount, u.held_on"

@@ -13,10 +13,10 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
@@ -40,7 +40,7 @@ Works = Mapping[PrimaryChain, Any]
 Opening = Callable[[], tuple[IndexWriter, Works, Rederivation]]
 """Opens the index and makes the works; for another process it has to be picklable. Raises StartupError, StoreDown."""
 
-# Thousands of objects live as long as a batch, hardly ever in cycles.
+# Looked for between two pieces of work.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 _DERIVE_S: Final = 1.0
 
@@ -187,10 +187,21 @@ def _derive() -> Derived | None:
     return _travelling(partial(_Room.deriving.step, _DERIVE_S))
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage in a piece of work: what it makes lives as long as it does, hardly ever in cycles."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _travelling(work: Callable[[], T]) -> T:
     failure: Exception
     try:
-        return work()
+        with uncollected():
+            return work()
     except (Stopped, Underivable):
         raise
     except StoreDown as error:

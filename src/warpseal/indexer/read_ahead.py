@@ -13,6 +13,7 @@ from typing import Final
 from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.errors import NodeFailure, NodeUnavailable
+from warpseal.indexer.heights import Heights
 from warpseal.indexer.waiting_blocks import WaitingBlocks
 from warpseal.indexer.waiting_file import GROUP_BLOCKS
 from warpseal.indexer.wrapping import RawBlock, inner_of
@@ -26,13 +27,17 @@ _FIRST_HEIGHT: Final = 1
 
 
 class ReadAhead:
-    """Used from one event loop; nothing of it raises. path: of the file in which blocks wait."""
+    """Used from one event loop; nothing of it raises. path: of the file in which blocks wait.
+
+    What it gives back is only what it has read itself: the file may be of another time, and of a network made anew.
+    """
 
     def __init__(self, containers: ContainersClient, path: Path) -> None:
         self._ranges = _ContainerRanges(containers)
         self._waiting = WaitingBlocks(path)
         self._number: int | None = None
         self._there: set[int] = set()
+        self._own = Heights()
 
     async def read(self, height: int, above: int) -> dict[int, RawBlock]:
         """Return a block, and some below it but above a height, that wait or do so from now on; none: read it alone."""
@@ -41,8 +46,8 @@ class ReadAhead:
             if waiting is None:
                 return {}
             self._number, self._there = height // GROUP_BLOCKS, set(waiting)
-            if height in waiting:
-                return {each: block for each, block in waiting.items() if above < each <= height}
+            if height in waiting and height in self._own:
+                return {each: block for each, block in waiting.items() if above < each <= height and each in self._own}
         low = height
         while low - 1 not in self._there and low - 1 > above and low % GROUP_BLOCKS:
             low -= 1
@@ -57,6 +62,7 @@ class ReadAhead:
     def take_out(self, height: int) -> None:
         """Let a block wait no longer: it may not be the right one."""
         self._number = None
+        self._own.discard(height)
         self._waiting.take_out(height)
 
     def forget(self, height: int) -> None:
@@ -69,6 +75,7 @@ class ReadAhead:
 
     def _keep(self, blocks: dict[int, RawBlock]) -> None:
         self._there |= {height for height in blocks if height // GROUP_BLOCKS == self._number}
+        self._own.update(blocks)
         self._waiting.add(blocks)
 
 

@@ -1,18 +1,24 @@
 """The P-Chain's blocks for the index: first those that wait in the follower's file, from nodes only what is missing.
 
-Nobody has looked at the bytes of the file either. It is only read here; whoever follows writes it.
+Nobody has looked at the bytes of the file either. It is only read here; whoever follows writes it. One block of it is
+compared with that of a node first: the network may have been made anew since.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from warpseal.indexer.meeting import NEAR_BLOCKS
 from warpseal.indexer.sources import MOST_SINGLE, SPAN_BYTES, Source
 from warpseal.indexer.waiting_file import Waiting, waiting_between
-from warpseal.indexer.wrapping import RawBlock
+from warpseal.indexer.wrapping import RawBlock, inner_of
+from warpseal.waits import AsyncLock
+
+log = logging.getLogger(__name__)
 
 _FIRST_SPAN: Final = 64
 # Near the blocks that wait, whoever follows may be about to read the same ones: few are in flight at once there.
@@ -31,6 +37,8 @@ class WaitingFirst:
         self._is_fed = False
         self._is_near = False
         self._was_used = False
+        self._is_of_network = False
+        self._comparing = AsyncLock()
         self._distrusted_until = float("-inf")
 
     @property
@@ -65,9 +73,7 @@ class WaitingFirst:
     def distrust(self) -> None:
         """Leave the file alone for a while; where that was not to blame, ask nodes another way."""
         if self._was_used:
-            self._was_used = False
-            self._is_fed = self._is_near = False
-            self._distrusted_until = _now() + _DISTRUSTED_S
+            self._leave_alone()
         else:
             self._nodes.distrust()
 
@@ -78,9 +84,29 @@ class WaitingFirst:
     async def _look(self, first: int, last: int) -> Waiting:
         if _now() < self._distrusted_until:
             return Waiting()
-        found = await asyncio.to_thread(waiting_between, self._path, first, last)
-        self._was_used |= bool(found.found)
-        return found
+        waiting = await asyncio.to_thread(waiting_between, self._path, first, last)
+        if waiting.found and not await self._agrees(waiting.found):
+            return Waiting()
+        self._was_used |= bool(waiting.found)
+        return waiting
+
+    async def _agrees(self, found: Mapping[int, RawBlock]) -> bool:
+        """Tell, once, whether the highest of some blocks is the one that a node gives; else leave the file alone."""
+        height = max(found)
+        async with self._comparing:
+            # Networks that were made alike begin alike.
+            if self._is_of_network or height == 0 or _now() < self._distrusted_until:
+                return self._is_of_network
+            told = await self._nodes.read(height, 1)
+            self._is_of_network = inner_of(told[0].raw) == inner_of(found[height].raw)
+            if not self._is_of_network:
+                log.warning("what waits for the index is not of this network", extra={"height": height})
+                self._leave_alone()
+            return self._is_of_network
+
+    def _leave_alone(self) -> None:
+        self._was_used = self._is_fed = self._is_near = self._is_of_network = False
+        self._distrusted_until = _now() + _DISTRUSTED_S
 
     def _learn(self, waiting: Waiting, first: int, blocks: list[RawBlock]) -> None:
         """Choose how many blocks come at once from here on."""
