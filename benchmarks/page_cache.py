@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -15,9 +15,9 @@ from typing import Final
 _EVERY_S: Final = 0.05
 
 
-def drop(folder: Path, *, write_back: bool = True) -> None:
-    """Drop the pages of all files of a folder. write_back: first write those that are not on the disk yet."""
-    for path in folder.iterdir():
+def drop(paths: Iterable[Path], *, write_back: bool = True) -> None:
+    """Drop the pages of files. write_back: first write those that are not on the disk yet."""
+    for path in paths:
         with suppress(FileNotFoundError):
             opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -30,12 +30,12 @@ def drop(folder: Path, *, write_back: bool = True) -> None:
 
 @contextmanager
 def dropped(folder: Path) -> Iterator[None]:
-    """Drop them twenty times a second until the block ends."""
+    """Drop those of all files of a folder twenty times a second until the block ends."""
     ended = threading.Event()
 
     def work() -> None:
         while not ended.wait(_EVERY_S):
-            drop(folder, write_back=False)
+            drop(folder.iterdir(), write_back=False)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -155,6 +155,7 @@ CORRUPTIONS = {
     "an amount": f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
     "an amount that was spent": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM spends)",
     "a spend": "DELETE FROM spends WHERE output = (SELECT max(output) FROM spends)",
+    "a spend made lately": "DELETE FROM spent_lately WHERE output = (SELECT max(output) FROM spent_lately)",
     "an output": "DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)",
     "an output made lately": "DELETE FROM unspent_lately WHERE output = (SELECT max(output) FROM unspent_lately)",
     "a block": "DELETE FROM blocks WHERE key = 20",
@@ -168,7 +169,7 @@ CORRUPTIONS = {
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_a_corrupted_row_is_found(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
-    write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)])
+    write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)], at_once=7)
     engine = reading(url)
     with engine.connect() as connection:
         assert list(row_faults(connection)) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from sqlalchemy import Connection, Table
 
@@ -16,19 +15,12 @@ from warpseal.index.early import Completion, EarlySpend, complete
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of, to_column
 from warpseal.index.names import Names
-from warpseal.index.schema import (
-    EARLY,
-    OUTPUTS,
-    SPENDS,
-    TX_IDS,
-)
+from warpseal.index.schema import EARLY, OUTPUTS, TX_IDS
+from warpseal.index.spends import Spend, Spends
 from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
-
-# Sorted before they are written, so that neighbours are written together.
-_SORTED: Final = (TX_IDS, SPENDS)
 
 
 @dataclass(slots=True)
@@ -60,6 +52,7 @@ class Batch:
     chains: ChainIds
     numbers: Numbers
     touches: Touches
+    spends: Spends
     avax: int
     known: Mapping[UtxoID, Unspent]
     early: dict[UtxoID, EarlySpend]
@@ -71,12 +64,12 @@ class Batch:
     completed: list[Completion] = field(default_factory=list)
     adopted: list[LedgerOutput] = field(default_factory=list)
     _numbers: dict[ChainID, int] = field(default_factory=dict)
-    # The lists that most rows go into.
+    _spends: list[Spend] = field(default_factory=list)
+    # The list that most rows go into.
     _output_rows: list[Row] = field(init=False)
-    _spend_rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._output_rows, self._spend_rows = self.rows(OUTPUTS), self.rows(SPENDS)
+        self._output_rows = self.rows(OUTPUTS)
 
     def rows(self, table: Table) -> list[Row]:
         """Return the new rows of a table, to be added to."""
@@ -134,25 +127,26 @@ class Batch:
                     made = self._outside(tx, one)
                 else:
                     self.spent.append(one.id)
-            self._spend_rows.append((made.output, tx.key))
+            self._spends.append((made.output, tx.key))
             tx.touched.update(made.owners)
             keys.append(made.output)
         return tuple(keys)
 
     def flush(self) -> None:
         """Write all rows."""
-        for table in _SORTED:
-            if table.name in self.new:
-                self.new[table.name][1].sort()
+        if TX_IDS.name in self.new:
+            # Neighbours are written together.
+            self.new[TX_IDS.name][1].sort()
         self.outputs.write(self.connection, self.unspent_rows, self.spent)
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():
             # The first column is the key; what was written last stands.
             bulk.replace(self.connection, table, list({row[0]: row for row in rows}.values()))
+        self.spends.write(self.connection, self._spends)
         self.touches.flush(self.connection)
         if self.completed:
-            complete(self.connection, self.touches, self.completed)
+            complete(self.connection, (self.touches, self.spends), self.completed)
 
     def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)

@@ -20,10 +20,12 @@ from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0003")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004")
 
-# What is written again and again between two checkpoints goes into the file once.
-_CHECKPOINT_PAGES: Final = 32_768
+_PAGE_BYTES: Final = 4_096
+# What is written again and again between two checkpoints goes into the file once. The log takes half as much of the
+# system's memory as there is for pages.
+_LOG_OF_CACHE: Final = 0.5
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
@@ -50,8 +52,7 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
             raise StoreUnusable(url.shown, error.strerror or str(error)) from error
     engine = writing_engine(url)
     if url.kind is Kind.SQLITE:
-        pragmas = (f"cache_size = -{settings.cache_bytes // 1024}", f"wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        event.listen(engine, "connect", _with(pragmas))
+        event.listen(engine, "connect", _with(_pragmas(settings.cache_bytes)))
     else:
         with engine.begin() as connection:
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
@@ -62,6 +63,17 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
 def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
     """Return an engine that reads; a file that is not there yet is told by the first statement."""
     return reading_engine(url, settings.readers)
+
+
+def _pragmas(cache_bytes: int) -> tuple[str, ...]:
+    log_bytes = int(cache_bytes * _LOG_OF_CACHE)
+    return (
+        f"cache_size = -{cache_bytes // 1024}",
+        f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",
+        f"journal_size_limit = {log_bytes}",
+        # Nothing in it is secret, and what is deleted need not be written over.
+        "secure_delete = OFF",
+    )
 
 
 def _with(pragmas: tuple[str, ...]) -> Any:

@@ -14,7 +14,8 @@ from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
 from warpseal.index.details import decode_tx, encode
 from warpseal.index.keys import prefix_of
-from warpseal.index.schema import EARLY, OUTPUTS, SPENDS
+from warpseal.index.schema import EARLY, OUTPUTS
+from warpseal.index.spends import Spends
 from warpseal.index.touches import Touches
 
 
@@ -52,12 +53,13 @@ def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, 
     return found
 
 
-def complete(connection: Connection, touches: Touches, completed: Sequence[Completion]) -> None:
+def complete(connection: Connection, rows: tuple[Touches, Spends], completed: Sequence[Completion]) -> None:
     """Let who spent them name the outputs' own rows, and the addresses of those; drop the rows made from inputs."""
+    touches, spends = rows
     _rename_inputs(connection, completed)
     bulk.delete(connection, OUTPUTS, [one.early.output for one in completed])
-    bulk.delete(connection, SPENDS, [one.early.output for one in completed])
-    bulk.insert(connection, SPENDS, [(one.output, one.early.spender) for one in completed])
+    renamed = [(one.output, one.early.spender) for one in completed]
+    spends.rename(connection, [one.early.output for one in completed], renamed)
     bulk.delete_ids(connection, EARLY, [(prefix_of(one.utxo_id), one.utxo_id[8:]) for one in completed])
     for one in completed:
         touches.add(one.early.spender, one.early.kind, one.owners)

@@ -18,7 +18,9 @@ from warpseal.ledger.outputs import OutputKind
 _OUTPUTS: Final = (
     'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
 )
-_SPENDS: Final = "SELECT output, tx FROM spends WHERE output IN {keys}"
+_SPENDS: Final = tuple(
+    f"SELECT output, tx FROM {table} WHERE output IN {{keys}}" for table in ("spends", "spent_lately")
+)
 _TXS: Final = "SELECT key, tx_id, height, time, outcome, detail FROM txs WHERE key IN {keys}"
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"
 _NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
@@ -84,7 +86,8 @@ class OutputValues:
         rows = self._rows
         for row in reading.by_keys(_OUTPUTS, listed):
             rows[row[0]] = _Output(*row)
-        self._spends.update({row[0]: row[1] for row in reading.by_keys(_SPENDS, listed)})
+        for text in _SPENDS:
+            self._spends.update({row[0]: row[1] for row in reading.by_keys(text, listed)})
         wanted = {*more_txs, *self._spends.values()}
         staked: set[int] = set()
         for one in rows.values():

@@ -36,7 +36,8 @@ def addresses(connection: Connection, count: int, random: Random) -> list[Addres
     for _ in range(count - count // 2 if low is not None else 0):
         text = (
             "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
-            " AND NOT EXISTS (SELECT 1 FROM spends s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
+            " AND NOT EXISTS (SELECT 1 FROM spends s WHERE s.output = o.key)"
+            " AND NOT EXISTS (SELECT 1 FROM spent_lately s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
         )
         keys += [row[0] for row in bulk.fetch(connection, text, random.randint(low, high))]
     found = [bulk.fetch(connection, "SELECT id FROM ids WHERE key = ?", key) for key in dict.fromkeys(keys)]

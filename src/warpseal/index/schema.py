@@ -52,6 +52,10 @@ def _pairs(name: str, *columns: str) -> Table:
     return Table(name, DERIVED, *keys, sqlite_with_rowid=False)
 
 
+def _spends(name: str) -> Table:
+    return Table(name, DERIVED, _number("output", primary_key=True), _number("tx"), sqlite_with_rowid=False)
+
+
 # Blocks as they came, many to a row, compressed. number: in the order in which they were written. form: see raws.py.
 RAWS: Final = Table(
     "raws",
@@ -185,7 +189,10 @@ EARLY: Final = Table(
     _number("tx"),
     sqlite_with_rowid=False,
 )
-SPENDS: Final = Table("spends", DERIVED, _number("output", primary_key=True), _number("tx"), sqlite_with_rowid=False)
+# Who spent an output, in two tables as well: what comes goes into the small one, and from there on many at once.
+SPENT_LATELY: Final = _spends("spent_lately")
+SPENDS: Final = _spends("spends")
+ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM spent_lately)"
 
 # Whatever has 20 or 32 bytes and is named often: addresses, accounts (a zero byte in front), nodes, subnets, assets.
 IDS: Final = Table("ids", DERIVED, _key(), _number("prefix"), _bytes("id"), Index("ids_by_prefix", "prefix"))

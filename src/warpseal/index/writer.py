@@ -26,6 +26,7 @@ from warpseal.index.raws import Form, PastTx, SegmentWriter, blocks_between, out
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
 from warpseal.index.schema import ASSETS, BEGUN, LEDGERS, NOTES, RAWS, make_rows
 from warpseal.index.settings import IndexSettings
+from warpseal.index.spends import Spends
 from warpseal.index.stakings import Stakings
 from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, UnspentOutputs
@@ -56,6 +57,7 @@ class IndexWriter:
         self.outputs = UnspentOutputs(engine, self._ids, settings.recent_outputs)
         self._names = Names(settings.known_addresses)
         self._touches = Touches()
+        self._spends = Spends(settings.recent_outputs)
         self._stakings = Stakings()
         self._blocks = BlockWriter(self._stakings)
         self._chains: dict[int, ChainRow] = {}
@@ -192,9 +194,8 @@ class IndexWriter:
         known = self.outputs.rows(connection, [one for one in spent if one not in made])
         early = early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._names.key(self._params.staking_asset_id)
-        batch = Batch(
-            connection, self._names, self.outputs, self._ids, self._numbers, self._touches, avax, known, early
-        )
+        shared = (self._names, self.outputs, self._ids, self._numbers, self._touches, self._spends)
+        batch = Batch(connection, *shared, avax, known, early)
         self._set_up(batch)
         return batch
 
@@ -214,6 +215,7 @@ class IndexWriter:
     def _read(self, connection: Connection) -> None:
         self._names.open(connection)
         self._touches.forget()
+        self._spends.forget()
         self._stakings.load(connection)
         self._blocks.open(connection)
         self._chains = chain_rows(connection)

@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SPANS_AHEAD: Final = 3
+_SPANS_AHEAD: Final = 6
+# The more is written at once, the fewer places of the database are written to more than once.
+_MOST_WRITTEN: Final = 8_192
 _NOTE_EVERY_S: Final = 2.0
 # Also when there is no news: readers take the height of a node that was told long ago for doubtful.
 _NOTE_AT_LEAST_EVERY_S: Final = 15.0
@@ -160,6 +162,8 @@ class ChainIndexer(Generic[T]):
                     read_ahead()
                     first, reading = ahead.popleft()
                     blocks = await reading
+                    while ahead and ahead[0][1].done() and len(blocks) < _MOST_WRITTEN:
+                        blocks += await ahead.popleft()[1]
                     # Before the writing, so that none of it goes by without reading.
                     read_ahead()
                     await self._write(first, blocks)
