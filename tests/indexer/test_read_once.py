@@ -88,7 +88,8 @@ async def test_only_what_does_not_wait_is_asked_of_the_node(tmp_path: Path) -> N
         # From the first of the 32 of its row on.
         assert sorted(waiting(tmp_path)) == [*range(32, 42), *range(192, 201)]
         await index_all(tmp_path, node, settings=ONLY_P)
-        assert asked_twice(node) == {41: 2}
+        # Which one is held against the node's is chance: spans are looked up side by side.
+        assert list(asked_twice(node).values()) == [2]
 
 
 async def test_the_file_is_small_once_the_index_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
