@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-# What an index has in flight, written or not, and as much again.
-NEAR_BLOCKS: Final = 8_192
+# What an index has in flight: read ahead, and read but not written yet.
+NEAR_BLOCKS: Final = 16_384
 MOVING_WITHIN_S: Final = 15.0
 # Of history only: new blocks never wait.
-WAITED_S: Final = 120.0
+WAITED_S: Final = 180.0
 
 
 class Meeting:

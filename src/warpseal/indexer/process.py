@@ -33,7 +33,7 @@ from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.p_indexing import CheckpointRule, PWork
 from warpseal.indexer.patience import Patience
-from warpseal.indexer.sources import CSource, p_source, x_source
+from warpseal.indexer.sources import CSource, LineSource, Singles, p_containers, x_source
 from warpseal.indexer.stops import StopReason
 from warpseal.indexer.waiting_source import WaitingFirst
 from warpseal.indexer.x_indexing import XBeginning, XWork
@@ -163,8 +163,12 @@ class Indexing:
                     log.info("indexing", extra=chain.as_fields())
 
     def _p(self, patience: Patience) -> Driver[Any]:
-        nodes = p_source(self._upstream.blocks, self._upstream.containers, patience, self._settings.at_once)
-        source = nodes if self._waiting is None else WaitingFirst(nodes, self._waiting)
+        blocks, containers = self._upstream.blocks, p_containers(self._upstream.containers, patience)
+
+        def nodes(singles: Singles) -> LineSource:
+            return LineSource(singles, blocks.tips, containers, patience, self._settings.at_once)
+
+        source = nodes(blocks) if self._waiting is None else WaitingFirst(self._waiting, blocks, patience, nodes)
         return PDriver(source, self._desk, patience)
 
     def _x(self, patience: Patience) -> Driver[Any]:

@@ -16,7 +16,6 @@ from warpseal.chains.x_blocks import parse_x_block
 from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.indexer.patience import Patience
 from warpseal.indexer.wrapping import RawBlock, inner_of
-from warpseal.node.blocks import BlocksClient
 from warpseal.node.c_blocks import BatchRefused, CBlocksClient, EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, Container, ContainersClient, Stream
 from warpseal.node.x_chain import XChainClient
@@ -93,8 +92,13 @@ class Containers:
         self._ask_again_at = float("-inf")
 
     @property
+    def span(self) -> int:
+        """How many are best asked for at once; 0 where no node has them, or nobody knows yet."""
+        return self.per_call if self._first_height is not None else 0
+
+    @property
     def per_call(self) -> int:
-        """How many are asked for at once; 0 where no node has them."""
+        """How many are asked for in one call; 0 where no node has them."""
         return self._per_call if self._ask_again_at <= _now() else 0
 
     def rest(self) -> None:
@@ -171,8 +175,7 @@ class LineSource:
     @property
     def span(self) -> int:
         """How many blocks are best asked for together."""
-        per_call = self._containers.per_call if self._containers else 0
-        return per_call or self._span
+        return (self._containers.span if self._containers else 0) or self._span
 
     async def tips(self) -> tuple[int, ...]:
         """Return the height of each node that answers. Raises NodeUnavailable."""
@@ -292,10 +295,9 @@ class CSource:
         return blocks[: next((n for n, block in enumerate(found) if block is None), len(found))]
 
 
-def p_source(blocks: BlocksClient, containers: ContainersClient, patience: Patience, at_once: int) -> LineSource:
-    """Return where the P-Chain's blocks come from."""
-    kept = Containers(containers, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_of(raw)).height, patience)
-    return LineSource(blocks, blocks.tips, kept, patience, at_once)
+def p_containers(client: ContainersClient, patience: Patience) -> Containers:
+    """Return the P-Chain's blocks of the index API."""
+    return Containers(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_of(raw)).height, patience)
 
 
 def x_source(client: XChainClient, containers: ContainersClient, patience: Patience, at_once: int) -> LineSource:
