@@ -32,7 +32,8 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.desk import GC_THRESHOLDS, uncollected
 
 FULL, QUICK = 2_000_000, 20_000
-BATCH_BLOCKS = 2_000
+# As many as the indexer writes at once where reading is faster than writing.
+BATCH_BLOCKS = 8_192
 # What a transaction takes, about: the page cache is limited before anything is written.
 _EXPECTED_BYTES = 590
 # The log of who writes takes a third of what may be cached.

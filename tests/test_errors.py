@@ -75,6 +75,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.StoreDown("the disk is full"),
     errors.IndexDamaged("a row is wrong"),
     errors.IndexMoved("p-chain"),
+    errors.StillStarting(),
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),

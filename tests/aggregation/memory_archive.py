@@ -39,7 +39,7 @@ class MemoryArchive:
         self.recalls.append(message_id)
         await asyncio.sleep(min(self.recall_s, PATIENCE_S))
         if self.recall_s > PATIENCE_S:
-            return Recollection()
+            return Recollection(is_unread=True)
         kept = self.shares.get(message_id, {})
         return Recollection(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
 

@@ -28,7 +28,7 @@ from tests.aggregation.world import (
 )
 from warpseal import bls
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.errors import QuorumNotReached, Verdict
+from warpseal.errors import QuorumNotReached, StoreDown, Verdict
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 
@@ -382,6 +382,19 @@ def test_what_is_kept_alone_is_never_impossible_for_ever() -> None:
         assert caught.value.shortfall.verdict is Verdict.NEVER
 
     play(World(members([20] * 2, keyless=60), archive=archive_of()), scene)
+
+
+def test_of_what_could_not_be_read_nobody_says_that_it_does_not_suffice() -> None:
+    archive = archive_of(share(1), share(2), share(3), share(4))
+    archive.recall_s = 3.0
+
+    async def scene(world: World) -> None:
+        with pytest.raises(StoreDown):
+            await world.service.aggregate(request(60, stored_only=True))
+        archive.recall_s = 0.0
+        assert judged(world, await world.service.aggregate(request(60, stored_only=True)), request(60))
+
+    play(World(members([20] * 5), archive=archive), scene)
 
 
 def test_a_bad_share_among_those_kept_is_found_for_who_wants_nobody_asked() -> None:

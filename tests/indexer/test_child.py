@@ -28,11 +28,11 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 async def test_a_child_is_ended_gently_when_the_daemon_stops(tmp_path: Path) -> None:
     note = tmp_path / "note"
     script = (
-        "import signal, sys, time\n"
-        f"note = open({str(note)!r}, 'a')\n"
-        "def stop(*_): note.write('stopped'); note.flush(); sys.exit()\n"
+        "import os, signal, sys, time\n"
+        f"note = os.open({str(note)!r}, os.O_WRONLY | os.O_CREAT)\n"
+        "def stop(*_): os.write(note, b'stopped'); sys.exit()\n"
         "signal.signal(signal.SIGTERM, stop)\n"
-        "note.write('started '); note.flush()\n"
+        "os.write(note, b'started ')\n"
         "time.sleep(60)\n"
     )
     running = asyncio.create_task(IndexChild([sys.executable, "-c", script], FAST).run())

@@ -63,7 +63,7 @@ async def test_nodes_that_never_come_up_are_named_when_the_time_is_over(tmp_path
 
             async def has_asked_the_node() -> bool:
                 reply = await daemon.kebab(message, timeout_seconds=0.05)
-                return reply.body["code"] != "starting"
+                return bool(reply.body["code"] != "starting")
 
             await until(has_asked_the_node)
             replies = await asyncio.gather(

@@ -30,7 +30,7 @@ def both(network: SimulatedNetwork, *first: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", list(OutageKind))
 async def test_when_the_first_node_fails_the_second_one_stands_in(kind: OutageKind, tmp_path: Path) -> None:
-    settings = {**QUICK, "node": {"call_timeout_s": 0.3}}
+    settings = {**QUICK, "node": {"call_timeout_s": 1.0}}
     async with simulated(PLAN) as network, running(config_of(network, tmp_path, both(network), **settings)) as daemon:
         await daemon.until_ready()
         assert network.nodes[1].rpc.calls["platform.getProposedHeight"] == 0

@@ -44,7 +44,7 @@ async def test_the_daemon_listens_within_a_second_of_its_start_and_the_first_req
             begun = time.monotonic()
             async with started("serve", "--config", str(config_file(network, tmp_path / str(attempt)))) as daemon:
                 api_url, _ = await daemon.listening()
-                took.append(time.monotonic() - begun)
+                took.append(time.monotonic() - begun - daemon.waited_for_a_processor_s())
                 status, body = await ask(api_url, message)
                 assert status == 200
                 judge(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)

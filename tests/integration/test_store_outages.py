@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -128,3 +129,24 @@ async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, fai
                 running.judged(reply, transaction)
                 assert reply.body["superseded"]["now"] == {"registered": False}
         assert asked(network) == before
+
+
+async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
+    tmp_path: Path, failing: tuple[str, Outage]
+) -> None:
+    url, outage = failing
+    async with simulated(replace(LIFE, messages=1)) as network:
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            registration = network.p_chain.register(running.l1)
+            await running.delivered(registration)
+            network.p_chain.remove(validation_of(registration))
+        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            await running.daemon.until_open()
+            with outage():
+                # Writing shows that it fails.
+                await posted(running, network.messages_of(running.l1)[0])
+                await until(lambda: _is_down(running.daemon))
+                refused = await running.refused(503, "store_down", registration)
+                assert int(refused.headers["Retry-After"]) >= 1
+            await until(lambda: is_up(running.daemon))
+            running.judged(await running.daemon.l1_message(registration), registration)

@@ -147,7 +147,7 @@ async def test_a_server_that_does_not_answer_is_no_reason_not_to_start(
         assert not store.is_up
         assert store.status().reason
         await store.archive.keep_signature(message(1), signature(1))
-        assert await store.archive.recall(message(1).id) == Recollection()
+        assert await store.archive.recall(message(1).id) == Recollection(is_unread=True)
         with pytest.raises(StoreDown):
             await store.l1.eager_schedule(bytes(32), 1.0, 0)
     await until(lambda: store.is_up and store.status().waiting_writes == 0)

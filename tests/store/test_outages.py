@@ -66,7 +66,7 @@ async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
             began = time.monotonic()
             for number in range(50):
                 await store.archive.keep_signature(message(number), signature(number))
-                assert await store.archive.recall(message(number).id) == Recollection()
+                assert await store.archive.recall(message(number).id) == Recollection(is_unread=True)
             assert time.monotonic() - began < 5
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
             await store.addresses.keep([row])
@@ -102,7 +102,7 @@ async def test_an_outage_is_told_once_with_its_reason_and_its_end(
 async def test_a_read_that_fails_makes_the_writer_look(postgres_server: PostgresServer, postgres_url: str) -> None:
     async with store_at(postgres_url) as store:
         with postgres_server.stopped():
-            assert await store.archive.recall(message(1).id) == Recollection()
+            assert await store.archive.recall(message(1).id) == Recollection(is_unread=True)
             await until(lambda: not store.is_up)
         await until(lambda: store.is_up)
 
@@ -128,7 +128,7 @@ async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: Postgr
             began = time.monotonic()
             for number in range(3, 60):
                 await store.archive.keep_signature(message(number), signature(number))
-                assert await store.archive.recall(message(number).id) == Recollection()
+                assert await store.archive.recall(message(number).id) == Recollection(is_unread=True)
             assert time.monotonic() - began < 5
             assert not store.is_up
         await until(lambda: store.is_up and store.status().waiting_writes == 0)

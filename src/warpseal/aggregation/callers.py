@@ -39,11 +39,12 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Why a caller gets no answer. late: its deadline has come."""
+    """Why a caller gets no answer. late: its deadline has come. is_unread: what is kept could not be read."""
 
     shortfall: QuorumShortfall
     late: bool
     stages: Mapping[str, float]
+    is_unread: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -65,6 +65,7 @@ class FanOut:
         self._callers: dict[Caller, None] = {}
         self._deliveries: list[_Delivery] = []
         self._fruitless = 0
+        self._is_unread = False
         self.is_over = False
 
     # Callers.
@@ -126,6 +127,7 @@ class FanOut:
         found = count[Fate.SIGNED] + count[Fate.DOUBTED]
         self._tools.shares.count_lookups(found, len(self._members) - found)
         recollection = await self._recall()
+        self._is_unread = recollection.is_unread
         self._keeper.recalled(recollection)
         if recollection.signatures:
             await self._restore(recollection.signatures)
@@ -141,7 +143,7 @@ class FanOut:
             async with asyncio.timeout_at(until):
                 return await self._tools.archive.recall(self._subject.message.id)
         except TimeoutError:
-            return Recollection()
+            return Recollection(is_unread=True)
 
     async def _restore(self, signatures: Sequence[StoredSignature]) -> None:
         recalled_at = {caller: caller.clock() for caller in self._callers}
@@ -350,7 +352,7 @@ class FanOut:
             key = (caller.goal.required, caller.goal.stored_only, caller.height, caller.hints)
             if key not in made:
                 made[key] = self._explain(caller, now)
-            self._settle(caller, Missed(made[key], late, caller.stages()))
+            self._settle(caller, Missed(made[key], late, caller.stages(), self._is_unread))
 
     def _explain(self, caller: Caller, now: float) -> QuorumShortfall:
         shortfall = explain(self._round, caller.goal, caller.height, self._subject.subnet_id, caller.hints)

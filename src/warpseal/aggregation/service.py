@@ -31,6 +31,7 @@ from warpseal.errors import (
     InvalidTimeout,
     QuorumImpossible,
     QuorumNotReached,
+    StoreDown,
     Verdict,
     WarpsealError,
 )
@@ -197,9 +198,12 @@ class _Work:
         self.answer: Answer | None = None
         self.missed: Missed | None = None
 
-    def failed(self, missed: Missed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached:
+    def failed(self, missed: Missed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
         """Note a failure and return it as an error; of what is kept alone nothing is impossible for ever."""
         self.missed = missed
+        if stored_only and (missed.is_unread or missed.late):
+            # There may be more than was seen: nothing is said of what the store has.
+            return StoreDown("what was signed earlier cannot be read now")
         if missed.shortfall.verdict is Verdict.NEVER and not stored_only:
             return QuorumImpossible(missed.shortfall)
         return QuorumNotReached(missed.shortfall, at_deadline=missed.late)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from warpseal.errors import (
     NoValidators,
     QuorumImpossible,
     QuorumNotReached,
+    StoreDown,
 )
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED
@@ -91,8 +93,9 @@ class L1Messages:
         if justification is None:
             found = await self._origin_at_hand(request, subject, deadline)
             # Whoever signed before needs no proof any more.
-            if found is None and (stored := await self._stored(request, subject)) is not None:
-                return _answer(stored, subject)
+            with suppress(StoreDown):
+                if found is None and (stored := await self._stored(request, subject)) is not None:
+                    return _answer(stored, subject)
             found = found or await self._parts.origins.search(subject.derived, subject.subnet_id, deadline)
             justification = found.origin.justification
         outcome = await self._collect(_wanted(request, subject, justification), subject, deadline)
@@ -120,7 +123,7 @@ class L1Messages:
             raise NodeUnavailable("the transaction that the caller names") from None
 
     async def _superseded(self, request: L1Request, subject: Subject, truth: Superseded) -> L1Answer:
-        """Answer with what was signed while the message was true. Raises MessageSuperseded."""
+        """Answer with what was signed while the message was true. Raises MessageSuperseded, StoreDown."""
         told = (await self._with_proof(truth, subject)).as_json()
         stored = await self._stored(request, subject)
         if stored is None:
@@ -136,7 +139,7 @@ class L1Messages:
         return truth if found is None else replace(truth, justification=found.origin.justification)
 
     async def _stored(self, request: L1Request, subject: Subject) -> Aggregation | None:
-        """Return the message signed by what was stored, or None where that does not suffice."""
+        """Return the message signed by what was stored, or None where that does not suffice. Raises StoreDown."""
         until = asyncio.get_running_loop().time() + min(_STORED_PATIENCE_S, self._limits.max_timeout_s)
         try:
             return await self._aggregate(replace(_wanted(request, subject, b""), stored_only=True), until)

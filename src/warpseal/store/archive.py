@@ -35,16 +35,18 @@ class Archive:
         self._known = known
 
     async def recall(self, message_id: MessageID) -> Recollection:
-        """Return what is kept of a message; nothing while the store is down, or slower than a second."""
-        if not self._writes.is_up or (self._known is not None and message_id not in self._known):
+        """Return what is kept of a message; nothing, and that it is unread, while the store is down or slow."""
+        if self._known is not None and self._known.is_loaded and message_id not in self._known:
             return Recollection()
+        if not self._writes.is_up:
+            return Recollection(is_unread=True)
         try:
             found = await self._reads.read(
                 lambda connection: archive_rows.recall(connection, message_id), self._settings.recall_wait_s
             )
         except StoreDown as error:
             log.debug("what is kept of a message cannot be read", extra={"reason": error.reason})
-            return Recollection()
+            return Recollection(is_unread=True)
         if found.used_at is not None and time.time() - found.used_at > _USE_INTERVAL_S:
             self._writes.waiting.use(message_id)
         return found.recollection

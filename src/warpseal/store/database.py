@@ -14,7 +14,7 @@ from warpseal.store.engine import create_private, reading_engine, server_paramet
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.holding import Hold, held
-from warpseal.store.known import Known
+from warpseal.store.known import Known, NothingKnown
 from warpseal.store.leadership import Leadership, ServerLeadership
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
 from warpseal.store.ports import NoReads, NoWrites, Reads, Writes
@@ -195,7 +195,7 @@ class NoDatabase:
     def __init__(self, reason: str) -> None:
         self.reads = NoReads(reason)
         self.writes = NoWrites(reason, is_up=False)
-        self.known = None
+        self.known = NothingKnown()
         self._reason = reason
 
     async def open(self) -> None:

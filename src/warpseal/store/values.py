@@ -35,10 +35,11 @@ class StoredSignature:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What is kept of one message; signatures newest first."""
+    """What is kept of one message; signatures newest first. is_unread: there may be more, which could not be read."""
 
     signatures: tuple[StoredSignature, ...] = ()
     shares: tuple[StoredShare, ...] = ()
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
