@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.daemon import Daemon, simulated, until
 from tests.integration.judge import judge
-from tests.integration.l1_scene import LIFE, Scene, asked, beside, validation_of
+from tests.integration.l1_scene import LIFE, Scene, asked, beside, until_status, validation_of
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
@@ -148,5 +148,4 @@ async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
                 await until(lambda: _is_down(running.daemon))
                 refused = await running.refused(503, "store_down", registration)
                 assert int(refused.headers["Retry-After"]) >= 1
-            await until(lambda: is_up(running.daemon))
-            running.judged(await running.daemon.l1_message(registration), registration)
+            running.judged(await until_status(running, 201, registration), registration)
