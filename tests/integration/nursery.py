@@ -17,6 +17,8 @@ from pathlib import Path
 
 PATIENCE_S = 180.0
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=\S+")
+# Who is killed may have begun a line.
+_ENDED = re.compile(r".*ended (-?\d+)")
 _PARENT = """
 import os, sys
 import warpseal.app, warpseal.work
@@ -80,10 +82,10 @@ class Nursery:
         return Path(f"{self._config}.log").read_text()
 
     async def _listen(self, life: Life) -> None:
-        while (line := await self._line()).partition(" ")[0] != "ended":
+        while (ended := _ENDED.fullmatch(line := await self._line())) is None:
             if found := _LISTENING.fullmatch(line):
                 life.listening.set_result(found[1])
-        life.ended.set_result(int(line.partition(" ")[2]))
+        life.ended.set_result(int(ended[1]))
         life.listening.cancel()
 
     async def _line(self) -> str:

@@ -58,4 +58,6 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 
 def _announce(listening: Listening) -> None:
-    print(f"warpseal is listening: api={listening.api_url} metrics={listening.metrics_url}", flush=True)
+    # In one piece, newline included, also where Python does not buffer: whoever ends the daemon now cuts no line.
+    sys.stdout.write(f"warpseal is listening: api={listening.api_url} metrics={listening.metrics_url}\n")
+    sys.stdout.flush()
