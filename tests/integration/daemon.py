@@ -126,6 +126,15 @@ class Daemon:
 
         await until(is_open)
 
+    async def until_known(self, message: SimMessage) -> None:
+        """Wait until nodes have told all that a message needs, so that a short time suffices for asking validators."""
+
+        async def is_known() -> bool:
+            reply = await self.kebab(message, timeout_seconds=0.3)
+            return reply.body.get("code") not in ("starting", "node_unavailable")
+
+        await until(is_known)
+
     async def until_ready(self) -> None:
         """Wait until /ready says so."""
 

@@ -190,7 +190,7 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         running(config_of(network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1})) as daemon,
     ):
         message = network.messages_of(network.subnets[1].subnet_id)[0]
-        await daemon.until_open()
+        await daemon.until_known(message)
         reply = await daemon.kebab(message, timeout_seconds=1)
         assert reply.status == 504
         assert reply.body["code"] == "quorum_not_reached"
