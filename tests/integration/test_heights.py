@@ -88,15 +88,18 @@ async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None
 
 async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) -> None:
     async with simulated(PLAN) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
-        message, subnet_id = l1_message(network), network.subnets[1].subnet_id
+        subnet_id = network.subnets[1].subnet_id
+        message, other = network.messages_of(subnet_id)[:2]
         network.change_weight(subnet_id, 0, 100_000)
-        old = await daemon.kebab(message, pchain_height=20)
+        old = await daemon.kebab(message, pchain_height=20, quorum_percentage=100)
         new = await daemon.v1(message, pChainHeight=21)
         assert judged(network, message, old) == 20
         assert judged(network, message, new) == 21
-        assert len(judge(network, old.signed, message.unsigned.raw, subnet_id, 67, 20).signers) == 7
+        assert len(judge(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
         # One validator would do at 21, but what was signed at 20 fits there, too, and nobody is asked again.
-        assert len(judge(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 7
+        assert len(judge(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
+        equal = await daemon.kebab(other, pchain_height=20)
+        assert len(judge(network, equal.signed, other.unsigned.raw, subnet_id, 67, 20).signers) == 7
 
 
 async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: Path) -> None:
