@@ -148,4 +148,9 @@ async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
                 await until(lambda: _is_down(running.daemon))
                 refused = await running.refused(503, "store_down", registration)
                 assert int(refused.headers["Retry-After"]) >= 1
+                explained = await running.daemon.explanation(registration)
+                assert "stored" not in explained
+                assert {"check": "stored", "ok": None} in [
+                    {name: check[name] for name in ("check", "ok")} for check in explained["checks"]
+                ]
             running.judged(await until_status(running, 201, registration), registration)

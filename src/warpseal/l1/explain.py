@@ -272,6 +272,9 @@ def _weights(told: Explanation, request: L1Request, members: CanonicalValidatorS
 
 def _stored(told: Explanation, stored: Recollection, members: CanonicalValidatorSet) -> None:
     """Tell what was signed before, and how much weight of the set stands behind it. Candidates count, too."""
+    if stored.is_unread:
+        told.check("stored", None, "what was signed earlier cannot be read now")
+        return
     keys = {share.public_key for share in stored.shares}
     for signature in stored.signatures:
         keys.update(signature.public_keys)
