@@ -146,7 +146,7 @@ class Batch:
         self.spends.write(self.connection, self._spends)
         self.touches.flush(self.connection)
         if self.completed:
-            complete(self.connection, (self.touches, self.spends), self.completed)
+            complete(self.connection, self.touches, self.spends, self.completed)
 
     def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)

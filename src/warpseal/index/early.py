@@ -53,9 +53,8 @@ def early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, 
     return found
 
 
-def complete(connection: Connection, rows: tuple[Touches, Spends], completed: Sequence[Completion]) -> None:
+def complete(connection: Connection, touches: Touches, spends: Spends, completed: Sequence[Completion]) -> None:
     """Let who spent them name the outputs' own rows, and the addresses of those; drop the rows made from inputs."""
-    touches, spends = rows
     _rename_inputs(connection, completed)
     bulk.delete(connection, OUTPUTS, [one.early.output for one in completed])
     renamed = [(one.output, one.early.spender) for one in completed]

@@ -11,6 +11,7 @@ from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk
 from warpseal.index.keys import NUMBERS, P
+from warpseal.index.schema import ALL_SPENDS
 from warpseal.warp.ids import ValidationID
 
 _ADDRESS_BYTES: Final = 20
@@ -36,8 +37,7 @@ def addresses(connection: Connection, count: int, random: Random) -> list[Addres
     for _ in range(count - count // 2 if low is not None else 0):
         text = (
             "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
-            " AND NOT EXISTS (SELECT 1 FROM spends s WHERE s.output = o.key)"
-            " AND NOT EXISTS (SELECT 1 FROM spent_lately s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
+            f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
         )
         keys += [row[0] for row in bulk.fetch(connection, text, random.randint(low, high))]
     found = [bulk.fetch(connection, "SELECT id FROM ids WHERE key = ?", key) for key in dict.fromkeys(keys)]

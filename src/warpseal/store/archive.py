@@ -36,7 +36,7 @@ class Archive:
 
     async def recall(self, message_id: MessageID) -> Recollection:
         """Return what is kept of a message; nothing, and that it is unread, while the store is down or slow."""
-        if self._known is not None and self._known.is_loaded and message_id not in self._known:
+        if self._known is not None and message_id not in self._known:
             return Recollection()
         if not self._writes.is_up:
             return Recollection(is_unread=True)

@@ -21,12 +21,11 @@ _HASHES: Final = struct.Struct("<4I")
 
 
 class Known:
-    """A set that may hold more than was added, and never less. is_loaded: all messages of the database are in it."""
+    """A set that may hold more than was added, and never less."""
 
     def __init__(self) -> None:
         self._bits = bytearray(_BITS // 8)
         self._holds_all = False
-        self.is_loaded = False
 
     def add(self, message_id: bytes) -> None:
         """Add a message id (32 bytes)."""
@@ -47,15 +46,16 @@ class Known:
             self.add(message_id)
             loaded += 1
         self._holds_all = loaded > _MAX_LOADED
-        self.is_loaded = True
 
 
 class NothingKnown(Known):
     """Where nothing is kept, whatever is added."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.is_loaded = True
+        """Need no bits."""
 
     def add(self, message_id: bytes) -> None:
         """Do nothing."""
+
+    def __contains__(self, message_id: bytes) -> bool:
+        return False
