@@ -56,6 +56,12 @@ def _spends(name: str) -> Table:
     return Table(name, DERIVED, _number("output", primary_key=True), _number("tx"), sqlite_with_rowid=False)
 
 
+def _spendable() -> tuple[Column[Any], ...]:
+    """Return the columns of what can be spent, behind its key and its id."""
+    owners = (_number("owner", nullable=True), _bytes("owners", nullable=True))
+    return (_number("asset"), _number("amount"), _small("held_on"), *owners)
+
+
 # Blocks as they came, many to a row, compressed. number: in the order in which they were written. form: see raws.py.
 RAWS: Final = Table(
     "raws",
@@ -158,11 +164,7 @@ LATELY: Final = Table(
     _key("output"),
     _number("prefix"),
     _bytes("rest"),
-    _number("asset"),
-    _number("amount"),
-    _small("held_on"),
-    _number("owner", nullable=True),
-    _bytes("owners", nullable=True),
+    *_spendable(),
 )
 UNSPENT: Final = Table(
     "unspent",
@@ -170,11 +172,7 @@ UNSPENT: Final = Table(
     _number("prefix", primary_key=True),
     _bytes("rest", primary_key=True),
     _number("output"),
-    _number("asset"),
-    _number("amount"),
-    _small("held_on"),
-    _number("owner", nullable=True),
-    _bytes("owners", nullable=True),
+    *_spendable(),
     sqlite_with_rowid=False,
 )
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
