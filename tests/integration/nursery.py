@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_S = 180.0
+PATIENCE_S = 60.0
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=\S+")
 # Who is killed may have begun a line.
 _ENDED = re.compile(r".*ended (-?\d+)")
