@@ -19,7 +19,7 @@ from benchmarks.index_questions import PAGE, Question, blocks, page_behind, ques
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.questions import PageRequest, TransactionQuery
+from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.keys import P, last_key

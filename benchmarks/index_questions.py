@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
 from benchmarks.index_server import KnownSecrets
-from warpseal.api.http.data.operations import TRANSACTIONS
-from warpseal.api.http.data.tokens import Asked, PageTokens
+from warpseal.api.data.operations import TRANSACTIONS
+from warpseal.api.data.page_tokens import Asked, PageTokens
 from warpseal.chains.addresses import address_text
 from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.questions import (
+from warpseal.history.queries import (
     BlockQuery,
     Order,
     PageRequest,

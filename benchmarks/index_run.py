@@ -25,9 +25,9 @@ from benchmarks.report import Aim, Figure, Report
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.desk import process_desk
-from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
+from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.worker import process_desk
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings

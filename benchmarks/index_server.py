@@ -16,16 +16,16 @@ import uvloop
 
 from benchmarks.index_made_up import PARAMS
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.http.aggregator import AggregatorDoors
-from warpseal.api.http.data.mount import DataApi
-from warpseal.api.http.data.services import DataOpening, DataServices, OwnSecrets
-from warpseal.api.http.health import HealthPages
-from warpseal.api.http.l1_messages import L1MessageDoor
-from warpseal.api.http.routes import ApiDoors, api_app
-from warpseal.api.opening import Opening
+from warpseal.api.aggregator.endpoints import AggregatorDoors
+from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.data.routes import DataApi
+from warpseal.api.data.services import DataOpening, DataServices, OwnSecrets
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.probes import HealthPages
+from warpseal.api.routes import ApiDoors, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import Opening
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChains

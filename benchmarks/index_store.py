@@ -29,7 +29,7 @@ from benchmarks.report import Aim, Figure, Report, print_report
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.desk import GC_THRESHOLDS, uncollected
+from warpseal.indexer.worker import GC_THRESHOLDS, uncollected
 
 FULL, QUICK = 2_000_000, 20_000
 # As many as the indexer writes at once where reading is faster than writing.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests import paths
 from warpseal import errors
-from warpseal.api import refusals
+from warpseal.api import request_errors
 from warpseal.api.errors import TABLE, Dialect, answer, rule_of, text_of
 from warpseal.errors import (
     MissingValidator,
@@ -21,7 +21,7 @@ from warpseal.errors import (
     WarpsealError,
 )
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "errors.md"
+DOCUMENT = paths.DOCS / "errors.md"
 SPECIFIED = {400, 401, 403, 404, 429, 500, 502, 503}
 RETRIED = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
 
@@ -79,17 +79,17 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),
-    refusals.FieldTooLarge("message", 5),
-    refusals.BodyTooLarge(5),
-    refusals.HeaderTooLarge(5),
-    refusals.ReceiveTimeout(0.5),
-    refusals.MalformedHTTP(),
-    refusals.MethodNotAllowed("GET", ("POST",)),
-    refusals.TooManyConnections(),
+    request_errors.FieldTooLarge("message", 5),
+    request_errors.BodyTooLarge(5),
+    request_errors.HeaderTooLarge(5),
+    request_errors.ReceiveTimeout(0.5),
+    request_errors.MalformedHTTP(),
+    request_errors.MethodNotAllowed("GET", ("POST",)),
+    request_errors.TooManyConnections(),
     *(
         kind("field", "reason")
         for kind in ALL
-        if issubclass(kind, errors.InvalidRequest) and kind is not refusals.FieldTooLarge
+        if issubclass(kind, errors.InvalidRequest) and kind is not request_errors.FieldTooLarge
     ),
 )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import paths
 from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
 from warpseal.metrics import (
     CacheSample,
@@ -21,7 +21,7 @@ from warpseal.metrics import (
     ValidatorSample,
 )
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
+DOCUMENT = paths.DOCS / "metrics.md"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
 NODE = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"
 

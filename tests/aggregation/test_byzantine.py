@@ -35,8 +35,8 @@ from tests.aggregation.world import (
 )
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.asking import Answer
-from warpseal.peers.reach import Reach, Reachability
+from warpseal.peers.reachability import Reach, Reachability
+from warpseal.peers.request_fanout import Answer
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 

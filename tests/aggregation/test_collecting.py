@@ -37,8 +37,8 @@ from tests.aggregation.world import (
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.asking import Answer
-from warpseal.peers.reach import Reach, Reachability
+from warpseal.peers.reachability import Reach, Reachability
+from warpseal.peers.request_fanout import Answer
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import UnsignedMessage

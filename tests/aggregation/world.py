@@ -20,8 +20,8 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.platform import Subnet
-from warpseal.peers.asking import Answer
-from warpseal.peers.reach import COMING, CONNECTED, Reach
+from warpseal.peers.reachability import COMING, CONNECTED, Reach
+from warpseal.peers.request_fanout import Answer
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.payload import AddressedCall

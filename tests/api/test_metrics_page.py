@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.api.world import World, client_of, serving
-from warpseal.api.http.metrics_page import MetricsPage
-from warpseal.api.http.routes import metrics_app
+from warpseal.api.metrics_page import MetricsPage
+from warpseal.api.routes import metrics_app
 from warpseal.metrics import Metrics, Sources, SubnetSample, ValidatorSample
 
 

@@ -12,20 +12,20 @@ import aiohttp
 from starlette.types import ASGIApp
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.http.aggregator import AggregatorDoors
-from warpseal.api.http.data.mount import DataApi
-from warpseal.api.http.data.services import DataOpening
-from warpseal.api.http.health import HealthPages
-from warpseal.api.http.l1_messages import L1MessageDoor
-from warpseal.api.http.routes import ApiDoors, api_app
-from warpseal.api.opening import Opening, Services
+from warpseal.api.aggregator.endpoints import AggregatorDoors
+from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.data.routes import DataApi
+from warpseal.api.data.services import DataOpening
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.probes import HealthPages
+from warpseal.api.routes import ApiDoors, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import Opening, Services
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Answer, L1Request
 from warpseal.metrics import Metrics
-from warpseal.validators.following import SubnetReadiness
+from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+from tests import paths
+
+VECTORS = paths.VECTORS
 LOCALNET = VECTORS / "localnet"
 # Ids of the transactions that the recorded network's wallet made, by kind.
 WALLET: dict[str, str] = json.loads((LOCALNET / "wallet-txs.json").read_text())

@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import zstandard
 
-VECTORS: Final = Path(__file__).parents[1] / "vectors"
+from tests import paths
+
+VECTORS: Final = paths.VECTORS
 _CHECKSUM_BYTES: Final = 4
 
 

@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from warpseal.cli.logs import set_up_logging
-from warpseal.logs.levels import LEVELS
-from warpseal.logs.lines import LineFormatter
-from warpseal.requestid import request_id
+from warpseal.ops.logs.formatter import LineFormatter
+from warpseal.ops.logs.levels import LEVELS
+from warpseal.runtime.request_id import request_id
 
 
 def line(message: str, *args: object, level: int = logging.INFO, **fields: object) -> str:

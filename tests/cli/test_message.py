@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
+from tests import paths
 from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serving
 from tests.warp import fuji
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.cli.main import main
 from warpseal.warp.ids import id_text
 
-LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+LOCALNET = paths.LOCALNET
 ICM = json.loads((LOCALNET / "icm.json").read_text())
 CONVERSION, REMOVAL, REGISTRATION = (one["storageKeys"] for one in ICM["delivered"])
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import paths
 from tests.integration.daemon import PATIENCE_S
 
-_INSTALLED = Path(__file__).parents[2] / ".venv" / "clients"
+_INSTALLED = paths.ROOT / ".venv" / "clients"
 _NODE = shutil.which("node")
 
 Call = tuple[str | dict[str, Any], ...]

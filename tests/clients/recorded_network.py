@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.chains.exchanges import lines
 from tests.cli.test_index import config_file, ended
-from tests.forwarding.evm import Node, recorded, replay
+from tests.evm_rpc.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import PATIENCE_S, Daemon, until
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text

@@ -18,7 +18,7 @@ from tests.integration.indexed_daemon import all_of
 from tests.integration.judge import judge
 from tests.integration.l1_scene import HEIGHT, attested_by
 from tests.integration.l1_scene import scene as l1_scene
-from warpseal.api.data_settings import Compat
+from warpseal.api.data.settings import Compat
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text, node_id_text

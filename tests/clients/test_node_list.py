@@ -24,13 +24,13 @@ from tests.clients.recorded_network import (
     recorded_network,
     serving_l1,
 )
-from tests.forwarding.evm import exchanges, front_of
-from tests.forwarding.test_subnet_evm import rows
+from tests.evm_rpc.evm import exchanges, front_of
+from tests.evm_rpc.test_subnet_evm import rows
 from tests.integration.daemon import config_of, running, simulated, until
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
-from tests.plugins.machines import install, vm_id
-from tests.profiles.reading import read_profile
-from warpseal.forwarding.methods import SUBNET_EVM
+from tests.ops.plugins.machines import install, vm_id
+from tests.ops.profiles.reading import read_profile
+from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 

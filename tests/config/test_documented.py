@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from tests import paths
 from warpseal.config.keys import KEYS
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = paths.DOCS / "operations.md"
 
 
 def test_the_settings_table_lists_every_key_in_order_and_no_other() -> None:

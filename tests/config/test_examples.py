@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import paths
 from warpseal.config.load import load
 
-ROOT = Path(__file__).parents[2]
+ROOT = paths.ROOT
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.json")), ids=lambda file: file.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from warpseal.api.data_settings import Compat
+from warpseal.api.data.settings import Compat
 from warpseal.config import values as v
 from warpseal.config.keys import KEYS, describe
 from warpseal.config.load import ConfigError, load

@@ -13,7 +13,7 @@ from tests.index.world import all_pages, made_up_history, made_up_params, opened
 from tests.ledger.recorded import params
 from warpseal.history.blocks import p_chain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.questions import (
+from warpseal.history.queries import (
     BlockQuery,
     Order,
     RewardQuery,

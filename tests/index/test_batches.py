@@ -26,10 +26,10 @@ from tests.index.world import (
 from tests.ledger.recorded import params
 from warpseal.errors import StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.questions import Order, PageRequest, TransactionQuery
+from warpseal.history.queries import Order, PageRequest, TransactionQuery
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.deriving import derive_rows
 from warpseal.index.errors import IndexMoved, OutOfOrder
+from warpseal.index.rebuild import derive_rows
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import dump, load

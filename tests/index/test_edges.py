@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests import paths
 from tests.index.world import (
     all_pages,
     everything,
@@ -26,10 +27,10 @@ from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_transfers import BaseTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.questions import PageRequest, TransactionQuery
-from warpseal.index.checking import row_faults
+from warpseal.history.queries import PageRequest, TransactionQuery
+from warpseal.index.consistency import row_faults
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.deriving import derive_rows, spent_by
+from warpseal.index.rebuild import derive_rows, spent_by
 from warpseal.index.records import PRecord, Record, XPastRecord, XRecord
 from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, TxEffects
 from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
@@ -135,7 +136,7 @@ with written(sys.argv[1], made_up_params()) as writer:
 
 def killed_while_writing(url: str) -> None:
     """Let another process write, and kill it in the middle."""
-    root = Path(__file__).parents[2]
+    root = paths.ROOT
     process = subprocess.Popen([sys.executable, "-c", _WRITES, url], stdout=subprocess.PIPE, cwd=root)
     assert process.stdout is not None
     while int((process.stdout.readline().strip() or b"0").replace(b"ready", b"0")) < 60:

@@ -24,15 +24,15 @@ from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.addresses import parse_address
 from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.questions import PageRequest, Times, TransactionQuery
-from warpseal.index.checking import balances, l1_balance, row_faults
+from warpseal.history.queries import PageRequest, Times, TransactionQuery
+from warpseal.index.checkpoint import ChainNote
+from warpseal.index.consistency import balances, l1_balance, row_faults
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
-from warpseal.index.places import ChainNote
 from warpseal.index.records import PRecord, XPastRecord, XRecord
 from warpseal.index.schema import ALL_UNSPENT, DERIVED, KEPT
 from warpseal.index.settings import IndexSettings
-from warpseal.ledger.moving import Moving
 from warpseal.ledger.outputs import MemoryOutputs
+from warpseal.ledger.utxo_flow import Moving
 from warpseal.ledger.x_chain import x_tx_effects
 from warpseal.store.errors import StoreUnusable
 

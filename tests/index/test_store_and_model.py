@@ -15,13 +15,13 @@ from tests.index.world import settings_of, written
 from tests.ledger.histories import History
 from tests.ledger.model import Model
 from tests.ledger.world import PARAMS, UPGRADES
-from warpseal.index import checking
+from warpseal.index import consistency
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
-from warpseal.index.reading import Memory, Reading
+from warpseal.index.read_session import Memory, Reading
 from warpseal.index.schema import ALL_UNSPENT
-from warpseal.indexer.p_indexing import CheckpointRule, PWork
-from warpseal.indexer.wrapping import RawBlock
+from warpseal.indexer.p_processor import CheckpointRule, PWork
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 # The long one goes beyond Etna.
@@ -79,7 +79,7 @@ def agree(connection: Connection, model: Model) -> None:
         each.tx_id: (each.start, each.end, each.weight, each.reward) for each in model.current
     }
     assert set(stakings(reading, _PENDING)) == {each.tx_id for each in model.waiting}
-    balances = {key: checking.l1_balance(connection, key) for key in model.l1}  # type: ignore[arg-type]
+    balances = {key: consistency.l1_balance(connection, key) for key in model.l1}  # type: ignore[arg-type]
     assert balances == {key: each.balance for key, each in model.l1.items()}
 
 

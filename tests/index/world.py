@@ -13,7 +13,7 @@ from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_genesis import parse_x_genesis
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.questions import (
+from warpseal.history.queries import (
     BlockQuery,
     Page,
     PageRequest,
@@ -23,13 +23,13 @@ from warpseal.history.questions import (
 )
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.index import Index
-from warpseal.index.raws import c_raw
+from warpseal.index.raw_blocks import c_raw
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.ledger.beginning import from_genesis
 from warpseal.ledger.c_chain import apply_c
 from warpseal.ledger.checkpoint import dump
+from warpseal.ledger.genesis import from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.params import Parameters

@@ -16,13 +16,13 @@ from tests.indexer.rows import query
 from warpseal.chains.p_genesis import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url, reading_index, writing_index
-from warpseal.index.deriving import Rederivation
+from warpseal.index.rebuild import Rederivation
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.desk import ThreadDesk
-from warpseal.indexer.indexing_settings import IndexingSettings
 from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
+from warpseal.indexer.settings import IndexingSettings
 from warpseal.indexer.waiting_file import WAITING_NAME
+from warpseal.indexer.worker import ThreadDesk
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings

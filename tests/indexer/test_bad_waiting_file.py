@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.indexer.indexed import index_all
-from tests.indexer.long_chain import ONLY_P, follow_all, long_chains
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
-from tests.indexer.world import MemoryIndex
+from tests.l1.follower.long_chain import ONLY_P, follow_all, long_chains
+from tests.l1.follower.world import MemoryIndex
 from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.waiting_file import WAITING_NAME, WaitingFile, waiting_between
-from warpseal.indexer.wrapping import RawBlock
 
 CHAINS = long_chains(280)
 TIP = len(CHAINS.p) - 1

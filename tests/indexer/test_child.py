@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from warpseal.indexer.child import IndexChild
-from warpseal.indexer.indexing_settings import IndexingSettings
+from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.subprocess import IndexChild
 
 FAST = IndexingSettings(restart_first_s=0.01, restart_cap_s=0.02)
 

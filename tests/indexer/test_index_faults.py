@@ -19,9 +19,9 @@ from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import Block
 from warpseal.errors import StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.index.checkpoint import ChainNote, decode_note
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
-from warpseal.index.places import ChainNote, decode_note
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import chain_indexer
 from warpseal.indexer.genesis import genesis_of

@@ -12,9 +12,9 @@ from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import answers, replayed
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer import verifying
+from warpseal.indexer import verify
 from warpseal.indexer.process import learn_subject
-from warpseal.indexer.verifying import Finding, Verification
+from warpseal.indexer.verify import Finding, Verification
 from warpseal.store.url import StoreUrl
 
 ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
@@ -22,7 +22,7 @@ ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getB
 SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
 
 
-async def verify(folder: Path, node: ReplayNode) -> dict[str, Finding]:
+async def findings(folder: Path, node: ReplayNode) -> dict[str, Finding]:
     """Return what is found of the recorded addresses and all validators, by subject."""
     async with upstream_of(node) as upstream:
         subject = await learn_subject(upstream, node.network_id, GENESIS)
@@ -35,7 +35,7 @@ async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         node.answers["platform.getCurrentSupply"] = SUPPLY
-        found = await verify(tmp_path, node)
+        found = await findings(tmp_path, node)
     assert [finding for finding in found.values() if finding.fault] == []
     compared = [subject for subject, finding in found.items() if finding.is_compared]
     assert "supply" in compared
@@ -61,18 +61,18 @@ async def test_a_changed_row_is_found(tmp_path: Path, change: str, subject: str)
         node.answers["platform.getCurrentSupply"] = SUPPLY
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
-        found = await verify(tmp_path, node)
+        found = await findings(tmp_path, node)
     assert any(finding.fault and name.startswith(subject) for name, finding in found.items())
 
 
 async def test_nothing_is_compared_with_a_node_at_another_height(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "BETWEEN_TRIES_S", 0.001)
+    monkeypatch.setattr(verify, "BETWEEN_TRIES_S", 0.001)
     async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
         await index_all(tmp_path, node)
         node.tips.clear()
-        found = await verify(tmp_path, node)
+        found = await findings(tmp_path, node)
     assert [name for name, finding in found.items() if finding.is_compared] == [
         "the rows of the index against each other"
     ]

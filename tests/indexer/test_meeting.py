@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.indexer.world import FAST, Chain, ChainNode, MemoryIndex, TestLead, nodes_of, until
-from warpseal.indexer.follower import PChainFollower
+from tests.l1.follower.world import FAST, Chain, ChainNode, MemoryIndex, TestLead, nodes_of, until
 from warpseal.indexer.meeting import MOVING_WITHIN_S, NEAR_BLOCKS, WAITED_S, Meeting
+from warpseal.l1.follower.follower import PChainFollower
 
 
 def moving(height: int, now: float) -> Meeting:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.indexer.long_chain import long_chains
 from tests.indexer.replay import Chains, ReplayNode, serving
+from tests.l1.follower.long_chain import long_chains
+from warpseal.indexer.proposervm_blocks import inner_of
 from warpseal.indexer.read_ahead import ReadAhead
-from warpseal.indexer.wrapping import inner_of
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.indexer.indexed import caught_up, index_all, indexing_of
-from tests.indexer.long_chain import ONLY_P, asked_twice, follow_all, followed, long_chains, shared
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
-from tests.indexer.world import is_done, until
+from tests.l1.follower.long_chain import ONLY_P, asked_twice, follow_all, followed, long_chains, shared
+from tests.l1.follower.world import is_done, until
 from warpseal.history.chains import PrimaryChain
 from warpseal.indexer import meeting, shared_blocks, waiting_blocks
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.waiting_file import WAITING_NAME, waiting_between
-from warpseal.indexer.wrapping import RawBlock
 
 CHAINS = long_chains(280)
 TIP = len(CHAINS.p) - 1

@@ -15,9 +15,9 @@ from tests.indexer.rows import query, rows
 from tests.indexer.test_index_faults import note, until
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.history.chains import PrimaryChain
-from warpseal.index import deriving
+from warpseal.index import rebuild
 from warpseal.index.database import index_url, writing_index
-from warpseal.index.deriving import Derived, Rederivation
+from warpseal.index.rebuild import Derived, Rederivation
 from warpseal.index.schema import ALL_UNSPENT, make_rows
 from warpseal.index.settings import IndexSettings
 
@@ -87,12 +87,12 @@ async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program
         before = rows(tmp_path)
         change_schema(tmp_path)
         older = lambda raw: parse_p_block(raw[:-1])  # noqa: E731
-        monkeypatch.setattr(deriving, "parse_p_block", older)
+        monkeypatch.setattr(rebuild, "parse_p_block", older)
         async with indexing_of(tmp_path, node, settings=settings) as indexing:
             await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
             told = note(tmp_path)
             assert (told.stopped, told.stopped_at) == ("contradiction", 1)
-            monkeypatch.setattr(deriving, "parse_p_block", parse_p_block)
+            monkeypatch.setattr(rebuild, "parse_p_block", parse_p_block)
             await caught_up(indexing)
             await until(lambda: note(tmp_path).stopped == "")
     assert rows(tmp_path) == before

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from warpseal.errors import StoreDown
 from warpseal.indexer import waiting_file
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.waiting_file import (
     FORGOTTEN_AT_ONCE,
     GROUP_BLOCKS,
@@ -22,7 +23,6 @@ from warpseal.indexer.waiting_file import (
     WaitingFile,
     waiting_between,
 )
-from warpseal.indexer.wrapping import RawBlock
 
 HEIGHTS = st.integers(0, 5 * GROUP_BLOCKS)
 BLOCKS = st.dictionaries(HEIGHTS, st.builds(RawBlock, st.binary(max_size=20), st.booleans()), max_size=12)

@@ -14,15 +14,15 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from warpseal.app import Listening, serve
 from warpseal.config.keys import Config
 from warpseal.config.load import load
+from warpseal.daemon.app import Listening, serve
+from warpseal.daemon.startup import work
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.report import aggregator_config
 from warpseal.simnet.values import SimMessage
-from warpseal.work import work
 
 KEBAB = "/aggregate-signatures"
 V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"

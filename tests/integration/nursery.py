@@ -21,7 +21,7 @@ _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=\S+")
 _ENDED = re.compile(r".*ended (-?\d+)")
 _PARENT = """
 import os, sys
-import warpseal.app, warpseal.work
+import warpseal.daemon.app, warpseal.daemon.startup
 from warpseal.cli import serve
 from warpseal.cli.main import main
 

@@ -10,9 +10,9 @@ from tests.integration.daemon import Daemon
 from tests.integration.indexed_daemon import all_of, made_up_daemon, recorded_daemon
 from tests.ledger.recorded import params, replayed
 from tests.node.recorded_node import node_id, recorded_result
-from warpseal.api.http.data.telling.words import account_text
+from warpseal.api.data.encoding.text import account_text
 from warpseal.chains.addresses import parse_address
-from warpseal.ledger.recovery import address_of
+from warpseal.ledger.signer_recovery import address_of
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 
 FUJI = "/v1/networks/fuji"

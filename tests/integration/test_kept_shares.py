@@ -21,8 +21,8 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.store.access import alone, reading
 from warpseal.store.errors import StoreUnusable
+from warpseal.store.export_import import Importer
 from warpseal.store.schema import SHARES
-from warpseal.store.transfer import Importer
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 

@@ -21,7 +21,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.store.access import reading
-from warpseal.store.checking import Check
+from warpseal.store.integrity import Check
 from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 

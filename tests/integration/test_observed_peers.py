@@ -10,10 +10,10 @@ from typing import Any
 from tests.integration.daemon import Daemon, config_of, running, simulated, until
 from tests.store.world import PATIENCE_S, store_at
 from warpseal.config.keys import Config
-from warpseal.observed.values import HOUR_MS, Uptime
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
-from warpseal.store.observed_values import HourRow
+from warpseal.store.uptime_values import HourRow
+from warpseal.validators.uptime.values import HOUR_MS, Uptime
 from warpseal.warp.ids import NodeID, parse_node_id
 
 PLAN = Plan(validators=4, messages=0)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.daemon import KEBAB, V1, Daemon, config_of, running, simulated, until
 from tests.integration.judge import judge
-from warpseal.requestid import request_id
+from warpseal.runtime.request_id import request_id
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.settings import PeerSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.daemon import Daemon, config_of, running, simulated
-from tests.plugins.machines import install, told, vm_id
+from tests.ops.plugins.machines import install, told, vm_id
 from warpseal.simnet.plan import Plan
 
 NOT_FOUND = "handshake failed: vm process not found"

@@ -13,22 +13,22 @@ vectors of avalanchego's transactions.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests import paths
 from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
 from tests.warp import story
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.errors import NoMessage
-from warpseal.l1.derived import Derived, derive, removal_message
+from warpseal.l1.attestation import Derived, derive, removal_message
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import SignedMessage, UnsignedMessage
 
 NETWORK_ID = 88_888
 STORY_NETWORK_ID = 12_345
-LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+LOCALNET = paths.LOCALNET
 L1_CHAIN = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
 STORY_CHAIN = "rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"
 WITNESSED = ("ConvertSubnetToL1Tx", "RegisterL1ValidatorTx", "SetL1ValidatorWeightTx")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from eth_abi.abi import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import paths
 from tests.warp import fuji, story
 from warpseal.l1.describe import MAX_MESSAGE_BYTES, describe
 from warpseal.l1.teleporter import TeleporterMessage, read_teleporter
@@ -22,7 +22,7 @@ from warpseal.warp.l1_messages import p_chain_message as from_p_chain
 from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal.warp.payload import AddressedCall, Hash
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = paths.VECTORS
 ICM: dict[str, Any] = json.loads((VECTORS / "icm.json").read_text())
 RECORDED: dict[str, Any] = json.loads((VECTORS / "localnet" / "icm.json").read_text())
 L1_CHAIN = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))

@@ -13,8 +13,8 @@ from tests.l1.test_truth import LIFE, NETWORK_ID
 from tests.l1.world import wanted, world
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
-from warpseal.l1.derived import derive
-from warpseal.l1.eager import EagerRooms, EagerWork
+from warpseal.l1.attestation import derive
+from warpseal.l1.prefetch import EagerRooms, EagerWork
 from warpseal.l1.request import L1Answer, L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.simnet.ledger import Transaction

@@ -13,10 +13,10 @@ from tests.l1.test_truth import LIFE, NETWORK_ID, at, of
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
+from warpseal.l1.supersede_guard import Watch
 from warpseal.l1.transactions import Transactions
-from warpseal.l1.truth import Holds, Superseded, Truth, Unknown
-from warpseal.l1.truths import Truths
-from warpseal.l1.watch import Watch
+from warpseal.l1.validity import Holds, Superseded, Truth, Unknown
+from warpseal.l1.validity_cache import Truths
 from warpseal.node.limits import Origin as CallOrigin
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
 from warpseal.store.values import L1Transaction, Origin

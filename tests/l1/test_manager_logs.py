@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
+from tests import paths
 from warpseal.errors import NodeUnavailable
 from warpseal.l1.manager_logs import ManagerLogs, registration_in
 from warpseal.l1.settings import L1Settings
@@ -18,7 +18,7 @@ from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.payload import AddressedCall
 
-LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+LOCALNET = paths.LOCALNET
 CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))
 MANAGER = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
 REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))

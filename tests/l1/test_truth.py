@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.derived import Derived, derive
-from warpseal.l1.truth import Holds, Superseded, Unknown, judge, proof_of
+from warpseal.l1.attestation import Derived, derive
+from warpseal.l1.validity import Holds, Superseded, Unknown, judge, proof_of
 from warpseal.node.p_chain import L1ValidatorState, ValidationAt
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, recorded_result, upstream_of
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
@@ -17,7 +17,7 @@ from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal.warp.signers import encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 
-LOCALNET = Path(__file__).parents[1] / "vectors" / "localnet"
+LOCALNET = paths.LOCALNET
 DELIVERED = [
     SignedMessage.parse(unwrap(bytes.fromhex(one["storageKeys"]))[0])
     for one in json.loads((LOCALNET / "icm.json").read_text())["delivered"]

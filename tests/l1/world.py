@@ -27,10 +27,10 @@ from warpseal.store.store import Store, open_store
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import Chains
 from warpseal.validators.epochs import Epochs
-from warpseal.validators.following import FollowedSubnets, FollowSources
-from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.keys import PublicKeys
+from warpseal.validators.proposed_height import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
 from warpseal.warp.ids import SubnetID, id_text
 
 STORY = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)

@@ -18,9 +18,9 @@ from warpseal.chains.p_genesis import Genesis, parse_p_genesis
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_blocks import XBlock, parse_x_block
 from warpseal.chains.x_genesis import parse_x_genesis
-from warpseal.ledger.beginning import from_genesis
 from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c
 from warpseal.ledger.effects import BlockEffects, TxEffects
+from warpseal.ledger.genesis import from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.p_state import PChainState

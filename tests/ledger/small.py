@@ -20,8 +20,8 @@ from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_staking import RewardValidatorTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.chains.signed_tx import SignedTx
-from warpseal.ledger.beginning import from_genesis
 from warpseal.ledger.effects import BlockEffects, TxEffects
+from warpseal.ledger.genesis import from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.params import Parameters, UpgradeTimes

@@ -21,7 +21,7 @@ from warpseal.chains.p_staking import AddPermissionlessDelegatorTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.ledger.checkpoint import dump, load
 from warpseal.ledger.effects import TxEffects
-from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.params import UpgradeTimes
 from warpseal.ledger.rewards import at_start, potential_reward

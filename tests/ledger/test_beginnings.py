@@ -17,8 +17,8 @@ from warpseal.chains.p_staking import AddValidatorTx, RewardValidatorTx
 from warpseal.chains.p_transfers import BaseTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.chains.x_genesis import parse_x_genesis
-from warpseal.ledger.beginning import from_genesis, without_genesis
 from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.genesis import from_genesis, without_genesis
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.params import FUJI, MAINNET, Parameters, known_parameters, primary_chains, told_parameters

@@ -32,7 +32,7 @@ from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSub
 from warpseal.chains.p_transfers import BaseTx, ImportTx
 from warpseal.chains.p_txs import P_TX
 from warpseal.ledger.checkpoint import UnusableCheckpoint, dump
-from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.p_chain import apply
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight

@@ -13,9 +13,9 @@ from tests.ledger.model import Model
 from tests.ledger.recorded import moves
 from tests.ledger.world import PARAMS
 from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.ledger.beginning import from_genesis
 from warpseal.ledger.checkpoint import dump, load
 from warpseal.ledger.effects import BlockEffects, Outcome, TxEffects
+from warpseal.ledger.genesis import from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.p_state import PChainState

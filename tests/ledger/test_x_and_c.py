@@ -40,10 +40,10 @@ from warpseal.chains.x_txs import (
     parse_x_tx,
 )
 from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c
-from warpseal.ledger.faults import LedgerFault
-from warpseal.ledger.moving import Moving
+from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.outputs import MemoryOutputs, OutputKind
 from warpseal.ledger.params import MAINNET
+from warpseal.ledger.utxo_flow import Moving
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x, x_tx_effects
 from warpseal.ledger.x_outputs import x_outputs
 from warpseal.warp.ids import P_CHAIN, ChainID

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from tests import paths
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import CallObserver, open_session, silent
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
-RECORDINGS = Path(__file__).parents[1] / "vectors" / "localnet"
+RECORDINGS = paths.LOCALNET
 NETWORK_ID = 88_888
 L1 = SubnetID(parse_id("2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"))
 L1_CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))

@@ -26,8 +26,8 @@ from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.index import Connectivity
 from warpseal.history.staking import Active, Rewards
-from warpseal.node import own_view
-from warpseal.node.own_validation import decode_peer, decode_validations
+from warpseal.node import node_view
+from warpseal.node.node_validation import decode_peer, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
 OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
@@ -187,10 +187,10 @@ async def test_what_a_node_said_last_of_a_validator_stands_in_while_it_does_not_
         seen = await upstream.view.connectivity(NODE)
         assert await upstream.view.connectivity(NODE) == seen
         assert asked.calls["info.peers"] == 1, "it is asked once in a while"
-        monkeypatch.setattr(own_view, "REMEMBERED_S", 0.0)
+        monkeypatch.setattr(node_view, "REMEMBERED_S", 0.0)
         assert await upstream.view.connectivity(NODE) == seen
         assert asked.calls["info.peers"] == 2
-        monkeypatch.setattr(own_view, "LAST_WORD_S", 0.0)
+        monkeypatch.setattr(node_view, "LAST_WORD_S", 0.0)
         with pytest.raises(NodeUnavailable):
             await upstream.view.connectivity(NODE)
 

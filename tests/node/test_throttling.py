@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.node.throttling import MAX_PAUSE_S, Pause, retry_after_s
+from warpseal.node.retry_after import MAX_PAUSE_S, Pause, retry_after_s
 
 NOON_S = 784_111_777.0
 

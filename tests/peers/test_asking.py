@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from warpseal.peers.asking import PEERS_PER_TURN, Waves
 from warpseal.peers.connection import PeerConnection
+from warpseal.peers.request_fanout import PEERS_PER_TURN, Waves
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID

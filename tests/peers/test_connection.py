@@ -20,8 +20,8 @@ from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import PeerConnection, Wiring
 from warpseal.peers.failures import Failure
 from warpseal.peers.identity import claim_identity
-from warpseal.peers.ownaddress import OwnAddress
 from warpseal.peers.settings import PeerSettings
+from warpseal.peers.signed_ip import OwnAddress
 from warpseal.peers.statistics import PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.addresses import ClaimedAddress

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpseal.backoff import Backoff
-from warpseal.peers.dialplan import DialPlan, Pace, Stage
+from warpseal.peers.dial_schedule import DialPlan, Pace, Stage
+from warpseal.runtime.backoff import Backoff
 from warpseal.warp.ids import NodeID
 
 GAP_S = 10.0

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from warpseal.errors import StartupError
 from warpseal.peers.credentials import issue
-from warpseal.peers.folder import InUse, UnusableFolder, write_atomically
+from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
 from warpseal.peers.identity import IDENTITY_NAME, Claim, UnusableIdentity, claim_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, until, world
-from warpseal.peers import watch
-from warpseal.peers.reach import Reachability
+from warpseal.peers import peer_warnings
+from warpseal.peers.reachability import Reachability
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
@@ -368,7 +368,7 @@ async def test_peers_that_run_something_newer_are_warned_of_and_talked_to(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Told again when the last of them is connected, which on a busy machine takes longer than the first look.
-    monkeypatch.setattr(watch, "_WARNINGS_APART_S", 0.0)
+    monkeypatch.setattr(peer_warnings, "_WARNINGS_APART_S", 0.0)
     async with world(tmp_path, plan(3, settings=node_settings(version=(1, 16, 2))), ping_interval_s=0.4) as (
         network,
         peers,

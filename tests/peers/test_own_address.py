@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from warpseal.peers.identity import claim_identity
-from warpseal.peers.ownaddress import OwnAddress
 from warpseal.peers.settings import PeerSettings
+from warpseal.peers.signed_ip import OwnAddress
 from warpseal.protocol.addresses import signed_bytes
 from warpseal.protocol.certificate import parse_certificate
 

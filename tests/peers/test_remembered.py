@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from warpseal.peers.addresses import AddressBook, Endpoint, Remembered, Signed, Worked
-from warpseal.peers.remembered import (
+from warpseal.peers.address_store import (
     ADDRESSES_NAME,
     AddressKeeper,
     Nowhere,
@@ -21,6 +20,7 @@ from warpseal.peers.remembered import (
     remembered_of,
     rows_of,
 )
+from warpseal.peers.addresses import AddressBook, Endpoint, Remembered, Signed, Worked
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.store.values import AddressKind, AddressRow

@@ -8,8 +8,8 @@ import resource
 import pytest
 
 from warpseal.peers.clock import PeerClocks
-from warpseal.peers.filelimit import RESERVED_FILES, FileLimit, raise_file_limit
-from warpseal.peers.watch import Watch
+from warpseal.peers.file_limit import RESERVED_FILES, FileLimit, raise_file_limit
+from warpseal.peers.peer_warnings import Watch
 from warpseal.warp.ids import NodeID
 
 

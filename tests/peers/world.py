@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from warpseal.peers.asking import Answer, Ask
+from warpseal.peers.address_store import Shelf
 from warpseal.peers.identity import claim_identity
 from warpseal.peers.network import PeerNetwork
-from warpseal.peers.remembered import Shelf
+from warpseal.peers.request_fanout import Answer, Ask
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork

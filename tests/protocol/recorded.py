@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from tests import paths
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.certificate import Certificate, parse_certificate
 from warpseal.warp.ids import NodeID, parse_node_id
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = paths.VECTORS
 NETWORK_ID = 88888
 LINES: list[dict[str, Any]] = [
     json.loads(line) for line in (VECTORS / "localnet" / "wire.jsonl").read_text().splitlines()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.protocol.compression import INFLATED_LIMIT_BYTES, Zstd
-from warpseal.protocol.faults import Undecodable
+from warpseal.protocol.errors import Undecodable
 
 _UNDECLARED = zstandard.ZstdCompressor(write_content_size=False)
 _DECLARED = zstandard.ZstdCompressor(write_content_size=True)

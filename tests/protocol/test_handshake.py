@@ -11,7 +11,7 @@ from tests.protocol.peers import NO_PEERS, UNIX_S, ZSTD, node, own_handshake
 from tests.protocol.recorded import BLS_KEYS, CLIENT, NETWORK_ID, SESSIONS, Session
 from warpseal import bls
 from warpseal.pb import p2p_pb2
-from warpseal.protocol.faults import CloseReason, ConnectionFault
+from warpseal.protocol.errors import CloseReason, ConnectionFault
 from warpseal.protocol.handshake import OwnHandshake, check_handshake, sign_claim
 from warpseal.protocol.messages import decode_handshake, open_envelope
 

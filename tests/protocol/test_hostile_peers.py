@@ -20,8 +20,8 @@ from tests.protocol.peers import (
     started_core,
 )
 from warpseal.pb import p2p_pb2
+from warpseal.protocol.errors import CloseReason
 from warpseal.protocol.events import AddressesClaimed, Answered, Closed, Event
-from warpseal.protocol.faults import CloseReason
 from warpseal.protocol.framing import encode_frame
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME
 from warpseal.protocol.peer import PeerCore

@@ -12,7 +12,7 @@ from tests.protocol.peers import CHAIN, ZSTD, frame_of, node
 from tests.protocol.recorded import FRAMES, LINES, SESSIONS
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import encode_signature_request
-from warpseal.protocol.faults import Undecodable
+from warpseal.protocol.errors import Undecodable
 from warpseal.protocol.framing import FrameDecoder, encode_frame
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from blspy import G2Element, PopSchemeMPL
 
+from tests import paths
 from tests.integration.judge import canonical, parse
 from warpseal.simnet.sets import Member
 from warpseal.warp.ids import EMPTY_NODE_ID
 
-RECORDING: Final = Path(__file__).parents[1] / "vectors" / "localnet"
+RECORDING: Final = paths.LOCALNET
 
 HEIGHT: Final = 19
 """The proposed height while the reference was asked."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
+from tests.api.aggregator.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
 from tests.integration.daemon import Daemon
 from tests.integration.judge import parse
 from tests.recorded import recording

@@ -8,7 +8,7 @@ import pytest
 from blspy import G1Element, G2Element, PopSchemeMPL
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
-from tests.api.reference_table import load_exchanges
+from tests.api.aggregator.reference_table import load_exchanges
 from tests.integration.judge import parse
 from tests.recorded import recording
 

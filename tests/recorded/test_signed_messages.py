@@ -7,7 +7,7 @@ import json
 import pytest
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
-from tests.api.reference_table import SIGNED, load_exchanges
+from tests.api.aggregator.reference_table import SIGNED, load_exchanges
 from tests.integration.daemon import KEBAB, V1, Daemon
 from tests.integration.judge import judge, parse
 from tests.recorded import recording

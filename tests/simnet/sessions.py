@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
+from tests import paths
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet.addresses import sign_address
 from warpseal.simnet.certificates import Leaf, parse_leaf
@@ -17,7 +17,7 @@ from warpseal.simnet.plan import Plan
 from warpseal.simnet.recorded import recorded_network
 from warpseal.simnet.settings import PeerSettings
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "localnet"
+VECTORS = paths.LOCALNET
 NOW = 1_795_226_900
 
 

@@ -9,8 +9,8 @@ from warpseal.simnet import pchain
 from warpseal.simnet.pchain import PChainCode
 from warpseal.simnet.recorded import RecordedSigner
 from warpseal.simnet.signing import LiveSigner, Question
+from warpseal.simnet.state import World
 from warpseal.simnet.values import ChainKind
-from warpseal.simnet.world import World
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (

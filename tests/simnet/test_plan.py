@@ -10,7 +10,7 @@ from tests.simnet.sessions import Clock, small_network
 from warpseal.simnet.build import build_world
 from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, chosen, parse_l1, parse_rule, parse_weights
 from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.world import World
+from warpseal.simnet.state import World
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
 

@@ -22,8 +22,8 @@ from warpseal.simnet.pchain import PChainCode
 from warpseal.simnet.recorded import recorded_network
 from warpseal.simnet.sets import Seat
 from warpseal.simnet.signing import parse_question
+from warpseal.simnet.state import World
 from warpseal.simnet.values import SimSubnet
-from warpseal.simnet.world import World
 from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, ValidationID, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (

@@ -13,10 +13,10 @@ import pytest
 from tests.simnet.sessions import small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
-from warpseal.l1.derived import derive
+from warpseal.l1.attestation import derive
 from warpseal.simnet import main, pchain
+from warpseal.simnet.l1_scenario import STORY_L1, Story
 from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.story import STORY_L1, Story
 
 KINDS = [
     "ConvertSubnetToL1Tx",

@@ -9,12 +9,12 @@ import pytest
 from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.derived import derive
+from warpseal.l1.attestation import derive
 from warpseal.simnet import pchain
 from warpseal.simnet.acceptance import RejectedTransaction
+from warpseal.simnet.historical import View
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.past import View
 from warpseal.simnet.pchain import PChainCode
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.transactions import BALANCE_NAVAX

@@ -18,11 +18,11 @@ from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_l1 import ConvertSubnetToL1Tx
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.simnet.signed import fault_of
-from warpseal.simnet.writing import Coin, Draft, Funding, Purse
+from warpseal.simnet.tx_builder import Coin, Draft, Funding, Purse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator
 
@@ -41,12 +41,12 @@ def story_drafts() -> Iterator[Draft]:
     assert isinstance(conversion, ConvertSubnetToL1Tx)
     node = ConversionValidator(conversion.validators[0].node_id, story.CONVERSION_KEY, 49463)
     data = ConversionData(story.SUBNET, conversion.manager_chain_id, b"", (node,))
-    yield writing.create_subnet()
-    yield writing.convert(data, [Funding(story.CONVERSION_POSSESSION, 1_000_000_000)])
-    yield writing.register(1_000_000_000, story.REGISTERED_POSSESSION, story.SIGNED_REGISTER)
-    yield writing.set_weight(story.SIGNED_WEIGHT)
-    yield writing.increase_balance(VALIDATION, 2)
-    yield writing.disable(VALIDATION)
+    yield tx_builder.create_subnet()
+    yield tx_builder.convert(data, [Funding(story.CONVERSION_POSSESSION, 1_000_000_000)])
+    yield tx_builder.register(1_000_000_000, story.REGISTERED_POSSESSION, story.SIGNED_REGISTER)
+    yield tx_builder.set_weight(story.SIGNED_WEIGHT)
+    yield tx_builder.increase_balance(VALIDATION, 2)
+    yield tx_builder.disable(VALIDATION)
 
 
 @pytest.mark.parametrize("draft", tuple(story_drafts()), ids=lambda draft: draft.kind)
@@ -56,7 +56,7 @@ def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: Draft) -
     spent, back = fields.inputs[0], fields.outputs[0]
     coin = Coin(spent.tx_id, spent.output_index, spent.input.amount)
     burned = coin.amount_navax - back.output.amount - draft.funded_navax
-    written = writing.transaction(Purse(12345, P_CHAIN, back.asset_id), coin, replace(draft, fee_navax=burned))
+    written = tx_builder.transaction(Purse(12345, P_CHAIN, back.asset_id), coin, replace(draft, fee_navax=burned))
     assert len(written) == len(expected)
     credentials = 1 if draft.authorisation_signatures is None else 2
     end = len(expected) - 4 - CREDENTIAL_BYTES * credentials + 65 * (draft.authorisation_signatures == 0)
@@ -78,7 +78,7 @@ def test_recorded_blocks_are_written_again_from_their_parts() -> None:
         if block.kind == "BanffStandardBlock":
             assert block.time is not None
             held = [transaction.raw for transaction in block.txs]
-            assert writing.standard_block(block.time, block.parent_id, block.height, held) == raw
+            assert tx_builder.standard_block(block.time, block.parent_id, block.height, held) == raw
             checked += 1
     assert checked == 19
 

@@ -18,7 +18,7 @@ from warpseal.store.migrate import upgrade_all
 from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import BootstrapOrigin, L1Transaction, StoredShare, StoredSignature
-from warpseal.store.waiting import Batch, KeepShares, KeepSignature
+from warpseal.store.write_queue import Batch, KeepShares, KeepSignature
 from warpseal.warp.ids import ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 

@@ -21,7 +21,7 @@ from tests.store.signed import (
     wrong_share,
 )
 from warpseal.store.access import reading
-from warpseal.store.checking import Check, Counted
+from warpseal.store.integrity import Check, Counted
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text

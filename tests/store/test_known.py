@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.store.world import message, signature, store_at
-from warpseal.store.known import Known
+from warpseal.store.bloom import Known
 from warpseal.store.values import Recollection
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.store.world import PATIENCE_S, settings_of, store_at
 from warpseal.errors import StoreDown
-from warpseal.store.observed_values import HourRow, RecalledObservations, ValidationRow
 from warpseal.store.settings import OFF
 from warpseal.store.store import Store, open_store
+from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
 from warpseal.warp.ids import NodeID
 
 PATIENT = {"call_wait_s": PATIENCE_S}

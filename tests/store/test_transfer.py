@@ -14,10 +14,10 @@ from sqlalchemy import select
 
 from tests.store.signed import KEYS, keeping, kept, made, message, share, signature, wrong_share
 from warpseal.store.access import alone, reading
-from warpseal.store.lines import BadLine, check_header, numbered_lines, read_line
+from warpseal.store.export_import import Importer, Moved, Selection, export_lines
+from warpseal.store.jsonl import BadLine, check_header, numbered_lines, read_line
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import MESSAGES
-from warpseal.store.transfer import Importer, Moved, Selection, export_lines
 from warpseal.store.url import StoreUrl
 
 HEADER = b'{"format":"warpseal-store","version":1}\n'

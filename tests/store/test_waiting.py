@@ -6,7 +6,7 @@ import threading
 import time
 
 from tests.store.world import message, share, signature
-from warpseal.store.waiting import Edit, KeepShares, KeepSignature, RejectShare, Waiting
+from warpseal.store.write_queue import Edit, KeepShares, KeepSignature, RejectShare, Waiting
 
 SOON = 0.05
 FOR_EVER = 3600.0

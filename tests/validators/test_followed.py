@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.validators.world import nth_key, nth_node
-from warpseal.validators.followed import FollowList
+from warpseal.validators.tracking_state import FollowList
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 

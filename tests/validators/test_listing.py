@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import paths
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,
@@ -29,13 +29,13 @@ from tests.validators.world import World, world
 from warpseal.errors import CallRefused, NodeUnavailable
 from warpseal.node.chain_validators import ChainValidators
 from warpseal.node.current_validations import CurrentValidation
-from warpseal.observed.values import Uptime
-from warpseal.validators.current import CurrentValidations
-from warpseal.validators.listing import ListedChain, OwnKnowledge, shown_percentage
+from warpseal.validators.chain_validators import ListedChain, OwnKnowledge, shown_percentage
+from warpseal.validators.current_validations import CurrentValidations
+from warpseal.validators.uptime.values import Uptime
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"
-LINES = (Path(__file__).parents[1] / "vectors" / "localnet" / "chain-validators.jsonl").read_text().splitlines()
+LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
 RECORDED = {one["path"].split("/")[3]: one["result"]["validators"] for one in map(json.loads, reversed(LINES))}
 INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 

@@ -24,9 +24,9 @@ from tests.validators.test_following import L1_NODES
 from tests.validators.test_listing import Sight
 from tests.validators.world import Peers, World, until, world
 from warpseal.node.chain_validators import ChainValidators
-from warpseal.validators.current import CurrentValidations, Validations
-from warpseal.validators.listing import ListedChain, OwnKnowledge
-from warpseal.validators.rounds import Following, ValidatorRounds
+from warpseal.validators.chain_validators import ListedChain, OwnKnowledge
+from warpseal.validators.current_validations import CurrentValidations, Validations
+from warpseal.validators.refresher import Following, ValidatorRounds
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 METHOD = "platform.getCurrentValidators"

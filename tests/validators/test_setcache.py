@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.validators.world import nth_key, nth_node
 from warpseal.bls import PublicKey, parse_public_key
-from warpseal.validators.setcache import CURRENT_PER_SUBNET, ParsedSet, SetCache
+from warpseal.validators.set_cache import CURRENT_PER_SUBNET, ParsedSet, SetCache
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.validator_set import canonical_set
 

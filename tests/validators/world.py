@@ -15,11 +15,11 @@ from warpseal.node.upstream import Upstream
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import Chains
 from warpseal.validators.epochs import Epochs
-from warpseal.validators.following import FollowedSubnets, FollowSources
-from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.keys import PublicKeys
+from warpseal.validators.proposed_height import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
+from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
 from warpseal.warp.ids import NodeID, SubnetID, node_id_text
 
 SET = "platform.getValidatorsAt"

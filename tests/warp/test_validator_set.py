@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from py_ecc.bls.g2_primitives import pubkey_to_G1
 from py_ecc.bls.point_compression import compress_G1
 from py_ecc.optimized_bls12_381.optimized_curve import neg, normalize
 
+from tests import paths
 from warpseal import bls
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, parse_node_id
 from warpseal.warp.message import SignedMessage
@@ -28,7 +28,7 @@ from warpseal.warp.validator_set import (
     verified_set,
 )
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "localnet" / "warp.json"
+VECTORS = paths.LOCALNET / "warp.json"
 LOCAL_KEYS = {
     "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg": bytes.fromhex(
         "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d"

@@ -17,7 +17,7 @@ from warpseal.aggregation.round import Round
 from warpseal.aggregation.shares import Candidate
 from warpseal.aggregation.tools import Tools
 from warpseal.bls import MalformedShare
-from warpseal.peers.asking import Answer
+from warpseal.peers.request_fanout import Answer
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response
 from warpseal.store.values import StoredShare
 from warpseal.warp.ids import MessageID, NodeID

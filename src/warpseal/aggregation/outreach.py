@@ -12,8 +12,8 @@ from warpseal.aggregation.ports import OpenAsk
 from warpseal.aggregation.roll import NEVER_BACK, Away
 from warpseal.aggregation.round import Round
 from warpseal.aggregation.tools import Tools
-from warpseal.peers.asking import Answer
-from warpseal.peers.reach import Reach, Reachability
+from warpseal.peers.reachability import Reach, Reachability
+from warpseal.peers.request_fanout import Answer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.warp.ids import NodeID
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from warpseal.bls import PublicKey
 from warpseal.node.platform import Subnet
-from warpseal.peers.asking import Answer
-from warpseal.peers.reach import Reach
+from warpseal.peers.reachability import Reach
+from warpseal.peers.request_fanout import Answer
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage

@@ -1,0 +1,1 @@
+"""HTTP front end: servers, limits, the error table, and one package per API."""

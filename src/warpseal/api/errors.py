@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any, Final
 
 from warpseal import errors
-from warpseal.api import refusals
+from warpseal.api import request_errors
 
 MIN_RETRY_AFTER_S: Final = 1
 MAX_RETRY_AFTER_S: Final = 60
@@ -59,14 +59,14 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.InvalidRequest: _REQUEST,
     errors.UndecodableBody: Rule(400, 400, text="Could not decode request body"),
     errors.UnknownField: _REQUEST,
-    refusals.ConflictingSpellings: _REQUEST,
-    refusals.FieldTooLarge: _REQUEST,
+    request_errors.ConflictingSpellings: _REQUEST,
+    request_errors.FieldTooLarge: _REQUEST,
     errors.UndecodableMessage: Rule(400, 400, text="Could not decode message"),
     errors.NotAWarpMessage: Rule(400, 400, text="Error unpacking warp message"),
     errors.NothingToSign: Rule(400, 400, text="Error unpacking warp message"),
     errors.UnusableJustification: Rule(400, 400, text="Error unpacking warp message"),
     errors.UndecodableJustification: Rule(400, 400, text="Could not decode justification"),
-    refusals.OnlyZeroes: Rule(400, 400, text="Must provide either message or justification"),
+    request_errors.OnlyZeroes: Rule(400, 400, text="Must provide either message or justification"),
     errors.InvalidQuorum: Rule(400, 400, text="Invalid quorum number"),
     errors.InvalidQuorumBuffer: Rule(400, 400, text="Invalid quorum buffer number"),
     errors.InvalidSigningSubnet: Rule(400, 400, text="Error parsing signing subnet ID"),
@@ -89,12 +89,12 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.UnknownChain: Rule(404, 404),
     errors.NetworkNotServed: Rule(404, 404),
     errors.NotFound: Rule(404, 404),
-    refusals.MethodNotAllowed: Rule(400, 405),
-    refusals.BodyTooLarge: Rule(400, 413),
-    refusals.HeaderTooLarge: Rule(400, 400),
-    refusals.MalformedHTTP: Rule(400, 400),
-    refusals.ReceiveTimeout: Rule(400, 400),
-    refusals.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
+    request_errors.MethodNotAllowed: Rule(400, 405),
+    request_errors.BodyTooLarge: Rule(400, 413),
+    request_errors.HeaderTooLarge: Rule(400, 400),
+    request_errors.MalformedHTTP: Rule(400, 400),
+    request_errors.ReceiveTimeout: Rule(400, 400),
+    request_errors.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: Rule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.InvalidPageToken: _REQUEST,
@@ -161,9 +161,9 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
     headers: list[tuple[bytes, bytes]] = []
     if rule.retry_after_s is not None:
         headers.append((b"retry-after", str(_retry_after_s(error, rule, rule.retry_after_s)).encode()))
-    if isinstance(error, refusals.MethodNotAllowed):
+    if isinstance(error, request_errors.MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
-    if isinstance(error, refusals.ReceiveTimeout):
+    if isinstance(error, request_errors.ReceiveTimeout):
         headers.append((b"connection", b"close"))
     return tuple(headers)
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from warpseal.api.protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
+from warpseal.api.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import StartupError
 
@@ -33,7 +33,7 @@ class HttpServer:
         self._config = Config(
             app,
             http="httptools",
-            ws="warpseal.api.socket_protocol:LimitedSocket",  # Loaded when the first connection is there.
+            ws="warpseal.api.websocket_protocol:LimitedSocket",  # Loaded when the first connection is there.
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from warpseal.cli.logs import set_up_logging
 from warpseal.cli.loop import run_on_loop
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
+from warpseal.daemon.index_process import SUFFIX, how_it_stands, index_at, run_index, verify_index
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness
-from warpseal.index.places import ChainNote
-from warpseal.index_process import SUFFIX, how_it_stands, index_at, run_index, verify_index
+from warpseal.index.checkpoint import ChainNote
 from warpseal.warp.ids import MalformedID
 
 _SAMPLED: Final = 20

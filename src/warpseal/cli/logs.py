@@ -1,10 +1,10 @@
-"""Sets up logging for a command; the loggers are of `warpseal.logs`."""
+"""Sets up logging for a command; the loggers are of `warpseal.ops.logs`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from warpseal.logs.loggers import DaemonLoggers
+from warpseal.ops.logs.loggers import DaemonLoggers
 
 
 def set_up_logging(

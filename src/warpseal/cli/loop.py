@@ -7,7 +7,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from warpseal.waits import WorkerThreads
+from warpseal.runtime.locks import WorkerThreads
 
 T = TypeVar("T")
 

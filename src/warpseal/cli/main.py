@@ -23,7 +23,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 """
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
-    ("config", "check"): ("check", "say what is wrong with a config file, or what it means"),
+    ("config", "check"): ("config_check", "say what is wrong with a config file, or what it means"),
     ("message", "decode"): ("message", "say what a Warp message or a P-Chain transaction says, and who signed it"),
     ("store", "info"): ("store.INFO", "show where the store is, how much is in it, and who uses it"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
@@ -36,8 +36,8 @@ COMMANDS = {
     ("index", "run"): ("index.RUN", "index the primary chains from a node, until it is told to stop"),
     ("index", "status"): ("index.STATUS", "show how far the index is, and what it waits for"),
     ("index", "verify"): ("index.VERIFY", "hold the index against itself and against a node"),
-    ("doctor",): ("diagnose", "can the nodes and validators be reached, is there weight enough to sign?"),
-    ("simnet",): ("simulate", "run simulated validators and a simulated node on loopback"),
+    ("doctor",): ("doctor", "can the nodes and validators be reached, is there weight enough to sign?"),
+    ("simnet",): ("simnet", "run simulated validators and a simulated node on loopback"),
     ("demo",): ("demo", "show the main job on a simulated network"),
 }
 """The words of each command -> its module in this room, or a part of one, and what it does."""

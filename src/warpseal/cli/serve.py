@@ -8,11 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-from warpseal.app import Listening, serve
 from warpseal.cli.logs import set_up_logging
 from warpseal.cli.loop import run_on_loop
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ENVIRONMENT_PREFIX, Loaded, load
+from warpseal.daemon.app import Listening, serve
 
 # A request makes thousands of objects, hardly ever in cycles: to search them as often as by default costs 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)

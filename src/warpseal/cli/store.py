@@ -21,11 +21,11 @@ from warpseal.config.keys import default_data_dir
 from warpseal.config.load import ENVIRONMENT_PREFIX
 from warpseal.errors import StartupError
 from warpseal.store.access import alone, reading, stores_below, users_of
-from warpseal.store.checking import Check, Counted
-from warpseal.store.contents import measure
-from warpseal.store.lines import BadLine
+from warpseal.store.export_import import Importer, Moved, Selection, export_lines
+from warpseal.store.integrity import Check, Counted
+from warpseal.store.jsonl import BadLine
 from warpseal.store.migrate import HEAD, check_version, upgrade_all, version_of
-from warpseal.store.transfer import Importer, Moved, Selection, export_lines
+from warpseal.store.stats import measure
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import MalformedID, MessageID, parse_id
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warpseal.api.data_settings import Compat
+from warpseal.api.data.settings import Compat
 from warpseal.config import values as v
 from warpseal.config.key import HOUR_S, UNITS, Key
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.node_settings import NodeApiSettings
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.config import values as v
 from warpseal.config.chain_keys import CHAIN_KEYS
@@ -18,24 +18,24 @@ from warpseal.config.data_keys import DATA_KEYS
 from warpseal.config.key import Key
 from warpseal.config.node_keys import NODE_KEYS
 from warpseal.config.signing_keys import SIGNING_KEYS
-from warpseal.forwarding.settings import ForwardingSettings
-from warpseal.health.settings import HealthSettings
+from warpseal.evm_rpc.settings import ForwardingSettings
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.indexing_settings import IndexingSettings
-from warpseal.indexer.settings import IndexerSettings
+from warpseal.indexer.settings import IndexingSettings
+from warpseal.l1.follower.settings import IndexerSettings
 from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.settings import NodeSettings
-from warpseal.observed.settings import ObservedSettings
+from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.ops.profiles.settings import ProfileSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
-from warpseal.plugins.settings import PluginSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.urls import host_of
-from warpseal.profiles.settings import ProfileSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import shown_url
 from warpseal.validators.settings import ValidatorSettings
+from warpseal.validators.uptime.settings import ObservedSettings
 from warpseal.warp.ids import id_text, node_id_text
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from warpseal.logs.levels import LEVELS
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
+from warpseal.ops.logs.levels import LEVELS
 from warpseal.peers.settings import ManualPeer
 from warpseal.prices import urls
 from warpseal.store.url import MalformedStoreUrl, StoreUrl

@@ -10,7 +10,7 @@ from warpseal.chains.ids import Address
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Asset
-from warpseal.history.questions import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.transactions import Transaction
 from warpseal.warp.ids import ChainID, NodeID

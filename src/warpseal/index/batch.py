@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
-from warpseal.index import bulk, kinds
+from warpseal.index import bulk, type_codes
+from warpseal.index.address_txs import Touches
 from warpseal.index.bulk import Row
+from warpseal.index.cross_chain import Completion, EarlySpend, complete
 from warpseal.index.details import OutputDetail, Owners, encode
-from warpseal.index.early import Completion, EarlySpend, complete
 from warpseal.index.errors import IndexDamaged
+from warpseal.index.ids import Names
 from warpseal.index.keys import prefix_of, to_column
-from warpseal.index.names import Names
+from warpseal.index.recent_spends import Spend, Spends
 from warpseal.index.schema import EARLY, OUTPUTS, TX_IDS
-from warpseal.index.spends import Spend, Spends
-from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
@@ -197,7 +197,7 @@ class Batch:
     ) -> Row:
         """Return a row. keys: its own, of who made it, and of whose id it has; unindexed: that id itself."""
         created_on = self._number_of(output.created_on) or 0
-        flags = kinds.flags_of(output, created_on, self._number_of(output.held_on) or 0)
+        flags = type_codes.flags_of(output, created_on, self._number_of(output.held_on) or 0)
         asset, owners = columns
         what = (output.output_index, asset, to_column(output.amount), flags)
         return (*keys, *what, *_owner_columns(owners), _detail(output, unindexed))

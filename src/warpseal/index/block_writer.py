@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.history.chains import PrimaryChain
-from warpseal.index import bulk, kinds
+from warpseal.index import bulk, type_codes
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.chain_rows import BlockPlace, ChainRow, check_next, write_block
 from warpseal.index.details import TxDetail, encode
@@ -54,7 +54,7 @@ class BlockWriter:
         rows = bulk.fetch(connection, text, PROPOSED)
         self._proposal = None
         for key, tx_id, kind, height, time_s in rows:
-            self._proposal = _Proposal(key, TxID(bytes(tx_id)), kinds.tx_name(kind), height, time_s, True)
+            self._proposal = _Proposal(key, TxID(bytes(tx_id)), type_codes.tx_name(kind), height, time_s, True)
 
     def write(self, batch: Batch, chains: dict[int, ChainRow], record: Record) -> None:
         """Write one block, or one transaction from before there were blocks. Raises OutOfOrder, IndexDamaged."""
@@ -99,7 +99,7 @@ class BlockWriter:
             row = (batch.names.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
             batch.add(VALIDATION_STOPS, row)
         place = BlockPlace(
-            block.height, block.id, block.parent_id, time_s, kinds.block_number(block.kind),
+            block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),
             effects.size_bytes, effects.tx_count, record.proposer,
         )  # fmt: skip
         write_block(batch, chain, place, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
@@ -123,7 +123,7 @@ class BlockWriter:
 def _write_genesis(batch: Batch, record: PRecord, time_s: int) -> None:
     """Write the genesis' outputs as those of a transaction that nobody sees: its id is their transaction id, zeros."""
     emitted = record.effects.emitted
-    place = TxPlace(first_key(P), kinds.UNKNOWN, TxID(bytes(32)))
+    place = TxPlace(first_key(P), type_codes.UNKNOWN, TxID(bytes(32)))
     first_out = batch.emit(place, emitted)
     detail = encode(TxDetail())
     batch.add(TXS, (place.key, place.tx_id, 0, time_s, place.kind, 0, first_out, len(emitted), len(emitted), detail))
@@ -140,7 +140,7 @@ def _x(batch: Batch, chains: dict[int, ChainRow], record: XRecord) -> None:
     first_tx = chain.next_tx
     for tx in effects.txs:
         write_x(batch, tx, When(chain.take_tx(), time_s, time_s), False)
-    kind = kinds.block_number("StandardBlock")
+    kind = type_codes.block_number("StandardBlock")
     place = BlockPlace(
         block.height, block.id, block.parent_id, time_s, kind, effects.size_bytes, effects.tx_count, record.proposer
     )
@@ -177,7 +177,7 @@ def _c(batch: Batch, chains: dict[int, ChainRow], record: CRecord) -> None:
         write_c(batch, tx, When(chain.take_tx(), time_s, time_s))
     repeated = b"".join(tx.tx.id for tx in effects.txs) if effects.is_repeat else None
     place = BlockPlace(
-        header.number, header.hash, header.parent_hash, time_s, kinds.EVM_BLOCK, header.size_bytes,
+        header.number, header.hash, header.parent_hash, time_s, type_codes.EVM_BLOCK, header.size_bytes,
         0 if effects.is_repeat else effects.tx_count, record.proposer, repeated,
     )  # fmt: skip
     write_block(batch, chain, place, first_tx, _NOTHING)

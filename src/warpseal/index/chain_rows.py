@@ -9,10 +9,10 @@ from sqlalchemy import Connection
 from warpseal.history.blocks import Proposer
 from warpseal.index import bulk
 from warpseal.index.batch import Batch
+from warpseal.index.checkpoint import Place
 from warpseal.index.details import decode_proposer, encode_proposer
 from warpseal.index.errors import IndexMoved, OutOfOrder
 from warpseal.index.keys import CHAINS, block_key, first_key
-from warpseal.index.places import Place
 from warpseal.index.schema import BLOCKS
 from warpseal.index.schema import CHAINS as CHAINS_TABLE
 

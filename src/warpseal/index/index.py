@@ -22,17 +22,17 @@ from warpseal.errors import StoreDown
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.index import ChainFreshness
-from warpseal.history.questions import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.transactions import Transaction
-from warpseal.index import block_values, staking_values
+from warpseal.index import block_reader, staking_reader
+from warpseal.index.checkpoint import ChainNote, decode_note
 from warpseal.index.database import MIGRATIONS, reading_index
+from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS
-from warpseal.index.places import ChainNote, decode_note
-from warpseal.index.reading import Memory, Reading
+from warpseal.index.read_session import Memory, Reading
 from warpseal.index.settings import MEBIBYTE, IndexSettings
-from warpseal.index.streams import transaction_keys
-from warpseal.index.tx_values import TxValues
+from warpseal.index.tx_reader import TxValues
 from warpseal.store.access import snapshot
 from warpseal.store.migrate import version_of
 from warpseal.store.reader import Reader
@@ -135,27 +135,27 @@ class Index:
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
         """Return blocks, newest first. Raises StoreDown."""
         self._count(query.chain, "blocks")
-        return await self._read(lambda reading: block_values.blocks(reading, query, page))
+        return await self._read(lambda reading: block_reader.blocks(reading, query, page))
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain of any subnet, None where the P-Chain knows none of this id. Raises StoreDown."""
-        return await self._read(lambda reading: block_values.blockchain(reading, chain_id))
+        return await self._read(lambda reading: block_reader.blockchain(reading, chain_id))
 
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
-        return await self._read(lambda reading: block_values.chains_of(reading, addresses, evm_addresses))
+        return await self._read(lambda reading: block_reader.chains_of(reading, addresses, evm_addresses))
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "rewards")
-        return await self._read(lambda reading: staking_values.rewards(reading, query, page))
+        return await self._read(lambda reading: staking_reader.rewards(reading, query, page))
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "validations")
-        return await self._read(lambda reading: staking_values.validations(reading, query, page))
+        return await self._read(lambda reading: staking_reader.validations(reading, query, page))
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._pages.setdefault(chain, Counter())[kind] += 1

@@ -15,7 +15,7 @@ from warpseal.chains.p_l1 import ConvertSubnetToL1Tx, RegisterL1ValidatorTx
 from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddSubnetValidatorTx, RemoveSubnetValidatorTx
 from warpseal.chains.p_subnets import CreateChainTx, TransformSubnetTx
 from warpseal.chains.p_txs import PSignedTx
-from warpseal.index import kinds
+from warpseal.index import type_codes
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.details import TxDetail, encode
 from warpseal.index.keys import part_of, prefix_of, to_column
@@ -85,7 +85,7 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
 
 def write_tx(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, *, is_written: bool = False) -> None:
     """Write a transaction that has its effect. is_written: its row is there, from when it was proposed."""
-    place = TxPlace(when.key, kinds.tx_number(tx.api_type), tx.tx.id)
+    place = TxPlace(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
     inputs = batch.consume(place, tx.consumed)
     staking = _closing(stakings, tx)
     origin = staking.tx if staking is not None else None
@@ -105,13 +105,13 @@ def write_tx(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, *, is_
 
 def write_proposed(batch: Batch, tx_id: TxID, api_type: str, height: int, when: When) -> None:
     """Write the row of a transaction whose outcome is not known yet."""
-    row = (when.key, tx_id, height, when.time_s, kinds.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
+    row = (when.key, tx_id, height, when.time_s, type_codes.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
     batch.add(TXS, row)
     batch.add(TX_IDS, (part_of(when.key), prefix_of(tx_id), when.key))
 
 
 def _put_row(batch: Batch, tx: TxEffects, when: When, rest: tuple[Any, ...], *, is_written: bool) -> None:
-    kind, outcome = kinds.tx_number(tx.api_type), OUTCOMES[tx.outcome]
+    kind, outcome = type_codes.tx_number(tx.api_type), OUTCOMES[tx.outcome]
     row = (when.key, tx.tx.id, tx.height, when.time_s, kind, outcome, *rest)
     if is_written:
         batch.change(TXS, row)

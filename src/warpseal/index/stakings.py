@@ -15,8 +15,8 @@ from warpseal.chains.ids import TxID
 from warpseal.index import bulk
 from warpseal.index.batch import Batch
 from warpseal.index.details import StakeDetail, encode
+from warpseal.index.ids import Names
 from warpseal.index.keys import from_column, to_column
-from warpseal.index.names import Names
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod
 from warpseal.ledger.rewards import split

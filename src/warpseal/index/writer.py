@@ -14,21 +14,21 @@ from sqlalchemy import Connection, Engine
 from warpseal.chains.ids import UtxoID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, p_rows, xc_rows
+from warpseal.index.address_txs import Touches
 from warpseal.index.batch import Batch, Numbers
 from warpseal.index.block_writer import BlockWriter
 from warpseal.index.chain_rows import ChainRow, chain_rows, check_unmoved, place_of, write_chains
-from warpseal.index.early import early_spends
+from warpseal.index.checkpoint import ChainNote, Place, encode_note
+from warpseal.index.cross_chain import early_spends
 from warpseal.index.errors import told
+from warpseal.index.ids import Names
 from warpseal.index.keys import NUMBERS, C, P, X
-from warpseal.index.names import Names
-from warpseal.index.places import ChainNote, Place, encode_note
-from warpseal.index.raws import Form, PastTx, SegmentWriter, blocks_between, output_raw
+from warpseal.index.raw_blocks import Form, PastTx, SegmentWriter, blocks_between, output_raw
+from warpseal.index.recent_spends import Spends
 from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
 from warpseal.index.schema import ASSETS, BEGUN, LEDGERS, NOTES, RAWS, make_rows
 from warpseal.index.settings import IndexSettings
-from warpseal.index.spends import Spends
 from warpseal.index.stakings import Stakings
-from warpseal.index.touches import Touches
 from warpseal.index.unspent import ChainIds, UnspentOutputs
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects

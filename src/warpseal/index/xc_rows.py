@@ -9,16 +9,16 @@ from warpseal.chains.c_atomic import EvmInput, EvmOutput
 from warpseal.chains.ids import AssetID
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.history.transactions import Vertex
-from warpseal.index import kinds
+from warpseal.index import type_codes
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.details import TxDetail, encode
+from warpseal.index.ids import ACCOUNT, Names
 from warpseal.index.keys import part_of, prefix_of
-from warpseal.index.names import ACCOUNT, Names
 from warpseal.index.p_rows import When
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
-from warpseal.ledger.recovery import recover_public_key, signed_digest
+from warpseal.ledger.signer_recovery import recover_public_key, signed_digest
 from warpseal.ledger.x_chain import AssetMade, Cap, XTxEffects
 
 
@@ -41,7 +41,7 @@ def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
 
 def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> None:
     """Write a transaction of the X-Chain. past: its vertex, or whether it is from before there were blocks."""
-    place = TxPlace(when.key, kinds.tx_number(tx.tx.kind), tx.tx.id)
+    place = TxPlace(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
     detail = TxDetail(batch.consume(place, tx.consumed))
     first_out = batch.emit(place, tx.emitted)
     detail.memo = tx.tx.unsigned.base.memo
@@ -59,7 +59,7 @@ def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> No
 
 def write_c(batch: Batch, tx: CTxEffects, when: When) -> None:
     """Write an atomic transaction of the C-Chain."""
-    place = TxPlace(when.key, kinds.tx_number(tx.tx.kind), tx.tx.id)
+    place = TxPlace(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
     detail = TxDetail(batch.consume(place, tx.consumed))
     first_out = batch.emit(place, tx.emitted)
     detail.source = batch.chains.ref_of(tx.source_chain_id)

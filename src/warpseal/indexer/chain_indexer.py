@@ -16,14 +16,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
-from warpseal.backoff import Backoff
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.index.places import ChainNote
-from warpseal.indexer.drivers import Driver
-from warpseal.indexer.indexing_settings import IndexingSettings
-from warpseal.indexer.patience import Patience
-from warpseal.indexer.progress import Pace
-from warpseal.indexer.stops import Stopped, StopReason
+from warpseal.index.checkpoint import ChainNote
+from warpseal.indexer.chain_sync import Driver
+from warpseal.indexer.errors import Stopped, StopReason
+from warpseal.indexer.settings import IndexingSettings
+from warpseal.l1.follower.retry import Patience
+from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.progress import Pace
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The P-Chain's genesis: of mainnet and Fuji it comes with the program, of any other network from a file.
 
-Source of truth: `data/genesis/NOTE.md`. Nothing is believed before its hash is the parent of the node's block 0.
+Source of truth: `genesis_data/NOTE.md`. Nothing is believed before its hash is the parent of the node's block 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def genesis_of(network_id: int, file: Path | None) -> Genesis | None:
         return _of_file(file)
     if name is None:
         return None
-    packed = files("warpseal").joinpath("data", "genesis", f"{name}.bin.zst").read_bytes()
+    packed = files("warpseal.indexer").joinpath("genesis_data", f"{name}.bin.zst").read_bytes()
     return parse_p_genesis(_unpacked(packed))
 
 

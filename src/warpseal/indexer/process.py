@@ -12,31 +12,30 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from warpseal.backoff import Backoff
 from warpseal.chains.ids import AssetID
 from warpseal.chains.p_genesis import Genesis
 from warpseal.chains.p_subnets import CreateChainTx
 from warpseal.chains.x_genesis import parse_x_genesis
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
+from warpseal.index.checkpoint import ChainNote
 from warpseal.index.database import reading_index, writing_index
-from warpseal.index.deriving import Rederivation
 from warpseal.index.errors import Underivable
-from warpseal.index.places import ChainNote
+from warpseal.index.rebuild import Rederivation
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.c_indexing import CWork
+from warpseal.indexer.block_sources import CSource, LineSource, Singles, p_containers, x_source
+from warpseal.indexer.c_processor import CWork
 from warpseal.indexer.chain_indexer import ChainIndexer
-from warpseal.indexer.desk import Desk, Works
-from warpseal.indexer.drivers import CDriver, Driver, PDriver, XDriver
+from warpseal.indexer.chain_sync import CDriver, Driver, PDriver, XDriver
+from warpseal.indexer.errors import StopReason
 from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.indexing_settings import IndexingSettings
-from warpseal.indexer.p_indexing import CheckpointRule, PWork
-from warpseal.indexer.patience import Patience
-from warpseal.indexer.sources import CSource, LineSource, Singles, p_containers, x_source
-from warpseal.indexer.stops import StopReason
+from warpseal.indexer.p_processor import CheckpointRule, PWork
+from warpseal.indexer.settings import IndexingSettings
 from warpseal.indexer.waiting_source import WaitingFirst
-from warpseal.indexer.x_indexing import XBeginning, XWork
+from warpseal.indexer.worker import Desk, Works
+from warpseal.indexer.x_processor import XBeginning, XWork
+from warpseal.l1.follower.retry import Patience
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
     L1FeeConfig,
@@ -48,6 +47,7 @@ from warpseal.ledger.params import (
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
+from warpseal.runtime.backoff import Backoff
 from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)

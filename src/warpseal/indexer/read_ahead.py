@@ -14,9 +14,9 @@ from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.indexer.heights import Heights
+from warpseal.indexer.proposervm_blocks import RawBlock, inner_of
 from warpseal.indexer.waiting_blocks import WaitingBlocks
 from warpseal.indexer.waiting_file import GROUP_BLOCKS
-from warpseal.indexer.wrapping import RawBlock, inner_of
 from warpseal.node.containers import ContainersClient, Stream
 
 _FAILED_REST_S: Final = 300.0

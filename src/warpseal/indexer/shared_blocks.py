@@ -15,16 +15,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from warpseal.errors import StoreDown
 from warpseal.index.database import reading_index
 from warpseal.index.keys import P
-from warpseal.index.raws import blocks_between
+from warpseal.index.raw_blocks import blocks_between
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.meeting import Meeting
-from warpseal.indexer.ports import Blocks
+from warpseal.indexer.proposervm_blocks import inner_of
 from warpseal.indexer.read_ahead import ReadAhead
-from warpseal.indexer.wrapping import inner_of
+from warpseal.l1.follower.ports import Blocks
 from warpseal.node.upgrades import Upgrades
+from warpseal.runtime.locks import AsyncLock
 from warpseal.store.access import snapshot
 from warpseal.store.url import StoreUrl
-from warpseal.waits import AsyncLock
 
 AWAITED_S: Final = 3.0
 LOOKED_UP_EVERY_S: Final = 5.0

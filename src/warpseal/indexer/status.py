@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness
-from warpseal.index.places import ChainNote
+from warpseal.index.checkpoint import ChainNote
 from warpseal.metrics import IndexSample
 
 if TYPE_CHECKING:

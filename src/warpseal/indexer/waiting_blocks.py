@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from warpseal.errors import StoreDown
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.waiting_file import FORGOTTEN_AT_ONCE, GROUP_BLOCKS, WaitingFile
-from warpseal.indexer.wrapping import RawBlock
-from warpseal.waits import WorkerThreads
+from warpseal.runtime.locks import WorkerThreads
 
 log = logging.getLogger(__name__)
 

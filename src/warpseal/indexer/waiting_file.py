@@ -18,7 +18,7 @@ import msgspec
 import zstandard
 
 from warpseal.errors import StoreDown
-from warpseal.indexer.wrapping import RawBlock
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.store.engine import create_private
 
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from warpseal.indexer.block_sources import MOST_SINGLE, SPAN_BYTES, Singles, Source
 from warpseal.indexer.meeting import NEAR_BLOCKS
-from warpseal.indexer.patience import Patience
-from warpseal.indexer.sources import MOST_SINGLE, SPAN_BYTES, Singles, Source
+from warpseal.indexer.proposervm_blocks import RawBlock, inner_of
 from warpseal.indexer.waiting_file import Waiting, waiting_between
-from warpseal.indexer.wrapping import RawBlock, inner_of
-from warpseal.waits import AsyncLock
+from warpseal.l1.follower.retry import Patience
+from warpseal.runtime.locks import AsyncLock
 
 log = logging.getLogger(__name__)
 

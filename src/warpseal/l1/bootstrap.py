@@ -17,9 +17,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from warpseal.errors import NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.l1.ports import Platform
 from warpseal.l1.settings import L1Settings
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import BootstrapOrigin
 from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID

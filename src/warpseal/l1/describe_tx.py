@@ -8,7 +8,7 @@ from warpseal.chains.components import BaseFields
 from warpseal.chains.p_l1 import RegisterL1ValidatorTx, SetL1ValidatorWeightTx
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.errors import NoMessage, UndecodableTransaction
-from warpseal.l1.derived import Derived, derive
+from warpseal.l1.attestation import Derived, derive
 from warpseal.l1.describe import both, describe, hex_text
 from warpseal.warp.message import MalformedMessage, SignedMessage
 

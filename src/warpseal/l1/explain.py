@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
-from warpseal.l1.derived import Derived
+from warpseal.l1.attestation import Derived
+from warpseal.l1.context import L1Parts
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, Hints
 from warpseal.l1.ports import Archive, Heights, Sets
 from warpseal.l1.request import L1Request
-from warpseal.l1.subject import L1Parts
 from warpseal.l1.transactions import Located
-from warpseal.l1.truth import Holds, Superseded, Truth
+from warpseal.l1.validity import Holds, Superseded, Truth
 from warpseal.store.values import Recollection
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warpseal.errors import NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.l1.ports import Evm
 from warpseal.l1.settings import L1Settings
 from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import RegistrationOrigin
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID

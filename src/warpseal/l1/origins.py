@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from warpseal.errors import NodeUnavailable, OriginNotIndexed, ProofMismatch, StoreDown, TransactionNotFound
+from warpseal.l1.attestation import Derived
 from warpseal.l1.bootstrap import BootstrapSearch
-from warpseal.l1.derived import Derived
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.ports import Index, Progress
 from warpseal.l1.transactions import Transactions

@@ -25,14 +25,14 @@ from warpseal.errors import (
     QuorumNotReached,
     StoreDown,
 )
+from warpseal.l1.context import L1Parts, L1Rooms, Subject
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED
 from warpseal.l1.origins import FoundOrigin, Hints
 from warpseal.l1.request import L1Answer, L1Request
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.subject import L1Parts, L1Rooms, Subject
-from warpseal.l1.truth import Superseded, Truth
-from warpseal.l1.watch import Watch
+from warpseal.l1.supersede_guard import Watch
+from warpseal.l1.validity import Superseded, Truth
 from warpseal.warp.ids import id_text
 
 __all__ = ["L1Messages", "L1Rooms"]

@@ -15,11 +15,11 @@ from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
-from warpseal.flight import SingleFlight
-from warpseal.l1.derived import Derived, derive
+from warpseal.l1.attestation import Derived, derive
 from warpseal.l1.ports import Index, Platform, XChain
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import FoundTransaction, TxStatus
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import L1Transaction
 from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import id_text

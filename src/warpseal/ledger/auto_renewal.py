@@ -14,15 +14,15 @@ from warpseal.chains.p_helicon import (
     RewardAutoRenewedValidatorTx,
     SetAutoRenewedValidatorConfigTx,
 )
-from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod
-from warpseal.ledger.moving import owed
+from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.p_state import Renewal
-from warpseal.ledger.rewarding import due, unmint
+from warpseal.ledger.reward_payouts import due, unmint
 from warpseal.ledger.rewards import split
 from warpseal.ledger.stakers import Priority, Staker
 from warpseal.ledger.staking import check_place, enter, mint
+from warpseal.ledger.utxo_flow import owed
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 

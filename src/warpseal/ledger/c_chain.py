@@ -12,8 +12,8 @@ from warpseal.chains.c_atomic import AtomicTx, EvmInput, EvmOutput, ExportTx, Im
 from warpseal.chains.components import TransferableOutput
 from warpseal.chains.ids import AssetID
 from warpseal.ledger.effects import Sums
-from warpseal.ledger.moving import Moving, add_amounts, as_sums, transferred
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
+from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, transferred
 from warpseal.warp.ids import ChainID
 
 

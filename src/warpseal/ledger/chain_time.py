@@ -5,8 +5,8 @@ Source of truth: avalanchego `vms/platformvm/txs/executor/state_changes.go`, `bl
 
 from __future__ import annotations
 
-from warpseal.ledger.drafts import BlockDraft
 from warpseal.ledger.effects import L1Deactivated
+from warpseal.ledger.effects_builder import BlockDraft
 from warpseal.ledger.l1_fee import advance_excess, cost
 from warpseal.ledger.stakers import Priority
 from warpseal.ledger.staking import promote

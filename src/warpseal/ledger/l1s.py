@@ -17,12 +17,12 @@ from warpseal.chains.p_l1 import (
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import L1Change, SubnetConverted
+from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.l1_validators import L1Validator
-from warpseal.ledger.moving import owed
 from warpseal.ledger.p_state import Conversion
 from warpseal.ledger.subnets import known_subnet
+from warpseal.ledger.utxo_flow import owed
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NodeID, ValidationID
 

@@ -35,11 +35,11 @@ from warpseal.chains.p_staking import (
 from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
 from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
 from warpseal.chains.p_txs import PSignedTx
-from warpseal.ledger import auto_renewal, l1s, rewarding, staking, subnets
+from warpseal.ledger import auto_renewal, l1s, reward_payouts, staking, subnets
 from warpseal.ledger.chain_time import advance_time, deactivate_low
-from warpseal.ledger.drafts import BlockDraft, Draft, proposed
 from warpseal.ledger.effects import BlockEffects, Outcome, SupplyChange, TxEffects
-from warpseal.ledger.faults import LedgerFault
+from warpseal.ledger.effects_builder import BlockDraft, Draft, proposed
+from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.outputs import OutputSource
 from warpseal.ledger.p_state import PChainState, Proposal
 from warpseal.warp.ids import P_CHAIN
@@ -163,7 +163,7 @@ def _decide(block: BlockDraft, draft: Draft, is_committed: bool) -> None:
             if is_committed:
                 advance_time(block, time_s)
         case RewardValidatorTx() as tx:
-            rewarding.reward_validator(block, draft, tx, is_committed=is_committed)
+            reward_payouts.reward_validator(block, draft, tx, is_committed=is_committed)
         case RewardAutoRenewedValidatorTx() as tx:
             auto_renewal.reward_auto_renewed(block, draft, tx, is_committed=is_committed)
         case _ if is_committed:

@@ -17,8 +17,8 @@ from warpseal.chains.p_staking import (
     AddValidatorTx,
     RemoveSubnetValidatorTx,
 )
-from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import PeriodRemoved, PeriodStarted, StakingPeriod
+from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.rewards import at_start, potential_reward
 from warpseal.ledger.stakers import STARTED, Priority, Staker, StakerSet
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID

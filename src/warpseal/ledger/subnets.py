@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
-from warpseal.ledger.drafts import BlockDraft, Draft
 from warpseal.ledger.effects import ChainMade, SubnetMade, SubnetOwned, SubnetTransformed
+from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.p_state import Subnet, Transformation
 from warpseal.ledger.params import RewardConfig
 from warpseal.warp.ids import ChainID, SubnetID

@@ -23,8 +23,8 @@ from warpseal.chains.x_txs import (
     XTx,
 )
 from warpseal.ledger.effects import Sums
-from warpseal.ledger.moving import Moving, add_amounts, as_sums
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
+from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums
 from warpseal.ledger.x_operations import consume_operations
 from warpseal.ledger.x_outputs import x_outputs
 from warpseal.warp.ids import ChainID

@@ -17,9 +17,9 @@ from warpseal.chains.x_components import (
     XOperation,
 )
 from warpseal.chains.x_txs import Operation, OperationTx, UtxoReference, XTx
-from warpseal.ledger.moving import Moving
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
-from warpseal.ledger.recovery import signed_digest, signers
+from warpseal.ledger.signer_recovery import signed_digest, signers
+from warpseal.ledger.utxo_flow import Moving
 
 _SPENDS: Final[dict[type, OutputKind]] = {
     MintOperation: OutputKind.MINT,

@@ -17,8 +17,8 @@ from warpseal.chains.x_components import (
     XOutput,
 )
 from warpseal.chains.x_txs import ExportTx, XTx, exported_outputs, produced_outputs
-from warpseal.ledger.moving import transferred
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
+from warpseal.ledger.utxo_flow import transferred
 from warpseal.warp.ids import ChainID
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from warpseal.metrics.families import Family, Rows, label
+from warpseal.metrics.collectors import Family, Rows, label
 from warpseal.metrics.samples import Snapshot
 
 _NS_PER_S: Final = 10**9

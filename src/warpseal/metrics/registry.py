@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 import warpseal
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
-from warpseal.metrics.families import family_lines
+from warpseal.metrics.collectors import family_lines
 from warpseal.metrics.reference import ReferenceCounts
 from warpseal.metrics.samples import Snapshot, Sources
 

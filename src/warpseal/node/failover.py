@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.node.limits import Origin
 from warpseal.node.network import NetworkCheck, ServedNetwork
 from warpseal.node.refusals import HeightAhead, MethodMissing, NothingFound, RpcRefusal
 from warpseal.node.rpc import Call, CallFailure, UpstreamNode
+from warpseal.runtime.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
 

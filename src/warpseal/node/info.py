@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
 from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.node.upgrades import Upgrades, decode_upgrades, known_upgrades
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final, TypeVar
 
 from warpseal.errors import NodeUnavailable
+from warpseal.node.consistent_reads import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
 from warpseal.node.current_validations import CurrentValidation, decode_current_validations
 from warpseal.node.failover import NodeAnswer, NodePool
 from warpseal.node.limits import Origin
@@ -33,8 +34,7 @@ from warpseal.node.p_chain import (
 )
 from warpseal.node.refusals import NothingFound, RpcRefusal
 from warpseal.node.rpc import Call
-from warpseal.node.same_node import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
-from warpseal.waits import ThreadLock
+from warpseal.runtime.locks import ThreadLock
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 __all__ = ["P_CHAIN_PATHS", "CurrentValidator", "PlatformClient", "Subnet", "ValidatorEntry"]

@@ -22,8 +22,8 @@ from warpseal.errors import NodeFailure
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.limits import Origin, QueueFull, UpstreamLimit
 from warpseal.node.refusals import RpcRefusal, refusal_of
+from warpseal.node.retry_after import Pause, retry_after_s
 from warpseal.node.settings import NodeSettings
-from warpseal.node.throttling import Pause, retry_after_s
 
 __all__ = ["Call", "CallFailure", "CallObserver", "NodeEndpoint", "UpstreamNode", "open_session", "silent"]
 

@@ -18,7 +18,7 @@ from warpseal.node.evm_chain import EvmChain
 from warpseal.node.failover import NodePool
 from warpseal.node.info import InfoClient
 from warpseal.node.network import ServedNetwork
-from warpseal.node.own_view import OwnView
+from warpseal.node.node_view import OwnView
 from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode, silent

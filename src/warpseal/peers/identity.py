@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from warpseal.errors import StartupError
 from warpseal.peers.credentials import client_context, issue
-from warpseal.peers.folder import create_atomically, lock_descriptor, locked_folder, write_atomically
+from warpseal.peers.data_dir import create_atomically, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
 from warpseal.warp.ids import NodeID, node_id_text

@@ -10,31 +10,31 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
-from warpseal.backoff import Backoff
+from warpseal.peers.address_store import AddressKeeper, Nowhere, Shelf
 from warpseal.peers.addresses import AddressBook, Endpoint
-from warpseal.peers.asking import Ask, Sink, Waves
 from warpseal.peers.connection import PeerConnection, Wiring
-from warpseal.peers.dialling import Dialler
-from warpseal.peers.dialplan import DialPlan, Pace, Prospect, Stage
-from warpseal.peers.filelimit import FileLimit, raise_file_limit
+from warpseal.peers.connection_registry import Listener, Switchboard
+from warpseal.peers.connection_ticker import Sweep
+from warpseal.peers.dial_schedule import DialPlan, Pace, Prospect, Stage
+from warpseal.peers.dialer import Dialler
+from warpseal.peers.file_limit import FileLimit, raise_file_limit
 from warpseal.peers.gossip import Gossip, how_many_to_ask
 from warpseal.peers.identity import Claim
-from warpseal.peers.ownaddress import OwnAddress
-from warpseal.peers.pongs import PongTurns
-from warpseal.peers.reach import COMING, CONNECTED, NEVER, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
-from warpseal.peers.remembered import AddressKeeper, Nowhere, Shelf
+from warpseal.peers.peer_warnings import Watch
+from warpseal.peers.pong_scheduler import PongTurns
+from warpseal.peers.reachability import COMING, CONNECTED, NEVER, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
+from warpseal.peers.request_fanout import Ask, Sink, Waves
 from warpseal.peers.settings import PeerSettings
+from warpseal.peers.signed_ip import OwnAddress
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
-from warpseal.peers.sweep import Sweep
-from warpseal.peers.switchboard import Listener, Switchboard
 from warpseal.peers.tls import ReceiveBuffer
-from warpseal.peers.wanted import WantedNodes
-from warpseal.peers.watch import Watch
+from warpseal.peers.tracked_nodes import WantedNodes
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import CoreSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits
+from warpseal.runtime.backoff import Backoff
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF

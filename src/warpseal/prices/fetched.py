@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import aiohttp
 
-from warpseal.flight import SingleFlight
 from warpseal.prices.amounts import decimal_text
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.urls import filled
-from warpseal.waits import AsyncSemaphore
+from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.certificate import MAX_CERTIFICATE_BYTES, MalformedCertificate, node_id_of, parse_certificate
-from warpseal.protocol.faults import ProtocolFault
+from warpseal.protocol.errors import ProtocolFault
 from warpseal.warp.ids import NodeID
 
 IPAddress = IPv4Address | IPv6Address

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
-from warpseal.protocol.faults import ProtocolFault
+from warpseal.protocol.errors import ProtocolFault
 from warpseal.warp.ids import NodeID
 
 SALT_BYTES: Final = 32

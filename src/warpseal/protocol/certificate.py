@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from warpseal.protocol.der import INTEGER, OBJECT_IDENTIFIER, SEQUENCE, VERSION, DerReader, MalformedDer
-from warpseal.protocol.faults import ProtocolFault
+from warpseal.protocol.errors import ProtocolFault
 from warpseal.warp.ids import NodeID
 from warpseal.warp.ripemd160 import ripemd160
 

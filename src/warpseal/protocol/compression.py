@@ -10,7 +10,7 @@ from typing import Final
 
 import zstandard
 
-from warpseal.protocol.faults import Undecodable
+from warpseal.protocol.errors import Undecodable
 
 INFLATED_LIMIT_BYTES: Final = 2 * 1024 * 1024
 # What a decoder has to support (RFC 8878, 3.1.1.1.2); a frame that asks for more would make us allocate it.

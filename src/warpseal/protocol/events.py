@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpseal.protocol.addresses import ClaimedAddress
-from warpseal.protocol.faults import CloseReason
+from warpseal.protocol.errors import CloseReason
 from warpseal.protocol.handshake import PeerHandshake
 from warpseal.protocol.requests import PeerRequest
 

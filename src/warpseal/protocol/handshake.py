@@ -24,7 +24,7 @@ from warpseal.protocol.addresses import (
 )
 from warpseal.protocol.bloom import BloomFilter, MalformedFilter, check_filter
 from warpseal.protocol.certificate import Certificate
-from warpseal.protocol.faults import CloseReason, ConnectionFault
+from warpseal.protocol.errors import CloseReason, ConnectionFault
 from warpseal.protocol.messages import encode_handshake, readable
 from warpseal.warp.ids import ID_BYTES, SubnetID
 

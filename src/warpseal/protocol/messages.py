@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import RESPONSE_BYTES
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.faults import Undecodable
+from warpseal.protocol.errors import Undecodable
 from warpseal.protocol.framing import encode_frame
 from warpseal.protocol.wire import LENGTH_DELIMITED, encode_member, members, read_varint
 

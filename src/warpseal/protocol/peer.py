@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from warpseal.protocol import noise
+from warpseal.protocol import flood
 from warpseal.protocol.addresses import ClaimedAddress, MalformedAddress, parse_claim
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate
 from warpseal.protocol.compression import Zstd
+from warpseal.protocol.errors import CloseReason, ConnectionFault, Undecodable
 from warpseal.protocol.events import AddressesClaimed, Answered, Closed, Connected, Event
-from warpseal.protocol.faults import CloseReason, ConnectionFault, Undecodable
 from warpseal.protocol.framing import FrameDecoder
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake, check_handshake
 from warpseal.protocol.messages import (
@@ -119,7 +119,7 @@ class PeerCore:
         self._started_at = self._ticked_at = now
         self._unix_offset_s = unix_s - now
         self._ping_at = now + self._settings.ping_interval_s
-        self._meter = noise.NoiseMeter(now)
+        self._meter = flood.NoiseMeter(now)
         return self._own.encode(unix_s, known_peers) + EMPTY_PEER_LIST_FRAME
 
     def ask(self, request: PeerRequest, now: float) -> bytes | None:
@@ -197,7 +197,7 @@ class PeerCore:
     def _take(self, frame: bytes, now: float, events: list[Event]) -> None:
         try:
             number, body = open_envelope(frame, self._zstd)
-            bulk = len(body) >> noise.BULK_SHIFT
+            bulk = len(body) >> flood.BULK_SHIFT
             if bulk:
                 self._charge(bulk, now)
             if number == Member.APP_RESPONSE:
@@ -210,7 +210,7 @@ class PeerCore:
                 self._take_other(number, body, now, events)
         except Undecodable:
             self.undecodable += 1
-            self._charge(noise.MALFORMED_POINTS, now)
+            self._charge(flood.MALFORMED_POINTS, now)
 
     def _answer(
         self,
@@ -229,9 +229,9 @@ class PeerCore:
     def _take_other(self, number: int, body: bytes, now: float, events: list[Event]) -> None:
         if number == Member.PING:
             self.pong_owed = True
-            self._charge(noise.FRAME_POINTS, now)
+            self._charge(flood.FRAME_POINTS, now)
         elif number == Member.PONG:
-            self._charge(noise.FRAME_POINTS, now)
+            self._charge(flood.FRAME_POINTS, now)
         elif number == Member.HANDSHAKE:
             self._take_handshake(body, now)
         elif number == Member.PEER_LIST and self.handshake is not None:
@@ -251,7 +251,7 @@ class PeerCore:
 
     def _take_peer_list(self, body: bytes, now: float, events: list[Event]) -> None:
         entries = decode_claimed_addresses(body, _MAX_ADDRESSES)
-        self._charge(noise.FRAME_POINTS + noise.ENTRY_POINTS * len(entries), now)
+        self._charge(flood.FRAME_POINTS + flood.ENTRY_POINTS * len(entries), now)
         if not self._connected and self.handshake is not None:
             self._connected = True
             events.append(Connected(self.handshake))
@@ -260,13 +260,13 @@ class PeerCore:
             try:
                 addresses.append(parse_claim(entry))
             except MalformedAddress:
-                self._charge(noise.MALFORMED_POINTS, now)
+                self._charge(flood.MALFORMED_POINTS, now)
         if addresses:
             events.append(AddressesClaimed(tuple(addresses)))
 
     def _refuse_request(self, body: bytes, now: float) -> None:
         chain_id, request_id = decode_app_request_ids(body)
-        self._charge(noise.REQUEST_POINTS, now)
+        self._charge(flood.REQUEST_POINTS, now)
         refusal = encode_app_error(
             chain_id, request_id, UNREGISTERED_HANDLER_CODE, UNREGISTERED_HANDLER_TEXT, self._zstd
         )
@@ -274,7 +274,7 @@ class PeerCore:
 
     def _ignore(self, now: float) -> None:
         self.unwanted += 1
-        self._charge(noise.FRAME_POINTS, now)
+        self._charge(flood.FRAME_POINTS, now)
 
     def _charge(self, points: int, now: float) -> None:
         if not self._meter.charge(points, now):
@@ -283,7 +283,7 @@ class PeerCore:
     def _check_stream(self, now: float) -> None:
         if self._decoder.overflow is not None:
             raise ConnectionFault(CloseReason.FRAME_TOO_LONG, f"{self._decoder.overflow} bytes announced")
-        swallowed = self._decoder.swallowed_bytes >> noise.BULK_SHIFT
+        swallowed = self._decoder.swallowed_bytes >> flood.BULK_SHIFT
         if swallowed > self._swallowed_points:
             self._charge(swallowed - self._swallowed_points, now)
             self._swallowed_points = swallowed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from warpseal.protocol.faults import Undecodable
+from warpseal.protocol.errors import Undecodable
 
 VARINT: Final = 0
 FIXED64: Final = 1

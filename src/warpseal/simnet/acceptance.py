@@ -12,8 +12,8 @@ from typing import Final
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet.l1_transactions import Initial
 from warpseal.simnet.sets import Seat
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import World
 from warpseal.warp.ids import NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData, RegisterL1Validator, bootstrap_validation_id
 

@@ -15,9 +15,9 @@ from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet.behaviours import Refusal, Reply
 from warpseal.simnet.frames import LENGTH_BYTES, MAX_MESSAGE_BYTES, encode, framed
 from warpseal.simnet.signing import Question, Signer
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain
-from warpseal.simnet.world import World
 
 _BOMB_BYTES: Final = 64 * 1024 * 1024
 _NOT_YET_EVM: Final = Refusal(1, "failed to parse addressed call message: unknown codec version")

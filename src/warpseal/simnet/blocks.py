@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+from warpseal.simnet.historical import View
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.past import View
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, id_argument, number_argument, text_argument
 from warpseal.warp.ids import id_text
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
 from warpseal.simnet.heights import Heights
 from warpseal.simnet.identity import make_identity
 from warpseal.simnet.l1_transactions import Initial, conversion, converted, subnet_data, weight_change
@@ -16,10 +16,10 @@ from warpseal.simnet.messages import messages_of
 from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, chosen, parse_weights
 from warpseal.simnet.schedule import Schedule
 from warpseal.simnet.sets import Seat, members_of
+from warpseal.simnet.state import World
+from warpseal.simnet.tx_builder import Purse
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain, SimSubnet
-from warpseal.simnet.world import World
-from warpseal.simnet.writing import Purse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id
 
@@ -106,7 +106,7 @@ class _Builder:
     def create(self, number: int, l1: L1Plan) -> None:
         """Make a subnet and its chains, by transactions of the first block."""
         world, name = self._world, f"l1-{number}"
-        creation = Transaction("CreateSubnetTx", writing.create_subnet)
+        creation = Transaction("CreateSubnetTx", tx_builder.create_subnet)
         world.ledger.prepare(creation)
         subnet = SimSubnet(SubnetID(creation.tx_id), name)
         made = [creation]
@@ -124,7 +124,7 @@ class _Builder:
     def _create_chain(self, subnet: SimSubnet, evm_chain_id: int) -> Transaction:
         genesis = f'{{"config":{{"chainId":{evm_chain_id}}}}}'.encode()
         name = f"{subnet.name}-chain"
-        creation = Transaction("CreateChainTx", lambda: writing.create_chain(subnet.subnet_id, name, genesis))
+        creation = Transaction("CreateChainTx", lambda: tx_builder.create_chain(subnet.subnet_id, name, genesis))
         self._world.ledger.prepare(creation)
         chain_id = ChainID(creation.tx_id)
         self._chain(SimChain(chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+from warpseal.simnet.state import World
 from warpseal.simnet.values import SentMessage, SimChain
-from warpseal.simnet.world import World
 
 SEND_WARP_MESSAGE: Final = "0x56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
 PRECOMPILE: Final = "0x0200000000000000000000000000000000000005"

@@ -12,8 +12,8 @@ from typing import Final
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import bloom
 from warpseal.simnet.handshake import Greeting
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import World
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 MAX_CLAIMS: Final = 15

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from warpseal.simnet.historical import View
 from warpseal.simnet.identity import Identity
-from warpseal.simnet.past import View
 from warpseal.simnet.platform import rfc3339
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import SimChain
-from warpseal.simnet.world import World
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"

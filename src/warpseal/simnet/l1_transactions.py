@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.manager import Manager
 from warpseal.simnet.sets import Seat
 from warpseal.simnet.signed import sign, signing_height
+from warpseal.simnet.state import World
+from warpseal.simnet.tx_builder import Funding
 from warpseal.simnet.values import SimMessage, SimSubnet
-from warpseal.simnet.world import World
-from warpseal.simnet.writing import Funding
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (
@@ -59,7 +59,7 @@ def conversion(world: World, data: ConversionData, initial: Sequence[Initial]) -
     fundings = [Funding(one.proof, one.balance_navax) for one in initial]
     return Transaction(
         "ConvertSubnetToL1Tx",
-        lambda: writing.convert(data, fundings),
+        lambda: tx_builder.convert(data, fundings),
         subnet_id=data.subnet_id,
         attested=attested,
     )
@@ -77,7 +77,7 @@ def registration(world: World, message: RegisterL1Validator, proof: bytes, balan
     payload = L1ValidatorRegistration(message.validation_id, True).encode()
     return Transaction(
         "RegisterL1ValidatorTx",
-        lambda: writing.register(balance_navax, proof, signed()),
+        lambda: tx_builder.register(balance_navax, proof, signed()),
         subnet_id=message.subnet_id,
         validation_id=message.validation_id,
         attested=SimMessage(p_chain_message(world.network_id, payload), b"", manager.signing_subnet_id),
@@ -93,7 +93,7 @@ def weight_change(world: World, seat: Seat, nonce: int, weight: int) -> Transact
     justification = b"" if weight else justification_of(world, seat)
     return Transaction(
         "SetL1ValidatorWeightTx",
-        lambda: writing.set_weight(signed()),
+        lambda: tx_builder.set_weight(signed()),
         subnet_id=seat.subnet_id,
         validation_id=seat.id,
         attested=SimMessage(p_chain_message(world.network_id, payload), justification, manager.signing_subnet_id),
@@ -104,7 +104,7 @@ def funding(seat: Seat, amount_navax: int) -> Transaction:
     """Return the payment that makes a validator's balance larger."""
     return Transaction(
         "IncreaseL1ValidatorBalanceTx",
-        lambda: writing.increase_balance(seat.id, amount_navax),
+        lambda: tx_builder.increase_balance(seat.id, amount_navax),
         subnet_id=seat.subnet_id,
         validation_id=seat.id,
     )
@@ -114,7 +114,7 @@ def disabling(seat: Seat) -> Transaction:
     """Return the deactivation of a validator."""
     return Transaction(
         "DisableL1ValidatorTx",
-        lambda: writing.disable(seat.id),
+        lambda: tx_builder.disable(seat.id),
         subnet_id=seat.subnet_id,
         validation_id=seat.id,
     )

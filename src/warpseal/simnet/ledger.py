@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
 from warpseal.simnet.heights import Heights
+from warpseal.simnet.tx_builder import Coin, Draft, Purse
 from warpseal.simnet.values import SimMessage
-from warpseal.simnet.writing import Coin, Draft, Purse
 from warpseal.warp.ids import SubnetID, ValidationID, cb58_encode
 
 _COINS: Final = 64
@@ -74,8 +74,8 @@ class Ledger:
         self._heights = heights
         self._purse = purse
         self._coins = deque(Coin(bytes(32), index, _COIN_NAVAX) for index in range(_COINS))
-        genesis = writing.genesis(tuple(self._coins), purse, int(heights.began_at))
-        self._blocks = [writing.genesis_block(genesis)]
+        genesis = tx_builder.genesis(tuple(self._coins), purse, int(heights.began_at))
+        self._blocks = [tx_builder.genesis_block(genesis)]
         self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
         self._planned: dict[int, list[Transaction]] = {}
         self._by_id: dict[bytes, Transaction] = {}
@@ -114,7 +114,7 @@ class Ledger:
         self._blocks = list(blocks)
         self._heights_by_id = {sha256(raw).digest(): height for height, raw in enumerate(blocks)}
         for raw in transactions:
-            recorded = Transaction("recorded", writing.base)
+            recorded = Transaction("recorded", tx_builder.base)
             recorded.written = raw
             # Inside a block a transaction goes without its codec version.
             recorded.height = next((height for height, block in enumerate(blocks) if raw[2:] in block), None)
@@ -147,7 +147,7 @@ class Ledger:
                 if coin is not None:
                     self._coins.append(coin)
             parent_id = sha256(self._blocks[-1]).digest()
-            raw = writing.standard_block(
+            raw = tx_builder.standard_block(
                 self._heights.time_of(height), parent_id, height, [one.written for one in held]
             )
             self._blocks.append(raw)
@@ -156,13 +156,13 @@ class Ledger:
     def _write(self, transaction: Transaction) -> None:
         draft = transaction.draft()
         coin = self._coins.popleft()
-        transaction.written = writing.transaction(self._purse, coin, draft)
-        coin_back = writing.change(coin, draft, transaction.written)
+        transaction.written = tx_builder.transaction(self._purse, coin, draft)
+        coin_back = tx_builder.change(coin, draft, transaction.written)
         self._change[coin_back.tx_id] = coin_back
         self._by_id[coin_back.tx_id] = transaction
 
 
 def _payment(height: int) -> Transaction:
-    payment = Transaction("BaseTx", writing.base)
+    payment = Transaction("BaseTx", tx_builder.base)
     payment.height = height
     return payment

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from warpseal.errors import StartupError
 from warpseal.simnet.behaviours import known_words
+from warpseal.simnet.l1_scenario import HELP, STORY_L1, Story
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
 from warpseal.simnet.report import free_ports, network_report, write_atomically
 from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.story import HELP, STORY_L1, Story
 
 _DESCRIPTION: Final = """\
 Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.

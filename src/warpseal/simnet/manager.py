@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from warpseal.simnet.signed import fault_of
+from warpseal.simnet.state import World
 from warpseal.simnet.values import SentMessage
-from warpseal.simnet.world import World
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import MalformedMessage, SignedMessage, UnsignedMessage

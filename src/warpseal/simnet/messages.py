@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Final
 
 from warpseal.simnet.sets import Seat
+from warpseal.simnet.state import World
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
-from warpseal.simnet.world import World
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (

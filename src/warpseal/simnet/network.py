@@ -29,11 +29,11 @@ from warpseal.simnet.peer import Street
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.requests import RequestDesk
 from warpseal.simnet.signing import LiveSigner, Signer, presign
+from warpseal.simnet.state import World
 from warpseal.simnet.transactions import PChain
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import SimMessage, SimSubnet
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.world import World
 from warpseal.simnet.x_chain import x_payments
 from warpseal.warp.ids import P_CHAIN, SubnetID
 

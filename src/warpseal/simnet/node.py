@@ -10,15 +10,15 @@ from aiohttp import web
 
 from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
+from warpseal.simnet.historical import View
 from warpseal.simnet.info import Info, NodeSelf, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK
-from warpseal.simnet.past import View
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.state import World
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.world import World
 from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
 
 _SHUTDOWN_TIMEOUT_S: Final = 1.0

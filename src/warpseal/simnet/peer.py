@@ -25,9 +25,9 @@ from warpseal.simnet.handshake import (
 )
 from warpseal.simnet.requests import PeerRequests, RequestDesk
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.violations import Fault, Violations
-from warpseal.simnet.world import World
 from warpseal.warp.ids import NodeID
 
 _MAX_UPTIME: Final = 100

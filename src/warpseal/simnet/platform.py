@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from warpseal.simnet.past import View
+from warpseal.simnet.historical import View
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, id_argument, number_argument
 from warpseal.simnet.sets import Member, Seat
+from warpseal.simnet.state import World
 from warpseal.simnet.values import ChainKind, SimSubnet
-from warpseal.simnet.world import World
 from warpseal.warp.ids import (
     P_CHAIN,
     PRIMARY_NETWORK,

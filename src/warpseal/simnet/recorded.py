@@ -30,10 +30,10 @@ from warpseal.simnet.plan import PRIMARY, Plan
 from warpseal.simnet.sets import Member, Seat
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.signing import HANDLER_ID, Question, parse_question
+from warpseal.simnet.state import World
+from warpseal.simnet.tx_builder import Purse
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
-from warpseal.simnet.world import World
-from warpseal.simnet.writing import Purse
 from warpseal.warp.ids import (
     EMPTY_NODE_ID,
     P_CHAIN,

@@ -15,10 +15,10 @@ from warpseal.simnet.answers import Answers, Asked, error_frame
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.settings import PeerSettings
 from warpseal.simnet.signing import HANDLER_ID, UNREGISTERED, parse_question
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.simnet.violations import Fault
-from warpseal.simnet.world import World
 from warpseal.warp.ids import ID_BYTES, ChainID
 
 _FIRST_NEGATIVE: Final = 2**63

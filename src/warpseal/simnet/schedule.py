@@ -7,7 +7,7 @@ from random import Random
 from warpseal.simnet.l1_transactions import weight_change
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.sets import Seat
-from warpseal.simnet.world import World
+from warpseal.simnet.state import World
 
 
 class Schedule:

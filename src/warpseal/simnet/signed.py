@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from warpseal import bls
-from warpseal.simnet.world import World
+from warpseal.simnet.state import World
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.message import MalformedMessage, SignedMessage, UnsignedMessage
 from warpseal.warp.quorum import meets

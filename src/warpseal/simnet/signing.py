@@ -17,11 +17,11 @@ from warpseal import bls
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import pchain
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.past import View
+from warpseal.simnet.historical import View
+from warpseal.simnet.state import World
 from warpseal.simnet.texts import codec_text
 from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain
-from warpseal.simnet.world import World
 from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import MalformedMessage, UnsignedMessage

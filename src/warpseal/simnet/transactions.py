@@ -11,12 +11,12 @@ from itertools import cycle
 from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
 from warpseal.simnet.acceptance import Acceptance, fund, require, reweigh
 from warpseal.simnet.l1_transactions import Initial
 from warpseal.simnet.ledger import Transaction
+from warpseal.simnet.state import World
 from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.world import World
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 
@@ -171,7 +171,7 @@ class PChain:
 
     def base(self, *, later: bool = False) -> Transaction:
         """Make a payment that concerns no L1."""
-        return self._do(_Step(Transaction("BaseTx", writing.base), lambda: None, lambda: None), later)
+        return self._do(_Step(Transaction("BaseTx", tx_builder.base), lambda: None, lambda: None), later)
 
     def accept(self, *transactions: Transaction) -> int:
         """Put issued transactions into one block, in this order; return its height.

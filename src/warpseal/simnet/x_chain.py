@@ -5,10 +5,10 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-from warpseal.simnet import writing
+from warpseal.simnet import tx_builder
+from warpseal.simnet.state import World
+from warpseal.simnet.tx_builder import Coin, Purse
 from warpseal.simnet.values import ChainKind
-from warpseal.simnet.world import World
-from warpseal.simnet.writing import Coin, Purse
 
 _COUNT: Final = 4
 _COIN_NAVAX: Final = 10**15
@@ -23,7 +23,7 @@ def x_payments(world: World, seed: int) -> dict[bytes, bytes]:
     coin = Coin(sha256(f"X coin {seed}".encode()).digest(), 0, _COIN_NAVAX)
     made: dict[bytes, bytes] = {}
     for _ in range(_COUNT):
-        raw = writing.x_transaction(purse, coin)
-        coin = writing.change(coin, writing.base(), raw)
+        raw = tx_builder.x_transaction(purse, coin)
+        coin = tx_builder.change(coin, tx_builder.base(), raw)
         made[coin.tx_id] = raw
     return made

@@ -17,7 +17,7 @@ from warpseal.store.database import told
 from warpseal.store.engine import reading_engine, server_parameters, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.filelock import LOCK_SUFFIX
-from warpseal.store.holding import Hold, held
+from warpseal.store.locks import Hold, held
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import Kind, StoreUrl
 from warpseal.warp.codec import MalformedMessage

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Final
 
 from warpseal.store import archive_rows
+from warpseal.store.bloom import Known
 from warpseal.store.errors import StoreDown
-from warpseal.store.known import Known
 from warpseal.store.ports import Reads, Writes
 from warpseal.store.settings import StoreSettings
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
-from warpseal.store.waiting import KeepShares, KeepSignature, MarkVerified, RejectShare
+from warpseal.store.write_queue import KeepShares, KeepSignature, MarkVerified, RejectShare
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 

@@ -29,7 +29,7 @@ from warpseal.store.archive_statements import (
 )
 from warpseal.store.schema import MESSAGES, SHARES, UNAUDITED
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
-from warpseal.store.waiting import Batch, Edit, KeepShares, MarkVerified, RejectShare
+from warpseal.store.write_queue import Batch, Edit, KeepShares, MarkVerified, RejectShare
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 

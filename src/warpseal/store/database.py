@@ -10,12 +10,12 @@ from typing import Protocol
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from warpseal.store.bloom import Known, NothingKnown
 from warpseal.store.engine import create_private, reading_engine, server_parameters, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.eviction import Eviction
-from warpseal.store.holding import Hold, held
-from warpseal.store.known import Known, NothingKnown
 from warpseal.store.leadership import Leadership, ServerLeadership
+from warpseal.store.locks import Hold, held
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
 from warpseal.store.ports import NoReads, NoWrites, Reads, Writes
 from warpseal.store.reader import Reader

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
+from warpseal.runtime.locks import ThreadLock
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
-from warpseal.waits import ThreadLock
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory

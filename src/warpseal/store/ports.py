@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.store.errors import StoreDown
-from warpseal.store.waiting import Edit, KeepSignature
+from warpseal.store.write_queue import Edit, KeepSignature
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 

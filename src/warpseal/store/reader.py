@@ -11,9 +11,9 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from warpseal.runtime.locks import ThreadSemaphore, WorkerThreads
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
-from warpseal.waits import ThreadSemaphore, WorkerThreads
 
 T = TypeVar("T")
 

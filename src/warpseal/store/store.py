@@ -14,14 +14,14 @@ from sqlalchemy import Connection
 from warpseal.store.addresses import Addresses
 from warpseal.store.api_keys import ApiKeys
 from warpseal.store.archive import Archive
-from warpseal.store.contents import measure
 from warpseal.store.database import Database, NoDatabase, OwnDatabase, ReadOnlyDatabase
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.l1_index import L1Index
 from warpseal.store.leadership import Leadership
 from warpseal.store.migrate import Migrations
-from warpseal.store.observed import ObservedRows
 from warpseal.store.settings import StoreSettings
+from warpseal.store.stats import measure
+from warpseal.store.uptime_rows import ObservedRows
 from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
 from warpseal.store.values import StoreContents, StoreStatus
 from warpseal.store.writer import StoreObserver

@@ -17,12 +17,12 @@ from typing import Final, Protocol, TypeGuard, TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from warpseal.backoff import Backoff
 from warpseal.errors import StartupError
+from warpseal.runtime.backoff import Backoff
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
-from warpseal.store.waiting import Batch, Call, Waiting
+from warpseal.store.write_queue import Batch, Call, Waiting
 
 log = logging.getLogger(__name__)
 

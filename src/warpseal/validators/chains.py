@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warpseal.errors import UnknownChain, UnknownSubnet
-from warpseal.flight import SingleFlight
 from warpseal.node.limits import Origin
 from warpseal.node.platform import PlatformClient, Subnet
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
 

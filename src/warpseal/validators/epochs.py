@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from warpseal.errors import NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.node.limits import Origin
 from warpseal.node.proposervm import ProposerVMClient
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import ChainID
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from warpseal.bls import PublicKey, parse_public_key
-from warpseal.waits import ThreadLock
+from warpseal.runtime.locks import ThreadLock
 
 
 class PublicKeys:

@@ -14,14 +14,14 @@ from typing import Final
 
 from warpseal.bls import MalformedKey, PublicKey
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
-from warpseal.flight import SingleFlight
 from warpseal.node.limits import Origin
 from warpseal.node.platform import PlatformClient, ValidatorEntry
 from warpseal.node.refusals import HeightAhead, RpcRefusal
-from warpseal.validators.heights import ProposedHeight
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.validators.keys import PublicKeys
+from warpseal.validators.proposed_height import ProposedHeight
 from warpseal.validators.recent import RecentCache
-from warpseal.validators.setcache import ParsedSet, SetCache, SetKey
+from warpseal.validators.set_cache import ParsedSet, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, canonical_set

@@ -11,7 +11,7 @@ from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness, Connectivity, Reach
 from warpseal.history.outputs import Asset, Utxo
-from warpseal.history.questions import (
+from warpseal.history.queries import (
     BlockQuery,
     Order,
     Page,

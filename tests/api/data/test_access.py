@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.http.data.access import REMEMBERED_S, Access, site_of
-from warpseal.api.http.data.buckets import DAY_S, MINUTE_S, Buckets, Limits
-from warpseal.api.http.data.headers import noted_headers
-from warpseal.api.http.data.services import DataOpening
+from warpseal.api.data.access import REMEMBERED_S, Access, site_of
+from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, Buckets, Limits
+from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.services import DataOpening
+from warpseal.api.data.settings import DataApiSettings
 from warpseal.errors import RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_of, new_key_text
 

@@ -13,9 +13,9 @@ from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
 from tests.node.recorded_node import L1_CHAIN, recorded_result
-from warpseal.api.data_settings import Compat
-from warpseal.api.http.data.schema.genesis import FeeConfig, GenesisConfig
-from warpseal.api.http.data.telling.genesis import chain_id_of, evm_genesis
+from warpseal.api.data.encoding.genesis import chain_id_of, evm_genesis
+from warpseal.api.data.schema.genesis import FeeConfig, GenesisConfig
+from warpseal.api.data.settings import Compat
 from warpseal.chains.addresses import bech32_text
 from warpseal.chains.ids import Address
 from warpseal.chains.p_subnets import CreateChainTx

@@ -12,8 +12,8 @@ from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
 from tests.api.world import exchange, serving
-from warpseal.api.http.data.answers import accepts_gzip
-from warpseal.api.http.data.freshness import header_of, lag_s
+from warpseal.api.data.freshness import header_of, lag_s
+from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.addresses import bech32_text
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness

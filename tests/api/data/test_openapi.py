@@ -13,15 +13,16 @@ from starlette.routing import Route
 
 from tests.api.data.world import World, client_of
 from tests.api.world import World as DaemonWorld
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.http import fields, l1_request, routes
-from warpseal.api.http.data import schema
-from warpseal.api.http.data.mount import DOCS_PATH, OPENAPI_PATH, DataApi
-from warpseal.api.http.data.openapi import document
-from warpseal.api.http.data.operations import OPERATIONS
-from warpseal.api.http.data.schema import aggregation, base, enums, pages
-from warpseal.api.http.data.schema.aggregation import AggregateSignaturesRequest
-from warpseal.api.http.data.services import DataOpening
+from warpseal.api import routes
+from warpseal.api.aggregator import l1_request, request_fields
+from warpseal.api.data import schema
+from warpseal.api.data.openapi import document
+from warpseal.api.data.operations import OPERATIONS
+from warpseal.api.data.routes import DOCS_PATH, OPENAPI_PATH, DataApi
+from warpseal.api.data.schema import aggregation, base, enums, pages
+from warpseal.api.data.schema.aggregation import AggregateSignaturesRequest
+from warpseal.api.data.services import DataOpening
+from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.settings import ApiSettings
 
 DOCUMENT = document()
@@ -71,7 +72,7 @@ def test_parameters_are_those_that_are_parsed() -> None:
 
 def test_the_bodies_of_aggregation_are_those_that_are_parsed() -> None:
     told = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
-    assert told == {field.name for field in fields._NAMES}
+    assert told == {field.name for field in request_fields._NAMES}
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
     assert {one["name"] for one in path["parameters"] if one["in"] == "query"} == set(l1_request._NAMES)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.data import samples as s
 from tests.api.data.world import NETWORK, P_TXS, get, indexed
-from warpseal.api.data_settings import Compat
+from warpseal.api.data.settings import Compat
 from warpseal.warp.ids import P_CHAIN, id_text
 
 X_TXS = NETWORK + "/blockchains/x-chain/transactions"

@@ -10,14 +10,14 @@ import pytest
 
 from tests.api.data import samples as s
 from tests.api.data.world import NETWORK, P_TXS, World, client_of, get, indexed
-from warpseal.api.data_settings import Compat
-from warpseal.api.http.data.schema.pages import (
+from warpseal.api.data.schema.pages import (
     CChainTransactions,
     PChainTransactions,
     SdkCChainTransactions,
     SdkXChainTransactions,
     XChainTransactions,
 )
+from warpseal.api.data.settings import Compat
 from warpseal.chains.addresses import address_text, bech32_text
 from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain

@@ -16,12 +16,12 @@ from starlette.types import ASGIApp
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.world import SETTINGS, serving
-from warpseal.api.data_settings import DataApiSettings
-from warpseal.api.http.data.edge import Edge
-from warpseal.api.http.data.mount import Clocks, DataApi
-from warpseal.api.http.data.services import DataOpening, DataServices, Secrets
-from warpseal.api.http.error_edge import ErrorEdge
-from warpseal.api.http.request_log import RequestLog
+from warpseal.api.data.cors import Edge
+from warpseal.api.data.routes import Clocks, DataApi
+from warpseal.api.data.services import DataOpening, DataServices, Secrets
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain

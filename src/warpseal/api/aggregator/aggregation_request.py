@@ -1,0 +1,127 @@
+"""The grammar of an aggregation request: every spelling in use, one meaning.
+
+Source of truth: the specification's endpoint 1 for names and ranges; the reference aggregator for the order
+in which faults are found, because the text of a 400 names the first one.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Final
+
+from warpseal.aggregation.request import AggregationRequest
+from warpseal.api.aggregator.request_fields import Fields, read_fields
+from warpseal.api.request_errors import FieldTooLarge, OnlyZeroes
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import (
+    InvalidQuorum,
+    InvalidQuorumBuffer,
+    InvalidRequest,
+    InvalidSigningSubnet,
+    NotAWarpMessage,
+    NothingToSign,
+    UndecodableJustification,
+    UndecodableMessage,
+    UnusableJustification,
+)
+from warpseal.warp.ids import ID_BYTES, MalformedID, SubnetID, parse_id
+from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
+from warpseal.warp.message import MalformedMessage, UnsignedMessage, unwrap_log_data
+
+DEFAULT_QUORUM: Final = 67
+MAX_PERCENTAGE: Final = 100
+# ABI log data carries a message between two words of 32 bytes and less than one word of padding.
+_LOG_DATA_OVERHEAD_BYTES: Final = 3 * 32
+
+
+def parse_aggregation_request(body: bytes, settings: ApiSettings) -> AggregationRequest:
+    """Return what a request body asks for. Raises an InvalidRequest naming the first fault.
+
+    A missing quorum is 67 percent; a missing height, 0 and 2^64-1 mean the proposed height (None). A lone
+    justification is checked for its form only: what message it names is for the aggregation to find out.
+    """
+    fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
+    message, justification = _subject(fields, settings.max_message_bytes)
+    quorum, buffer = percentages(fields.quorum, fields.buffer)
+    return AggregationRequest(
+        message=message,
+        justification=justification,
+        signing_subnet_id=_signing_subnet(fields.signing_subnet_id),
+        quorum=quorum,
+        buffer=buffer,
+        height=fields.height,
+        timeout_s=fields.timeout_s,
+    )
+
+
+def _subject(fields: Fields, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
+    """Return message and justification; without a message, the justification must name one."""
+    raw = _decode_hex("message", fields.message, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage)
+    if not raw:
+        return None, _lone_justification(fields.justification, limit_bytes)
+    message = _unpack(raw)
+    if len(message.raw) > limit_bytes:
+        raise FieldTooLarge("message", limit_bytes)
+    justification = _decode_hex("justification", fields.justification, limit_bytes, UndecodableJustification)
+    if not any(message.raw) and not any(justification):
+        raise OnlyZeroes("message", "nothing but zero bytes, and there is no justification")
+    return message, justification
+
+
+def _unpack(raw: bytes) -> UnsignedMessage:
+    """Return the message that `raw` is, or that it carries as the data of a SendWarpMessage log."""
+    inner = unwrap_log_data(raw)
+    if inner is not None:
+        try:
+            return UnsignedMessage.parse(inner)
+        except MalformedMessage:
+            pass  # The reference, too, then takes the bytes for a message of their own.
+    try:
+        return UnsignedMessage.parse(raw)
+    except MalformedMessage as error:
+        raise NotAWarpMessage("message", f"not an unsigned Warp message: {error}") from None
+
+
+def _lone_justification(text: str, limit_bytes: int) -> bytes:
+    """Return a justification that names a message: a subnet id, or the proof of a validation."""
+    raw = _decode_hex("justification", text, limit_bytes, UnusableJustification)
+    if not raw:
+        raise NothingToSign("message", "neither a message nor a justification was given")
+    if len(raw) == ID_BYTES:
+        return raw
+    try:
+        L1ValidatorRegistrationJustification.parse(raw)
+    except MalformedJustification as error:
+        reason = "without a message it must be a subnet id of 32 bytes or an L1ValidatorRegistrationJustification"
+        raise UnusableJustification("justification", f"{reason}: {error}") from None
+    return raw
+
+
+def _decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRequest]) -> bytes:
+    if len(digits) > 2 * limit_bytes:
+        raise FieldTooLarge(field, limit_bytes)
+    try:
+        return binascii.unhexlify(digits)
+    except ValueError:
+        raise fault(field, "not hex") from None
+
+
+def percentages(quorum: int, buffer: int) -> tuple[int, int]:
+    """Return quorum and buffer; a quorum of 0 was not given. Raises InvalidQuorum, InvalidQuorumBuffer."""
+    quorum = quorum or DEFAULT_QUORUM
+    if quorum > MAX_PERCENTAGE:
+        raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
+    if quorum + buffer > MAX_PERCENTAGE:
+        reason = f"{buffer} and the quorum of {quorum} exceed {MAX_PERCENTAGE} together"
+        raise InvalidQuorumBuffer("quorumPercentageBuffer", reason)
+    return quorum, buffer
+
+
+def _signing_subnet(text: str) -> SubnetID | None:
+    if not text:
+        return None
+    bare_hex = len(text) == 2 * ID_BYTES
+    try:
+        return SubnetID(parse_id("0x" + text if bare_hex else text))
+    except MalformedID as error:
+        raise InvalidSigningSubnet("signingSubnetId", str(error)) from None

@@ -1,0 +1,230 @@
+"""The OpenAPI document of the API port, made of the objects that encode answers and the tables that are parsed with.
+
+Source of truth: OpenAPI 3.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from warpseal import __version__
+from warpseal.api.data.access import KEY_HEADERS
+from warpseal.api.data.freshness import HEADER
+from warpseal.api.data.operations import OPERATIONS, PATH_PARAMETERS, Operation
+from warpseal.api.data.parameters import Parameter
+from warpseal.api.data.schema.aggregation import (
+    AggregateSignaturesRequest,
+    Explanation,
+    Health,
+    KebabError,
+    KebabSignedMessage,
+    Readiness,
+    SignedMessage,
+)
+from warpseal.api.data.schema.base import Shape
+from warpseal.api.data.schema.pages import Error
+
+_V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
+_COMPONENT: Final = "#/components/schemas/{name}"
+_ERRORS: Final = (400, 401, 403, 404, 429, 500, 502, 503)
+_KEBAB_ERRORS: Final = (400, 404, 413, 429, 500, 502, 503, 504)
+_IN_PATH: Final = re.compile(r"\{(\w+)\}")
+_JSON: Final = "application/json"
+_ABOUT: Final = (
+    "Signed Warp messages, and the history of the three primary chains. Amounts and block numbers are decimal texts, "
+    "times are Unix seconds, ids are base58-check. What is not known is left out and never null."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """An endpoint that is no part of the history. answers: shape by status; parameters: of the query, ready-made."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    tag: str
+    answers: Mapping[int, type[Shape]]
+    failure: type[Shape] | None = Error
+    errors: tuple[int, ...] = _ERRORS
+    body: type[Shape] | None = None
+    parameters: tuple[dict[str, Any], ...] = ()
+
+
+def _query(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+_SIGNING: Final = "Signature Aggregator"
+_SERVICE: Final = "Service"
+_L1_PARAMETERS: Final = (
+    _query("quorumPercentage", "By default 67.", type="integer", minimum=0, maximum=100),
+    _query("quorumPercentageBuffer", "By default 0.", type="integer", minimum=0, maximum=100),
+    _query(
+        "pChainHeight", "By default that of the destination's epoch; 0: the proposed one.", type="integer", minimum=0
+    ),
+    _query("registrationTxHash", "The transaction that began the validation.", type="string"),
+    _query("justification", "Hex of a proof of where the validation began.", type="string"),
+    _query("explain", "Tell how the answer would come about, and make none.", type="boolean"),
+    _query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
+)
+_OTHERS: Final = (
+    _Other(
+        "post",
+        _V1_AGGREGATE,
+        "aggregateSignatures",
+        "Aggregate the signatures over a message.",
+        _SIGNING,
+        {201: SignedMessage},
+        body=AggregateSignaturesRequest,
+    ),
+    _Other(
+        "get",
+        _V1_AGGREGATE + "/{txHash}",
+        "getAggregatedSignatures",
+        "The signed message of a P-Chain transaction about an L1.",
+        _SIGNING,
+        {201: SignedMessage, 200: Explanation},
+        parameters=_L1_PARAMETERS,
+    ),
+    _Other(
+        "post",
+        "/aggregate-signatures",
+        "aggregateSignaturesAsReference",
+        "The same in the words of the reference aggregator: keys in kebab case, status 200.",
+        _SIGNING,
+        {200: KebabSignedMessage},
+        KebabError,
+        _KEBAB_ERRORS,
+        body=AggregateSignaturesRequest,
+    ),
+    _Other("get", "/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health}, None, ()),
+    _Other(
+        "get",
+        "/ready",
+        "ready",
+        "Whether enough weight is connected to sign.",
+        _SERVICE,
+        {200: Readiness, 503: Readiness},
+        None,
+        (),
+    ),
+)
+
+
+def document() -> dict[str, Any]:
+    """Return the whole document, JSON-ready."""
+    shapes = _shapes()
+    references, components = msgspec.json.schema_components(shapes, ref_template=_COMPONENT)
+    of = dict(zip(shapes, references, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})["get"] = _told(operation, of)
+    for other in _OTHERS:
+        paths.setdefault(other.path, {})[other.method] = _told_other(other, of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "security": [{}, *({name: []} for name in KEY_HEADERS)],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS},
+        },
+    }
+
+
+def _shapes() -> list[type[Shape]]:
+    """Return every shape that an answer or a body has, each once."""
+    shapes: dict[type[Shape], None] = dict.fromkeys([Error])
+    for operation in OPERATIONS:
+        shapes.update(dict.fromkeys(operation.answers))
+    for other in _OTHERS:
+        shapes.update(dict.fromkeys(other.answers.values()))
+        shapes.update(dict.fromkeys(shape for shape in (other.body, other.failure) if shape is not None))
+    return list(shapes)
+
+
+def _told(operation: Operation, of: Mapping[type[Shape], dict[str, Any]]) -> dict[str, Any]:
+    schemas = [of[shape] for shape in operation.answers]
+    answer = {
+        "description": "Success.",
+        "headers": _HEADERS,
+        "content": {_JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}},
+    }
+    return {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "x-compute-units": operation.units,
+        "parameters": [*_path_parameters(operation.path), *map(_told_parameter, operation.parameters)],
+        "responses": {
+            "200": answer,
+            "304": {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."},
+            **_failures(_ERRORS, of[Error]),
+        },
+    }
+
+
+def _told_other(other: _Other, of: Mapping[type[Shape], dict[str, Any]]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "operationId": other.name,
+        "summary": other.summary,
+        "tags": [other.tag],
+        "parameters": [*_path_parameters(other.path), *other.parameters],
+        "responses": {
+            **{
+                str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": of[shape]}}}
+                for status, shape in other.answers.items()
+            },
+            **(_failures(other.errors, of[other.failure]) if other.failure else {}),
+        },
+    }
+    if other.body is not None:
+        told["requestBody"] = {"required": True, "content": {_JSON: {"schema": of[other.body]}}}
+    return told
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, **PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)]
+
+
+def _told_parameter(parameter: Parameter) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.description,
+        "required": parameter.required,
+        "schema": dict(parameter.schema),
+    }
+    if parameter.schema.get("type") == "array":
+        told |= {"style": "form", "explode": True}
+    return told
+
+
+def _failures(statuses: Iterable[int], error: dict[str, Any]) -> dict[str, Any]:
+    return {
+        str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": error}}}
+        for status in statuses
+    }
+
+
+def _header(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}}
+
+
+_HEADERS: Final = {
+    HEADER: _header("How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain."),
+    "etag": _header("Names this very answer."),
+    "ratelimit-policy": _header("The limit that is nearest to being used up: compute units;w=seconds."),
+    "ratelimit-limit": _header("Compute units of that limit."),
+    "ratelimit-remaining": _header("Compute units that are left."),
+}

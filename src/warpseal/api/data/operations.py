@@ -1,0 +1,118 @@
+"""The operations of the Data API: path, parameters, what they answer, what they cost.
+
+Source of truth: the specification's endpoints 3 to 8; operation ids and compute units are the hosted service's. The
+routes are mounted from this table and the OpenAPI document is made of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warpseal.api.data import parameters as p
+from warpseal.api.data.schema.base import Shape
+from warpseal.api.data.schema.blocks import BlockchainDetails
+from warpseal.api.data.schema.pages import (
+    CChainTransactions,
+    ChainInteractions,
+    HistoricalRewards,
+    PChainTransactions,
+    PrimaryNetworkBlocks,
+    SdkCChainTransactions,
+    SdkXChainTransactions,
+    Validators,
+    XChainTransactions,
+)
+
+_NETWORKS: Final = "/v1/networks/{network}"
+_CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One endpoint. path: a template. answers: the shapes of a success. units: compute units of one request."""
+
+    name: str
+    path: str
+    summary: str
+    parameters: tuple[p.Parameter, ...]
+    answers: tuple[type[Shape], ...]
+    units: int
+    tag: str = "Primary Network"
+
+
+_PAGED: Final = (p.PAGE_TOKEN, p.PAGE_SIZE)
+
+TRANSACTIONS: Final = Operation(
+    "listLatestPrimaryNetworkTransactions",
+    _CHAIN + "/transactions",
+    "Transactions of a primary chain: the latest ones, those of addresses, or those of an L1 validation.",
+    (
+        p.ADDRESSES,
+        p.L1_VALIDATION_ID,
+        p.TX_TYPES,
+        p.START_TIMESTAMP,
+        p.END_TIMESTAMP,
+        *_PAGED,
+        p.SORT_ORDER,
+    ),
+    (PChainTransactions, XChainTransactions, CChainTransactions, SdkXChainTransactions, SdkCChainTransactions),
+    100,
+)
+BLOCKS: Final = Operation(
+    "listLatestPrimaryNetworkBlocks",
+    _CHAIN + "/blocks",
+    "Blocks of a primary chain, newest first.",
+    (p.START_TIMESTAMP, p.END_TIMESTAMP, *_PAGED),
+    (PrimaryNetworkBlocks,),
+    20,
+)
+BLOCKCHAIN: Final = Operation(
+    "getBlockchainById", _CHAIN, "A blockchain of any subnet or L1.", (), (BlockchainDetails,), 20
+)
+CHAIN_IDS: Final = Operation(
+    "getChainIdsForAddresses",
+    _NETWORKS + "/addresses:listChainIds",
+    "Which primary chains addresses have touched.",
+    (p.REQUIRED_ADDRESSES,),
+    (ChainInteractions,),
+    100,
+)
+REWARDS: Final = Operation(
+    "listHistoricalPrimaryNetworkRewards",
+    _NETWORKS + "/rewards",
+    "Rewards that were paid to addresses, or for validations of nodes.",
+    (p.ADDRESSES, p.NODE_IDS, *_PAGED, p.SORT_ORDER, p.CURRENCY),
+    (HistoricalRewards,),
+    100,
+)
+VALIDATOR: Final = Operation(
+    "getSingleValidatorDetails",
+    _NETWORKS + "/validators/{nodeId}",
+    "The validations of a node, of every subnet and state.",
+    (*_PAGED, p.VALIDATION_STATUS, p.SORT_ORDER),
+    (Validators,),
+    20,
+)
+
+OPERATIONS: Final = (TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR)
+
+PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "network": {
+        "description": "A name of the network that this service serves.",
+        "schema": {"type": "string", "examples": ["mainnet", "fuji", "testnet"]},
+    },
+    "blockchainId": {
+        "description": "p-chain, x-chain, c-chain, or a blockchain's id.",
+        "schema": {"type": "string", "examples": ["p-chain", "11111111111111111111111111111111LpoYY"]},
+    },
+    "nodeId": {
+        "description": "A node's id.",
+        "schema": {"type": "string", "examples": ["NodeID-111111111111111111116DBWJs"]},
+    },
+    "txHash": {
+        "description": "A P-Chain transaction's id, base58-check or hex.",
+        "schema": {"type": "string"},
+    },
+}
+"""What stands in paths."""

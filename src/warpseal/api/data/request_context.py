@@ -1,0 +1,143 @@
+"""How every request to the Data API begins: is this network served, what is behind the door, how fresh is it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from warpseal.api.aggregator.endpoints import admit_to
+from warpseal.api.data.encoding.text import Words
+from warpseal.api.data.freshness import HEADER, header_of, refuse_stale
+from warpseal.api.data.page_tokens import PageTokens
+from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.services import DataOpening, DataServices
+from warpseal.api.data.settings import Compat, DataApiSettings
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import IndexNotEnabled, IndexNotReady, InvalidRequest, NotAPrimaryChain
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.index import ChainFreshness, PrimaryNetworkIndex
+from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
+
+_SDK_AGENT: Final = "speakeasy-sdk/typescript"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request, let in. network: as the path names it. now: unix seconds. for_sdk: the SDKs' shapes are wanted."""
+
+    request: Request
+    services: DataServices
+    words: Words
+    tokens: PageTokens
+    network: str
+    now: float
+    for_sdk: bool
+    freshness: tuple[ChainFreshness, ...]
+    ignore_unknown: bool
+
+    @property
+    def query(self) -> Iterable[tuple[str, str]]:
+        """The query parameters as they came."""
+        return self.request.query_params.multi_items()
+
+    def chain(self) -> PrimaryChain:
+        """Return which primary chain the path names. Raises InvalidRequest, NotAPrimaryChain, and as `need` does."""
+        name = self.request.path_params["blockchainId"]
+        chain = next((one for one in PrimaryChain if one == name), None)
+        if chain is None:
+            chain = self.services.chains.of_id(self.chain_id())
+        if chain is None:
+            known = {one.value: id_text(self.services.chains.id_of(one)) for one in PrimaryChain}
+            raise NotAPrimaryChain(name, known)
+        self.need(chain)
+        return chain
+
+    def need(self, chain: PrimaryChain) -> None:
+        """Pass where a chain is in the index. Raises IndexNotEnabled; IndexNotReady where it is going to be."""
+        if chain in [one.chain for one in self.freshness]:
+            return
+        raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
+
+    def chain_id(self) -> ChainID:
+        """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""
+        name = self.request.path_params["blockchainId"]
+        for chain in PrimaryChain:
+            if name == chain:
+                return self.services.chains.id_of(chain)
+        try:
+            return ChainID(parse_id(name))
+        except MalformedID as error:
+            found = self.services.aliases.find(name) if self.services.aliases is not None else None
+            if found is None:
+                raise InvalidRequest("blockchainId", str(error)) from None
+            return found
+
+    def index(self, what: str) -> PrimaryNetworkIndex:
+        """Return the index. Raises IndexNotEnabled, naming what needs it."""
+        if self.services.index is None:
+            raise IndexNotEnabled(what)
+        return self.services.index
+
+
+class Reception:
+    """Lets requests in. now: unix seconds."""
+
+    def __init__(
+        self,
+        opening: DataOpening,
+        settings: ApiSettings,
+        data: DataApiSettings,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._opening = opening
+        self._settings = settings
+        self._data = data
+        self._now = now
+        self._of: tuple[DataServices, Words, PageTokens] | None = None
+
+    async def enter(self, request: Request) -> Visit:
+        """Return the visit, its freshness noted for the answer. Raises NetworkNotServed, and why the daemon is shut."""
+        services = await self._opening.services()
+        network = request.path_params["network"]
+        admit_to(network, self._settings)(services.network_id)
+        words, tokens = self._made_for(services)
+        freshness = tuple(services.index.freshness()) if services.index is not None else ()
+        now = self._now()
+        if freshness:
+            noted_headers(request.scope)[HEADER] = header_of(freshness, now)
+        return Visit(
+            request,
+            services,
+            words,
+            tokens,
+            network,
+            now,
+            self._for_sdk(request),
+            freshness,
+            self._settings.ignore_unknown_fields,
+        )
+
+    def refuse_stale(self, visit: Visit, needed: Iterable[PrimaryChain]) -> None:
+        """Raise IndexStale where a chain that is needed lags further than is allowed."""
+        refuse_stale(visit.freshness, needed, self._data.max_index_lag_s, visit.now)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether answers are for callers with a key only."""
+        return self._data.require_api_key
+
+    def _for_sdk(self, request: Request) -> bool:
+        if self._data.compat is not Compat.AUTO:
+            return self._data.compat is Compat.SDK
+        noted_headers(request.scope)["vary"] = "User-Agent"
+        return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
+
+    def _made_for(self, services: DataServices) -> tuple[Words, PageTokens]:
+        if self._of is None or self._of[0] is not services:
+            words = Words(services.network_id, services.chains)
+            self._of = services, words, PageTokens(services.secrets, self._now)
+        return self._of[1], self._of[2]

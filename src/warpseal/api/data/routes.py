@@ -1,0 +1,98 @@
+"""The Data API as one: its doors, who may pass them, its routes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from warpseal.api.data.access import Access, Endpoint
+from warpseal.api.data.chain_endpoints import ChainDoors
+from warpseal.api.data.docs_page import POLICY, page
+from warpseal.api.data.openapi import document
+from warpseal.api.data.operations import (
+    BLOCKCHAIN,
+    BLOCKS,
+    CHAIN_IDS,
+    REWARDS,
+    TRANSACTIONS,
+    VALIDATOR,
+    Operation,
+)
+from warpseal.api.data.request_context import Reception
+from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.responses import JSON, respond_bytes
+from warpseal.api.data.services import DataOpening
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.data.staking_endpoints import StakingDoors
+from warpseal.api.settings import ApiSettings
+
+OPENAPI_PATH: Final = "/openapi.json"
+DOCS_PATH: Final = "/docs"
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """now: unix seconds; monotonic: seconds that never go back."""
+
+    now: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
+class DataApi:
+    """Mounted on the API port. `opening` is opened as soon as there is something behind the doors.
+
+    settings: those of the Edge that must wrap the app. access: guards other routes, too.
+    """
+
+    def __init__(
+        self, opening: DataOpening, settings: ApiSettings, data: DataApiSettings, clocks: Clocks | None = None
+    ) -> None:
+        clocks = clocks or Clocks()
+        self.settings = data
+        reception = Reception(opening, settings, data, clocks.now)
+        self.access = Access(opening, data, clocks.monotonic)
+        self._chains = ChainDoors(reception)
+        self._staking = StakingDoors(reception)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
+        return [
+            self._route(TRANSACTIONS, self._chains.transactions),
+            self._route(BLOCKS, self._chains.blocks),
+            self._route(BLOCKCHAIN, self._chains.blockchain),
+            self._route(CHAIN_IDS, self._chains.chain_ids),
+            self._route(REWARDS, self._staking.rewards),
+            self._route(VALIDATOR, self._staking.validator),
+            Route(OPENAPI_PATH, self.openapi, methods=["GET"]),
+            Route(DOCS_PATH, self.docs, methods=["GET"]),
+        ]
+
+    async def openapi(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        return await respond_bytes(request, _document(), JSON, "public, no-cache")
+
+    async def docs(self, request: Request) -> Response:
+        """GET /docs."""
+        noted_headers(request.scope)["content-security-policy"] = POLICY
+        return await respond_bytes(request, _page(), "text/html", "public, no-cache")
+
+    def _route(self, operation: Operation, endpoint: Endpoint) -> Route:
+        return Route(operation.path, self.access.guard(endpoint, operation.units), methods=["GET"])
+
+
+@cache
+def _document() -> bytes:
+    return msgspec.json.encode(document())
+
+
+@cache
+def _page() -> bytes:
+    return page(document())

@@ -1,0 +1,197 @@
+"""Transactions of the three chains: the specification's keys and the SDKs', and for SDKs these alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.enums import PrimaryNetworkAssetCap, PrimaryNetworkAssetType, PrimaryNetworkTxType
+from warpseal.api.data.schema.genesis import GenesisData
+from warpseal.api.data.schema.outputs import AssetAmount, AvmUtxo, PrimaryNetworkUtxo, SdkUtxo, UtxoCredential
+
+
+class BlsCredentials(Shape, frozen=True, gc=False, kw_only=True):
+    """A BLS public key and the proof of its possession, hex with 0x."""
+
+    public_key: str
+    proof_of_possession: str
+
+
+class L1ValidatorManagerDetails(Shape, frozen=True, gc=False, kw_only=True):
+    """The contract that manages an L1's validators."""
+
+    blockchain_id: str
+    contract_address: str
+
+
+class L1ValidatorDetails(Shape, frozen=True, gc=False, kw_only=True):
+    """An L1 validator as of one transaction; balances in nAVAX."""
+
+    validation_id: str
+    validation_id_hex: str
+    node_id: str
+    subnet_id: str
+    weight: int
+    remaining_balance: int
+    balance_change: int | UnsetType = UNSET
+    bls_credentials: BlsCredentials | UnsetType = UNSET
+
+
+class SubnetOwnershipInfo(Shape, frozen=True, gc=False, kw_only=True):
+    """Who owns a subnet."""
+
+    locktime: int
+    threshold: int
+    addresses: tuple[str, ...]
+
+
+class BlockchainInfo(Shape, frozen=True, gc=False, kw_only=True):
+    """A blockchain that a transaction creates. genesisData: a text where it is not that of an EVM chain."""
+
+    chain_name: str
+    vm_id: str
+    genesis_data: GenesisData | str | UnsetType = UNSET
+
+
+class _Common(Shape, frozen=True, gc=False, kw_only=True):
+    """The keys that the specification gives every transaction."""
+
+    tx_hash: str
+    tx_type: PrimaryNetworkTxType
+    block_timestamp: int
+    value: tuple[AssetAmount, ...]
+    amount_burned: tuple[AssetAmount, ...]
+    amount_staked: tuple[AssetAmount, ...]
+    amount_l1_validator_balance_burned: tuple[AssetAmount, ...]
+    source_chain: str | UnsetType = UNSET
+    destination_chain: str | UnsetType = UNSET
+    memo: str | UnsetType = UNSET
+
+
+class PChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
+    """A transaction of the P-Chain."""
+
+    block_number: str
+    block_hash: str
+    consumed_utxos: tuple[PrimaryNetworkUtxo, ...]
+    emitted_utxos: tuple[PrimaryNetworkUtxo, ...]
+    start_timestamp: int | UnsetType = UNSET
+    end_timestamp: int | UnsetType = UNSET
+    delegation_fee_percent: str | UnsetType = UNSET
+    node_id: str | UnsetType = UNSET
+    subnet_id: str | UnsetType = UNSET
+    l1_validator_manager_details: L1ValidatorManagerDetails | UnsetType = UNSET
+    l1_validator_details: tuple[L1ValidatorDetails, ...] | UnsetType = UNSET
+    estimated_reward: str | UnsetType = UNSET
+    reward_tx_hash: str | UnsetType = UNSET
+    staking_tx_hash: str | UnsetType = UNSET
+    reward_addresses: tuple[str, ...] | UnsetType = UNSET
+    subnet_ownership_info: SubnetOwnershipInfo | UnsetType = UNSET
+    bls_credentials: BlsCredentials | UnsetType = UNSET
+    blockchain_info: BlockchainInfo | UnsetType = UNSET
+
+
+class AssetCreated(Shape, frozen=True, gc=False, kw_only=True):
+    """An asset that a transaction created."""
+
+    asset_id: str
+    name: str
+    symbol: str
+    denomination: int
+    type: PrimaryNetworkAssetType
+    created_at_timestamp: int
+    cap: PrimaryNetworkAssetCap
+
+
+class XChainVertex(Shape, frozen=True, gc=False, kw_only=True):
+    """A vertex of the time before blocks."""
+
+    hash: str
+    height: int
+    timestamp: int
+
+
+ChainFormat = Literal["linear", "non-linear"]
+
+
+class XChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
+    """A transaction of the X-Chain. The block is absent before the chain had any; `approximate` marks such times."""
+
+    chain_format: ChainFormat
+    timestamp: int
+    consumed_utxos: tuple[AvmUtxo, ...]
+    emitted_utxos: tuple[AvmUtxo, ...]
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    block_number: str | UnsetType = UNSET
+    block_hash: str | UnsetType = UNSET
+    block_height: int | UnsetType = UNSET
+    vertices: tuple[XChainVertex, ...] | UnsetType = UNSET
+    asset_created: AssetCreated | UnsetType = UNSET
+    approximate: bool | UnsetType = UNSET
+
+
+class EvmInput(Shape, frozen=True, gc=False, kw_only=True):
+    """What an export takes from an account."""
+
+    from_address: str
+    asset: AssetAmount
+    credentials: tuple[UtxoCredential, ...]
+
+
+class EvmOutput(Shape, frozen=True, gc=False, kw_only=True):
+    """What an import gives to an account."""
+
+    to_address: str
+    asset: AssetAmount
+
+
+class CChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
+    """An atomic transaction of the C-Chain."""
+
+    block_number: str
+    block_hash: str
+    block_height: int
+    timestamp: int
+    consumed_utxos: tuple[AvmUtxo, ...]
+    emitted_utxos: tuple[AvmUtxo, ...]
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    evm_inputs: tuple[EvmInput, ...] | UnsetType = UNSET
+    evm_outputs: tuple[EvmOutput, ...] | UnsetType = UNSET
+
+
+class _Sdk(Shape, frozen=True, gc=False, kw_only=True):
+    """The keys that the SDKs give a transaction of the X- or C-Chain."""
+
+    tx_hash: str
+    tx_type: PrimaryNetworkTxType
+    timestamp: int
+    memo: str
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    source_chain: str | UnsetType = UNSET
+    destination_chain: str | UnsetType = UNSET
+
+
+class SdkXChainTransaction(_Sdk, frozen=True, gc=False, kw_only=True):
+    """A transaction of the X-Chain exactly as the SDKs read it, of either format."""
+
+    chain_format: ChainFormat
+    consumed_utxos: tuple[SdkUtxo, ...]
+    emitted_utxos: tuple[SdkUtxo, ...]
+    block_height: int | UnsetType = UNSET
+    block_hash: str | UnsetType = UNSET
+    vertices: tuple[XChainVertex, ...] | UnsetType = UNSET
+    asset_created: AssetCreated | UnsetType = UNSET
+
+
+class SdkCChainTransaction(_Sdk, frozen=True, gc=False, kw_only=True):
+    """An atomic transaction of the C-Chain exactly as the SDKs read it."""
+
+    block_height: int
+    block_hash: str
+    evm_inputs: tuple[EvmInput, ...] | UnsetType = UNSET
+    evm_outputs: tuple[EvmOutput, ...] | UnsetType = UNSET
+    consumed_utxos: tuple[SdkUtxo, ...] | UnsetType = UNSET
+    emitted_utxos: tuple[SdkUtxo, ...] | UnsetType = UNSET

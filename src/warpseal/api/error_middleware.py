@@ -1,0 +1,77 @@
+"""The edge where errors become answers: whatever goes wrong inside leaves as JSON, by the table of api/errors.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpseal.api.errors import ErrorAnswer, answer, dialect_of
+from warpseal.api.request_errors import ClientGone
+from warpseal.api.request_log import log_fields
+from warpseal.api.server import CUT_SHORT
+from warpseal.errors import InternalError, ShuttingDown, WarpsealError
+from warpseal.runtime.request_id import request_id
+
+log = logging.getLogger("warpseal.api")
+
+
+class ErrorEdge:
+    """Wraps an app: its errors are answered in the dialect of the path; nothing is answered to who has left."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            if started or not _cut_short(scope):
+                raise
+            await _answer(ShuttingDown(), scope, send)
+        except Exception as error:  # noqa: BLE001 - this is the edge
+            known = _translate(error)
+            if not started:
+                await _answer(known, scope, send)
+
+
+def _cut_short(scope: Scope) -> bool:
+    """Tell whether it was the server that cancelled the request, because its grace period is over."""
+    event: asyncio.Event | None = scope.get("state", {}).get(CUT_SHORT)
+    return event is not None and event.is_set()
+
+
+def _translate(error: Exception) -> WarpsealError:
+    if isinstance(error, WarpsealError):
+        return error
+    log.error("request failed by a fault of the daemon", exc_info=error)
+    return InternalError(f"internal error; the log tells more about request {request_id.get()}")
+
+
+async def _answer(error: WarpsealError, scope: Scope, send: Send) -> None:
+    log_fields(scope)["code"] = error.code
+    await send_error(answer(error, dialect_of(scope["path"])), send)
+
+
+async def send_error(said: ErrorAnswer, send: Send) -> None:
+    """Send an error answer whole."""
+    headers = [
+        (b"content-type", said.content_type),
+        (b"content-length", str(len(said.body)).encode()),
+        *said.headers,
+    ]
+    await send({"type": "http.response.start", "status": said.status, "headers": headers})
+    await send({"type": "http.response.body", "body": said.body})

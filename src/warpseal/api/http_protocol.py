@@ -1,0 +1,280 @@
+"""One HTTP/1.1 connection that no client can hold open, fill up or crash: uvicorn's protocol with limits.
+
+uvicorn bounds neither the time in which a request arrives nor the size of its header, and it answers malformed
+HTTP in plain text. Limits here are per connection and absolute; a refusal is JSON like every other error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from http import HTTPStatus
+from typing import Any, Final
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from warpseal.api.errors import Dialect, answer, dialect_of
+from warpseal.api.request_errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import WarpsealError
+from warpseal.runtime.request_id import new_request_id, request_id
+
+log = logging.getLogger("warpseal.api")
+
+RECEIVE_BY: Final = "receive_by"
+"""Key of the ASGI scope's state: the loop time by which the body must have arrived."""
+
+IS_COMPLETE: Final = "is_complete"
+"""Key of the ASGI scope's state: there once the whole body has arrived."""
+
+ABORT: Final = "abort"
+"""Key of a WebSocket's: ends its connection at once, whatever was not written yet."""
+
+MAX_PIPELINED: Final = 16
+# A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
+MAX_MESSAGE_BODIES: Final = 8
+# What EVM nodes take, twice: bodies for them are larger than any other.
+MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
+MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
+LINGER_S: Final = 1.0
+_SOCKET_START: Final = b"/ext/"
+_SOCKET_END: Final = b"/ws"
+_BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """Serves one connection within the limits of ApiSettings."""
+
+    def __init__(self, settings: ApiSettings, config: Config, state: ServerState, app_state: dict[str, Any]):
+        super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
+        self._settings = settings
+        self._max_message_bytes = settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
+        self._receive_timer: asyncio.TimerHandle | None = None
+        self._receive_by = 0.0
+        self._running: RequestResponseCycle | None = None
+        self._messages = 0
+        self._in_header = True
+        self._complete = True
+        self._header_bytes = 0
+        self._raw_bytes = 0
+        self._refusal: WarpsealError | None = None
+        self._deaf = False
+        self._upgrading = False
+        self._resuming = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Header and body leave in two writes; without this the second may wait for the client's delayed ACK.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self._settings.max_connections:
+            self._refuse(TooManyConnections())
+        else:
+            self._start_receiving()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deaf = True
+        self._stop_receiving()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self._leave(self._answering)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._unset_keepalive_if_required()
+        if self._receive_timer is None and self._complete:
+            self._start_receiving()
+        messages, was_complete = self._messages, self._complete
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or MalformedHTTP())
+            return
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self._become_socket()
+            else:
+                self._decline_upgrade(data[upgrade.args[0] :])
+            return
+        if self._messages - messages <= was_complete:
+            self._count_raw(len(data))
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Tell whether a request may become a WebSocket: only where there are any, and after all answers are out."""
+        path = self.url.partition(b"?")[0]
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
+        return is_for_sockets and not has_body and self._answering is None and not self.pipeline
+
+    def _become_socket(self) -> None:
+        """Give the connection to the protocol of WebSockets, which has limits of its own."""
+        self._deaf = True
+        self._stop_receiving()
+        self.handle_websocket_upgrade()
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with what follows the header of a request that asked for another protocol.
+
+        The parser believes that the other protocol follows, while it is the body that does: a new parser is
+        brought to where the body starts.
+        """
+        if self._upgrading:
+            framing = [line for line in self.headers if line[0] in _BODY_HEADERS]
+            head = b"".join(b"%s: %s\r\n" % line for line in framing)
+            self.parser = httptools.HttpRequestParser(self)
+            self._resuming = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
+            self._upgrading = self._resuming = False
+        if rest:
+            self.data_received(rest)
+
+    def on_message_begin(self) -> None:
+        if self._resuming:
+            return
+        super().on_message_begin()
+        self._messages += 1
+        self._in_header, self._complete = True, False
+        self._header_bytes = self._raw_bytes = 0
+        if self._receive_timer is None:
+            self._start_receiving()
+
+    def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
+        self._count_header(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._resuming:
+            return
+        self._count_header(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._resuming:
+            return
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")
+        self.scope["state"][RECEIVE_BY] = self._receive_by
+        super().on_headers_complete()
+        self._in_header = False
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        self._upgrading = has_body and self.parser.should_upgrade()
+
+    def on_message_complete(self) -> None:
+        if self._upgrading:
+            return
+        self._complete = True
+        self._stop_receiving()
+        self.scope["state"][IS_COMPLETE] = True
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _count_header(self, size: int) -> None:
+        """Count a part of the header, or of the trailer; raising makes the parser stop."""
+        self._header_bytes += size + 4
+        if self._header_bytes > self._settings.max_header_bytes:
+            self._refusal = HeaderTooLarge(self._settings.max_header_bytes)
+            raise ValueError("header too large")
+
+    def _count_raw(self, size: int) -> None:
+        """Count what the parser may be holding back, or what is thrown away after a refusal."""
+        self._raw_bytes += size
+        if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
+            self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
+        elif self._raw_bytes > self._most_bytes:
+            self._cut()
+
+    @property
+    def _most_bytes(self) -> int:
+        """How many bytes of the message may come before nobody means to stop."""
+        is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
+        return max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0)
+
+    def _start_receiving(self) -> None:
+        self._receive_by = self.loop.time() + self._settings.receive_timeout_s
+        self._receive_timer = self.loop.call_at(self._receive_by, self._on_overdue)
+
+    def _stop_receiving(self) -> None:
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
+
+    def _on_overdue(self) -> None:
+        """End a request that did not arrive in time; while an earlier one is being answered it could not.
+
+        Who waits for a body gives up by itself at that moment, and is given a while to say so.
+        """
+        if self._in_body:
+            self._receive_timer = self.loop.call_later(LINGER_S, self._cut)
+        elif self._answering is not None:
+            self._start_receiving()
+        else:
+            self._cut()
+
+    @property
+    def _in_body(self) -> bool:
+        return not self._in_header and not self._complete
+
+    @property
+    def _answering(self) -> RequestResponseCycle | None:
+        """The request that is being answered."""
+        return None if self._running is None or self._running.response_complete else self._running
+
+    def _cut(self) -> None:
+        """Close the connection; a request that has begun and was not answered is told why."""
+        if self._complete or (self._in_body and self.cycle.response_started):
+            self._deaf = True
+            self._stop_receiving()
+            self._leave(self._answering)
+            self.transport.close()
+        else:
+            self._refuse(ReceiveTimeout(self._settings.receive_timeout_s))
+
+    @staticmethod
+    def _leave(cycle: RequestResponseCycle | None) -> None:
+        """Tell who answers a request that nobody listens any more. (uvicorn tells the latest request only.)"""
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def _refuse(self, error: WarpsealError) -> None:
+        """Answer what cannot be read any further, after the answers to what came before it; then close."""
+        self._deaf = True
+        self._stop_receiving()
+        self.pipeline.clear()
+        answering = self._answering
+        if answering is not None and not (self._in_body and answering is self.cycle):
+            answering.keep_alive = False
+            return
+        self._leave(answering)
+        if self._in_body and self.cycle.response_started:
+            self.transport.close()
+            return
+        token = request_id.set(new_request_id())
+        log.info("refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
+        self.transport.write(_response(error, getattr(self, "url", b"")))
+        self.transport.close()
+        request_id.reset(token)
+
+
+def _response(error: WarpsealError, url: bytes) -> bytes:
+    said = answer(error, dialect_of(url.decode("latin-1")))
+    headers = [
+        (b"content-type", said.content_type),
+        (b"content-length", str(len(said.body)).encode()),
+        (b"x-request-id", request_id.get().encode()),
+        (b"connection", b"close"),
+        *(header for header in said.headers if header[0] != b"connection"),
+    ]
+    status = f"HTTP/1.1 {said.status} {HTTPStatus(said.status).phrase}\r\n".encode()
+    return status + b"".join(name + b": " + value + b"\r\n" for name, value in headers) + b"\r\n" + said.body

@@ -1,0 +1,152 @@
+"""All that is under `/ext`, as one ASGI app, and the fork in the road that leads there.
+
+Source of truth: avalanchego `api/server`: who may call, which path is whose, what every answer carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from warpseal.api.allowed_origins import AllowedOrigins
+from warpseal.api.data.cors import Edge
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
+from warpseal.api.node.admin import CHAINS, Administration, AdminRooms
+from warpseal.api.node.admin import NAME as ADMIN
+from warpseal.api.node.admin_guard import Guard
+from warpseal.api.node.allowed_hosts import AllowedHosts
+from warpseal.api.node.evm import Admission, EvmEndpoint
+from warpseal.api.node.evm_websocket import EvmSocketDoor
+from warpseal.api.node.health import NAME as HEALTH
+from warpseal.api.node.health import HealthEndpoint
+from warpseal.api.node.jsonrpc_endpoint import ObjectRpc
+from warpseal.api.node.ports import Health
+from warpseal.api.node.router import PREFIX, Router
+from warpseal.api.node.settings import NodeApiSettings
+from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty, no_page, told
+from warpseal.api.request_body import DiscardUnread
+from warpseal.api.request_log import HttpObserver, RequestLog
+from warpseal.api.settings import ApiSettings
+from warpseal.evm_rpc.build import ForwardedChain
+from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.warp.ids import id_text
+
+_ROUTE_HEADER: Final = b"avalanche-api-route"
+_NODE_ID: Final = b"node-id"
+_HOST: Final = b"host"
+# Of answers, refused handshakes of WebSockets included.
+_STARTS: Final = ("http.response.start", "websocket.http.response.start")
+
+
+class Fork:
+    """Sends requests under `/ext/` one way, all others the other."""
+
+    def __init__(self, ext: ASGIApp, others: ASGIApp) -> None:
+        self._ext = ext
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._ext if scope.get("path", "").startswith(PREFIX) else self._others
+        await app(scope, receive, send)
+
+
+class NodeInterfaces:
+    """An ASGI app. Endpoints are added as they are known; browsers' pages may read all but administration."""
+
+    def __init__(
+        self, settings: ApiSettings, data: DataApiSettings, node: NodeApiSettings, observer: HttpObserver
+    ) -> None:
+        self.router = Router()
+        self.node_id = ""
+        self._settings = settings
+        self._data = data
+        self._node = node
+        self._hosts = AllowedHosts(node.allowed_hosts)
+        self._origins = AllowedOrigins(data.http_allowed_origins)
+        within = ErrorEdge(self._dispatch)
+        discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
+        self._app = RequestLog(self._signed(discarding), observer, _Templates())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
+        """Put up an endpoint that pages of the allowed origins may read. Raises CallRefused where it is taken.
+
+        template: how metrics name it, where its name holds an id.
+        """
+        shared = {route: Edge(app, self._data) for route, app in routes.items()}
+        self.router.add(endpoint, shared, template)
+
+    def add_health(self, registry: Health) -> None:
+        """Put up the health endpoint, unless it is switched off."""
+        if self._node.health_enabled:
+            self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
+
+    def add_admin(self, rooms: AdminRooms) -> None:
+        """Put up the administration endpoint behind its guard, if it is switched on."""
+        if self._node.admin_enabled:
+            rpc = ObjectRpc(ADMIN, Administration(rooms).methods(), self._settings)
+            self.router.add(ADMIN, {"": Guard(rpc, self._node.admin_token or None)})
+
+    def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: ForwardingSettings) -> None:
+        """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
+        endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
+        door = EvmSocketDoor(chain.forwarder, chain.sockets, admission, forwarding)
+        routes = endpoint.routes(door if chain.sockets.is_configured else None)
+        self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._dispatch_socket(scope, receive, send)
+            return
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
+        if not all(map(self._hosts.allow, hosts)):
+            app: ASGIApp = told(403, WRONG_HOST)
+        elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
+            app = empty(404)
+        else:
+            found = self.router.find(scope["path"])
+            scope["endpoint"] = found.template if found else ""
+            app = found.app if found else no_page()
+        await app(scope, receive, send)
+
+    async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Browsers let any page open a WebSocket, so it is for us to look where the page is from."""
+        given = dict(scope["headers"])
+        found = self.router.find(scope["path"])
+        if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
+            denial = told(403, WRONG_HOST)
+        elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
+            denial = told(403, WRONG_ORIGIN)
+        elif found is None or _ROUTE_HEADER in given:
+            denial = no_page()
+        else:
+            await found.app(scope, receive, send)
+            return
+        await WebSocket(scope, receive, send).send_denial_response(denial)
+
+    def _signed(self, app: ASGIApp) -> ASGIApp:
+        """Return the app with our node id on all its answers, as soon as there is one."""
+
+        async def signed(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_signed(message: Message) -> None:
+                if message["type"] in _STARTS and self.node_id:
+                    message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
+                await send(message)
+
+            await app(scope, receive, send_signed)
+
+        return signed
+
+
+class _Templates(dict[Callable[..., object], str]):
+    """What RequestLog looks templates up in; here the endpoint of a scope is its template already."""
+
+    def get(self, endpoint: object, default: object = None) -> str:
+        return str(endpoint or default)

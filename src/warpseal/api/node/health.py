@@ -1,0 +1,82 @@
+"""The health endpoint: `/ext/health` by GET and by JSON-RPC, and its three sub-routes.
+
+Source of truth: the specification's health API. By GET the status tells; by JSON-RPC it is 200 whatever the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from warpseal.api.node.jsonrpc_endpoint import Method, NoParams, ObjectRpc
+from warpseal.api.node.ports import Health, Report
+from warpseal.api.settings import ApiSettings
+
+NAME: Final = "health"
+MAX_TAGS: Final = 64
+_JSON: Final = {"content-type": "application/json"}
+
+
+class TagParams(msgspec.Struct):
+    """health.health and health.readiness."""
+
+    tags: list[str] = []
+
+
+class HealthEndpoint:
+    """Shows what the registry holds."""
+
+    def __init__(self, registry: Health, settings: ApiSettings) -> None:
+        self._registry = registry
+        methods: Mapping[str, Method[Any]] = {
+            "health": Method(TagParams, self._health),
+            "readiness": Method(TagParams, self._readiness),
+            "liveness": Method(NoParams, self._liveness),
+        }
+        self._rpc = ObjectRpc(NAME, methods, settings)
+
+    def routes(self) -> Mapping[str, ASGIApp]:
+        """Return the endpoint's own route and its sub-routes."""
+        return {"": self.either, "/health": self.health, "/readiness": self.readiness, "/liveness": self.liveness}
+
+    async def either(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """GET is the report, all else JSON-RPC."""
+        await (self.health if scope["method"] == "GET" else self._rpc)(scope, receive, send)
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the last results of all checks, or of those that the query names by their tags."""
+        await _response(self._registry.health(_tags(scope)))(scope, receive, send)
+
+    async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send whether the daemon has started up."""
+        await _response(self._registry.readiness(_tags(scope)))(scope, receive, send)
+
+    async def liveness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send that the daemon answers."""
+        await _response(self._registry.liveness())(scope, receive, send)
+
+    async def _health(self, params: TagParams) -> msgspec.Raw:
+        return msgspec.Raw(self._registry.health(params.tags[:MAX_TAGS]).body)
+
+    async def _readiness(self, params: TagParams) -> msgspec.Raw:
+        return msgspec.Raw(self._registry.readiness(params.tags[:MAX_TAGS]).body)
+
+    async def _liveness(self, params: NoParams) -> msgspec.Raw:
+        return msgspec.Raw(self._registry.liveness().body)
+
+
+def _response(report: Report) -> Response:
+    return Response(report.body + b"\n", 200 if report.is_healthy else 503, _JSON)
+
+
+def _tags(scope: Scope) -> list[str]:
+    query = scope["query_string"]
+    if not query:
+        return []
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    return [value for name, value in pairs if name == "tag"][:MAX_TAGS]

@@ -1,0 +1,107 @@
+"""One service of dialect A over HTTP: a POST is read, its method called, the reply sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from warpseal.api.node.jsonrpc_gorilla import (
+    CONTENT_TYPE,
+    MAX_BODY_BYTES,
+    SERVER_ERROR,
+    Fault,
+    Request,
+    arguments,
+    failure,
+    no_method,
+    no_service,
+    parse,
+    success,
+)
+from warpseal.api.node.text_responses import bare, empty
+from warpseal.api.request_body import declared_length, read_body
+from warpseal.api.request_log import log_fields
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import CallRefused, WarpsealError
+
+log = logging.getLogger("warpseal.api")
+
+S = TypeVar("S", bound=msgspec.Struct)
+JSON: Final = "application/json"
+
+
+class NoParams(msgspec.Struct):
+    """What methods without params take: any object, and nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[S]):
+    """One method. params: what it is given; call: returns the result. Raises CallRefused, WarpsealError or OSError."""
+
+    params: type[S]
+    call: Callable[[S], Awaitable[Any]]
+
+
+class ObjectRpc:
+    """Serves the methods of one service, an ASGI app. methods: by name, as clients write it without the service."""
+
+    def __init__(self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings) -> None:
+        self._service = service
+        self._methods = {name[:1].upper() + name[1:]: method for name, method in methods.items()}
+        self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = self._refusal(scope)
+        if response is None:
+            reply = await self.reply(await read_body(scope, receive, self._settings), scope)
+            response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else empty(200)
+        await response(scope, receive, send)
+
+    async def reply(self, body: bytes, scope: Scope) -> bytes:
+        """Return the reply to a body; empty where nobody is to be answered."""
+        request: Request | None = None
+        try:
+            request = parse(body)
+            request.check()
+            log_fields(scope)["method_called"] = request.method[:64]
+            result = await self._call(request)
+        except Fault as fault:
+            return failure(request.id if request else None, fault) if request is None or request.id else b""
+        return success(request.id, result) if request.id else b""
+
+    async def _call(self, request: Request) -> Any:
+        service, name = request.called()
+        if service != self._service:
+            raise no_service(service, name)
+        method = self._methods.get(name)
+        if method is None:
+            raise no_method(service, name)
+        given = arguments(request.params, method.params)
+        try:
+            return await method.call(given)
+        except (CallRefused, WarpsealError) as error:
+            raise Fault(SERVER_ERROR, str(error)) from None
+        except OSError as error:
+            log.warning("a call failed", extra={"method_called": request.method, "reason": str(error)})
+            raise Fault(SERVER_ERROR, error.strerror or str(error)) from None
+        except Exception as error:
+            log.error("a call failed by a fault of the daemon", exc_info=error)
+            raise Fault(SERVER_ERROR, "internal error; the log tells more") from None
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if scope["method"] != "POST":
+            return bare(405, f"rpc: POST method required, received {scope['method'][:32]}")
+        given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+        content_type = given.partition(";")[0]
+        if content_type.lower() != JSON:
+            return bare(415, f"rpc: unrecognized Content-Type: {content_type[:128]}")
+        length = declared_length(scope)
+        if length > MAX_BODY_BYTES:
+            return bare(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
+        return None

@@ -1,0 +1,144 @@
+"""JSON-RPC as administration, health and validators speak it: requests in, replies out, no I/O.
+
+Source of truth: what recorded nodes answered (gorilla's json2 codec behind avalanchego's `utils/json/codec.go`): the
+method is `service.function`, params are one object, every reply has status 200, errors of methods have code -32000.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.api.node.json_text import NoJson, first_value, kind_of
+
+VERSION: Final = "2.0"
+MAX_BODY_BYTES: Final = 1_048_576
+CONTENT_TYPE: Final = "application/json; charset=utf-8"
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+SERVER_ERROR: Final = -32000
+BAD_ARGUMENT: Final = (
+    "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. "
+    "See documentation for example calls"
+)
+_NULL: Final = msgspec.Raw(b"null")
+_ENCODER: Final = msgspec.json.Encoder()
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Fault(Exception):
+    """Why a request is not served: the code, the text and the data of the error object."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. id, params: JSON as it came. id is None in a notification, which nobody is answered to."""
+
+    version: str
+    method: str
+    params: msgspec.Raw
+    id: msgspec.Raw | None
+
+    def check(self) -> None:
+        """Raise Fault where the envelope is not of JSON-RPC 2.0."""
+        if self.version != VERSION:
+            given = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
+            raise Fault(INVALID_REQUEST, "jsonrpc must be 2.0", given)
+
+    def called(self) -> tuple[str, str]:
+        """Return the service and the function, its first letter upper case. Raises Fault."""
+        service, dot, function = self.method.partition(".")
+        if dot and function[:1].isupper():
+            raise Fault(SERVER_ERROR, "method must start with a non-uppercase letter")
+        name = function[:1].upper() + function[1:]
+        if not dot or "." in function:
+            raise Fault(SERVER_ERROR, f"rpc: service/method request ill-formed: {_quoted(service + dot + name)}")
+        return service, name
+
+
+def parse(body: bytes) -> Request:
+    """Return the request that a body begins with. Raises Fault with code -32700."""
+    try:
+        text = first_value(body)
+    except NoJson as error:
+        raise Fault(PARSE_ERROR, str(error)) from None
+    if kind_of(text) == "null":
+        return Request("", "", _NULL, None)
+    if kind_of(text) != "object":
+        raise Fault(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
+    fields = _folded(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+    return Request(
+        _text(fields, "jsonrpc"), _text(fields, "method"), fields.get("params", _NULL), _id(fields.get("id", _NULL))
+    )
+
+
+def arguments(params: msgspec.Raw, kind: type[S]) -> S:
+    """Return params as a struct of this kind: an object, or the first of an array. Raises Fault.
+
+    Keys count in any case, unknown ones are ignored, null counts as not given.
+    """
+    try:
+        given = msgspec.json.decode(params)
+        if isinstance(given, list):
+            given = given[0] if given else None
+        known = {name.lower(): name for name in kind.__struct_encode_fields__}
+        fields = {known.get(key.lower(), key): value for key, value in (given or {}).items() if value is not None}
+        return msgspec.convert(fields, kind)
+    except (msgspec.MsgspecError, AttributeError, RecursionError):
+        raise Fault(SERVER_ERROR, BAD_ARGUMENT) from None
+
+
+def no_service(service: str, name: str) -> Fault:
+    """Return what a call to a service that is not here is answered."""
+    return Fault(SERVER_ERROR, f"rpc: can't find service {_quoted(f'{service}.{name}')}")
+
+
+def no_method(service: str, name: str) -> Fault:
+    """Return what a call to a function that the service has not is answered."""
+    return Fault(SERVER_ERROR, f"rpc: can't find method {_quoted(f'{service}.{name}')}")
+
+
+def success(request_id: msgspec.Raw, result: Any) -> bytes:
+    """Return the reply with a result; whatever msgspec encodes may be one."""
+    return _line({"jsonrpc": VERSION, "result": result, "id": request_id})
+
+
+def failure(request_id: msgspec.Raw | None, fault: Fault) -> bytes:
+    """Return the reply with an error."""
+    error = {"code": fault.code, "message": str(fault), "data": fault.data}
+    return _line({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL})
+
+
+def _line(reply: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode(reply) + b"\n"
+
+
+def _folded(fields: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    return {name.lower(): value for name, value in fields.items()}
+
+
+def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
+    try:
+        return msgspec.json.decode(fields.get(name, _NULL), type=str | None) or ""
+    except msgspec.MsgspecError:
+        kind = kind_of(bytes(fields[name]).lstrip())
+        raise Fault(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
+
+
+def _id(given: msgspec.Raw) -> msgspec.Raw | None:
+    text = bytes(given).strip()
+    return None if text == b"null" else msgspec.Raw(text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text[:256], ensure_ascii=False)

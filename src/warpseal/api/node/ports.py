@@ -1,0 +1,100 @@
+"""What the node interfaces call: each a small face of another room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from warpseal.ops.logs.loggers import Levels
+from warpseal.ops.plugins.registry import LoadedVMs
+from warpseal.warp.ids import ChainID
+
+
+class Loggers(Protocol):
+    """The loggers of the daemon's processes, by name."""
+
+    def levels(self, name: str = "") -> Mapping[str, Levels]:
+        """Return the levels of one logger, or of all. Raises CallRefused where there is none of that name."""
+        ...
+
+    async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
+        """Change the levels of one logger, or of all where `name` is empty. Raises CallRefused, changing nothing."""
+        ...
+
+
+class Plugins(Protocol):
+    """The VM plugins beside the daemon."""
+
+    async def load(self) -> LoadedVMs:
+        """Try what is new. Raises CallRefused."""
+        ...
+
+
+class Profiler(Protocol):
+    """The daemon's profiler; every method raises CallRefused with the node's text, or OSError."""
+
+    async def start_cpu(self) -> None:
+        """Begin to sample."""
+        ...
+
+    async def stop_cpu(self) -> None:
+        """End sampling and write cpu.profile."""
+        ...
+
+    async def write_memory(self) -> None:
+        """Write mem.profile."""
+        ...
+
+    async def write_locks(self) -> None:
+        """Write lock.profile."""
+        ...
+
+    async def write_stacks(self) -> None:
+        """Write the stacks of all threads and tasks."""
+        ...
+
+
+class Aliases(Protocol):
+    """Names of blockchains."""
+
+    def look_up(self, name: str) -> ChainID:
+        """Return what a name stands for. Raises AliasRefused."""
+        ...
+
+    def alias(self, chain_id: ChainID, alias: str) -> None:
+        """Let an alias stand for a chain. Raises AliasRefused."""
+        ...
+
+    def of(self, chain_id: ChainID) -> Sequence[str]:
+        """Return the aliases of a chain."""
+        ...
+
+
+class Report(Protocol):
+    """What health checks found last."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether all of its checks pass."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """The report as JSON."""
+        ...
+
+
+class Health(Protocol):
+    """The registry of health checks."""
+
+    def health(self, tags: Sequence[str] = ()) -> Report:
+        """Return the last results of the checks with one of these tags and of the global ones; no tag: of all."""
+        ...
+
+    def readiness(self, tags: Sequence[str] = ()) -> Report:
+        """Return the same of the checks that tell whether the daemon has started up."""
+        ...
+
+    def liveness(self) -> Report:
+        """Return a report without checks."""
+        ...

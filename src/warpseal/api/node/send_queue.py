@@ -1,0 +1,80 @@
+"""What waits to be sent to a WebSocket client: in order, in full, and bounded, for each client and for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.evm_rpc.settings import ForwardingSettings
+
+TOO_SLOW: Final = 1008
+
+
+@dataclass(slots=True)
+class Waiting:
+    """How many bytes wait for all clients together."""
+
+    size_bytes: int = 0
+
+
+class Outbox:
+    """Messages for one client, who loses the connection by reading too slowly, and never a message unseen.
+
+    ended: the code and reason with which the connection closes.
+    """
+
+    def __init__(self, settings: ForwardingSettings, everyone: Waiting) -> None:
+        self.ended: tuple[int, str] | None = None
+        self._settings = settings
+        self._everyone = everyone
+        self._messages: deque[str] = deque()
+        self._size_bytes = 0
+        self._changed = asyncio.Event()
+
+    def put(self, text: str) -> bool:
+        """Add a message. Returns False where there is no room: the connection ends now, without what waits."""
+        if self.ended is not None:
+            return False
+        if not self._has_room(len(text)):
+            self.clear()
+            self.end(TOO_SLOW, "messages are not read as fast as they come")
+            return False
+        self._messages.append(text)
+        self._count(len(text))
+        self._changed.set()
+        return True
+
+    def end(self, code: int, reason: str) -> None:
+        """Say that nothing follows what waits."""
+        self.ended = self.ended or (code, reason)
+        self._changed.set()
+
+    async def get(self) -> str | None:
+        """Return the next message; None at the end."""
+        while not self._messages:
+            if self.ended is not None:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        text = self._messages.popleft()
+        self._count(-len(text))
+        return text
+
+    def clear(self) -> None:
+        """Throw away what waits."""
+        self._messages.clear()
+        self._count(-self._size_bytes)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        settings = self._settings
+        return (
+            len(self._messages) < settings.max_queued
+            and self._size_bytes + size_bytes <= settings.max_queued_bytes
+            and (not self._messages or self._everyone.size_bytes + size_bytes <= settings.max_queued_in_all_bytes)
+        )
+
+    def _count(self, size_bytes: int) -> None:
+        self._size_bytes += size_bytes
+        self._everyone.size_bytes += size_bytes

@@ -1,0 +1,63 @@
+"""A chain's validators, `/ext/bc/<id>/validators`: dialect A with one method, a 404 where no node serves them.
+
+Source of truth: the specification's validators API; avalanchego's subnet-evm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from warpseal.api.node.jsonrpc_endpoint import Method, ObjectRpc
+from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
+from warpseal.api.node.text_responses import no_page
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import CallRefused
+from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
+
+NAME: Final = "validators"
+
+
+class NodeIdsParams(msgspec.Struct):
+    """validators.getCurrentValidators; no ids are all."""
+
+    node_ids: list[str] = msgspec.field(name="nodeIDs", default_factory=list)
+
+
+class Validators(Protocol):
+    """What is known of one chain's validators."""
+
+    async def are_served(self) -> bool:
+        """Tell whether anything can be said of them."""
+        ...
+
+    async def current(self, node_ids: Sequence[NodeID]) -> Sequence[msgspec.Struct] | None:
+        """Return them as they stand on the wire; None: nothing can be said. Raises CallRefused, WarpsealError."""
+        ...
+
+
+class ValidatorsEndpoint:
+    """Serves one chain."""
+
+    def __init__(self, source: Validators, settings: ApiSettings) -> None:
+        self._source = source
+        methods: Mapping[str, Method[Any]] = {"getCurrentValidators": Method(NodeIdsParams, self._current)}
+        self._rpc = ObjectRpc(NAME, methods, settings)
+
+    def routes(self) -> Mapping[str, ASGIApp]:
+        """Return the chain's sub-route."""
+        return {"/validators": self}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = self._rpc if await self._source.are_served() else no_page()
+        await app(scope, receive, send)
+
+    async def _current(self, params: NodeIdsParams) -> Mapping[str, Any]:
+        try:
+            node_ids = [parse_node_id(text) for text in params.node_ids]
+        except MalformedID:
+            raise CallRefused(BAD_ARGUMENT) from None
+        return {"validators": await self._source.current(node_ids) or ()}

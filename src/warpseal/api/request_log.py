@@ -1,0 +1,99 @@
+"""Gives every request its id, on all its log lines and on its answer, and writes one line about it at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpseal.runtime.request_id import new_request_id, request_id, usable_request_id
+
+log = logging.getLogger("warpseal.api")
+
+HEADER: Final = b"x-request-id"
+CLIENT_GONE: Final = 499
+"""Logged as the status of a request whose client left before it was answered."""
+
+_FIELDS: Final = "warpseal.log"
+_NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics", *_NODE_PROBES})
+_SHOWN_CHARACTERS: Final = 200
+
+
+def log_fields(scope: Scope) -> dict[str, Any]:
+    """Return the fields that the line about this request will carry; callers add to them."""
+    fields: dict[str, Any] = scope.setdefault(_FIELDS, {})
+    return fields
+
+
+class HttpObserver(Protocol):
+    """Who counts answers."""
+
+    def observe_http(self, route: str, status: int) -> None:
+        """Count one answer. route: the template of the path, or "unknown"."""
+
+
+class RequestLog:
+    """Wraps an app: request id in (`X-Request-Id`) or made, out on the answer; one log line and count at the end.
+
+    paths: the template of the path by endpoint.
+    """
+
+    def __init__(self, app: ASGIApp, observer: HttpObserver, paths: Mapping[Callable[..., Any], str]) -> None:
+        self._app = app
+        self._observer = observer
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        current = _given_id(scope) or new_request_id()
+        token = request_id.set(current)
+        started = perf_counter()
+        status = CLIENT_GONE
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, current.encode("ascii"))]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            self._observer.observe_http(self._route(scope), status)
+            _write_line(scope, status, perf_counter() - started)
+            request_id.reset(token)
+
+    def _route(self, scope: Scope) -> str:
+        endpoint = scope.get("endpoint")
+        return self._paths.get(endpoint, "unknown") if endpoint else "unknown"
+
+
+def _given_id(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == HEADER:
+            return usable_request_id(value)
+    return None
+
+
+def _write_line(scope: Scope, status: int, duration_s: float) -> None:
+    quiet = scope["path"] in _PROBES and status < 400
+    level = logging.DEBUG if quiet else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    client = scope.get("client")
+    fields = {
+        "method": scope["method"],
+        "path": scope["path"][:_SHOWN_CHARACTERS],
+        "status": status,
+        "duration_ms": round(duration_s * 1000, 3),
+        "client": client[0] if client else "",
+        **log_fields(scope),
+    }
+    log.log(level, "request", extra=fields)

@@ -1,0 +1,83 @@
+"""Which URLs exist on which port, and what every request passes on its way in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from warpseal.api.aggregator.endpoints import AggregatorDoors
+from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.data.cors import Edge
+from warpseal.api.data.routes import DataApi
+from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.metrics_page import MetricsPage
+from warpseal.api.probes import HealthPages
+from warpseal.api.request_body import DiscardUnread
+from warpseal.api.request_errors import MethodNotAllowed
+from warpseal.api.request_log import HttpObserver, RequestLog
+from warpseal.api.settings import ApiSettings
+from warpseal.errors import NotFound
+
+V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
+V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
+KEBAB_AGGREGATE = "/aggregate-signatures"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDoors:
+    """Everything that is mounted on the API port."""
+
+    aggregator: AggregatorDoors
+    l1_messages: L1MessageDoor
+    health: HealthPages
+    data: DataApi
+
+
+def api_app(doors: ApiDoors, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+    """Return the app of the API port."""
+    keyed, health = doors.data.access.keyed, doors.health
+    routes = [
+        Route(V1_AGGREGATE, keyed(doors.aggregator.v1), methods=["POST"]),
+        Route(V1_L1_MESSAGE, keyed(doors.l1_messages.get), methods=["GET"]),
+        Route(KEBAB_AGGREGATE, doors.aggregator.kebab, methods=()),  # Every method: the door answers them all.
+        Route("/health", health.health),
+        Route("/ready", health.ready),
+        *doors.data.routes(),
+    ]
+    return _app(routes, settings, observer, Middleware(Edge, settings=doors.data.settings))
+
+
+def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+    """Return the app of the metrics port."""
+    return _app([Route("/metrics", page.show)], settings, observer)
+
+
+def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver, *edges: Middleware) -> Starlette:
+    app = Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(RequestLog, observer=observer, paths={route.endpoint: route.path for route in routes}),
+            Middleware(DiscardUnread, settings=settings),
+            *edges,
+            Middleware(ErrorEdge),
+        ],
+        exception_handlers={404: _no_such_route, 405: _no_such_method},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _no_such_route(request: Request, error: Exception) -> NoReturn:
+    raise NotFound("no such path")
+
+
+async def _no_such_method(request: Request, error: Exception) -> NoReturn:
+    headers = (error.headers if isinstance(error, HTTPException) else None) or {}
+    raise MethodNotAllowed(request.method, sorted(headers.get("Allow", "").split(", ")))

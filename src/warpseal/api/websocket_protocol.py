@@ -1,0 +1,79 @@
+"""One WebSocket connection that ends in time, and says why: uvicorn's protocol, bounded.
+
+uvicorn closes a connection once all is written; where the client reads nothing that is never. And it closes at once
+after a message that it refuses; a client that is still sending sees a broken connection then, and not the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.transports import BaseTransport
+from typing import Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+
+from warpseal.api.http_protocol import ABORT, LINGER_S
+
+_LAST_WORD_S: Final = 2.0
+
+
+class LimitedSocket(WebSocketsSansIOProtocol):
+    """Serves one connection; the last of what was said has a bounded time to be read."""
+
+    _ending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: self.transport.abort}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            # A handshake that was refused is over: uvicorn logs an error for what it takes for no answer.
+            self.handshake_complete = True
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            # uvicorn would log an error, with a traceback, for whatever a client sends.
+            self.frames = []
+            self.conn.send_close(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        if self.close_sent or self.conn.close_sent is None:
+            return
+        code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        # What still comes is thrown away.
+        self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._end_soon(_LAST_WORD_S)
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        # The client has a while to close it in turn.
+        self._end_soon(self.close_timeout + _LAST_WORD_S)
+
+    def _end_soon(self, after_s: float) -> None:
+        if not self.disconnected and self._ending is None:
+            self._ending = self.loop.call_later(after_s, self.transport.abort)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,212 @@
+"""Can this configuration sign? Findings on nodes, validators, clock and weight, each graded and with advice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from warpseal.config.keys import Config
+from warpseal.daemon.services import Core, Ground, core_of, ground_of
+from warpseal.errors import NodeUnavailable, StartupError, StoreDown
+from warpseal.metrics.registry import Metrics
+from warpseal.node.failover import NodeAnswer
+from warpseal.peers.identity import claim_identity
+from warpseal.peers.reachability import Reachability
+from warpseal.store.settings import OFF
+from warpseal.store.store import open_store, store_url
+from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.warp.ids import NodeID, id_text, node_id_text
+from warpseal.warp.quorum import required_weight
+
+READY_PERCENTAGE = 67
+MAX_LAGGING_BLOCKS = 5
+CLOCK_TOLERANCE_S = 30.0
+MAX_NAMED = 10
+_POLL_S = 0.1
+
+OPEN_PORT = "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
+ADVICE = {
+    "no_address": "nobody knows their address: are they online? Try manually-tracked-peers",
+    "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
+    "not_connected": OPEN_PORT,
+    "wrong_identity": "another node answers at their address",
+}
+
+
+class Grade(StrEnum):
+    """How bad it is."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    grade: Grade
+    what: str
+    advice: str = ""
+
+
+async def examine(config: Config, patience_s: float) -> list[Finding]:
+    """Look at everything; connecting to validators may take up to `patience_s`.
+
+    Uses an identity of its own, so that it may run beside the daemon.
+    """
+    metrics = Metrics()
+    async with ground_of(config, metrics) as ground:
+        findings = [*_about_nodes("info-api", await ground.upstream.info.probe())]
+        findings += _about_heights(await ground.upstream.platform.probe())
+        try:
+            network_id = await ground.upstream.info.network_id()
+        except NodeUnavailable:
+            return findings
+        findings.append(Finding(Grade.GOOD, f"the network id is {network_id}"))
+        findings.append(await _about_store(config, network_id))
+        with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
+            return findings + await _about_peers(
+                _with_own_identity(config, Path(folder)), ground, network_id, patience_s
+            )
+
+
+async def _about_store(config: Config, network_id: int) -> Finding:
+    """Look at the store as it is, which may belong to a running daemon."""
+    folder = config.peers.data_dir / str(network_id)
+    if config.store.url == OFF:
+        return Finding(Grade.WARNING, "nothing is kept: store-url is off", "what is signed is lost at each restart")
+    try:
+        url = store_url(config.store, folder)
+        if url is not None and url.path is not None and not url.path.exists():
+            return Finding(Grade.GOOD, "there is no store yet: it is made at the first start")
+        async with open_store(config.store, folder, read_only=True) as store:
+            kept = await store.measure()
+            return Finding(Grade.GOOD, f"the store {store.status().url} holds {kept.signatures} signed messages")
+    except (StartupError, StoreDown) as error:
+        return Finding(Grade.BAD, str(error), "docs/store.md tells what a store needs")
+
+
+async def _about_peers(config: Config, ground: Ground, network_id: int, patience_s: float) -> list[Finding]:
+    async with AsyncExitStack() as stack:
+        claim = stack.enter_context(claim_identity(config.peers, network_id))
+        core = await stack.enter_async_context(core_of(config, ground, claim, network_id, Metrics()))
+        running = asyncio.create_task(core.run())
+        try:
+            await _until_connected(core, patience_s)
+            return [*_about_subnets(core), *_about_clock(core), *_about_versions(config, core), *_about_files(core)]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def _until_connected(core: Core, patience_s: float) -> None:
+    """Wait until every validator of the followed subnets is connected, or patience ends."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + patience_s
+    while loop.time() < give_up_at:
+        readiness = core.followed.readiness()
+        if all(subnet.is_known and not subnet.missing for subnet in readiness):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+def _about_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+    for answer in answers:
+        where = f"{setting}[{answer.position}] {answer.shown}"
+        if answer.failure is not None:
+            advice = "is the node up, the URL right, and the key (if any) valid?"
+            yield Finding(Grade.BAD if len(answers) == 1 else Grade.WARNING, f"{where}: {answer.failure}", advice)
+        else:
+            yield Finding(Grade.GOOD, f"{where} answers")
+    if len(answers) > 1 and all(answer.failure is not None for answer in answers):
+        yield Finding(Grade.BAD, f"no node of {setting} answers", "nothing works without one")
+
+
+def _about_heights(answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+    yield from _about_nodes("p-chain-api", answers)
+    tip = max((answer.value for answer in answers if answer.value is not None), default=0)
+    for answer in answers:
+        if answer.value is not None and tip - answer.value > MAX_LAGGING_BLOCKS:
+            behind = f"p-chain-api[{answer.position}] is {tip - answer.value} blocks behind the others"
+            yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
+
+
+def _about_subnets(core: Core) -> Iterator[Finding]:
+    for subnet in core.followed.readiness():
+        name = f"subnet {id_text(subnet.subnet_id)}"
+        if not subnet.is_known:
+            yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
+            continue
+        needed = required_weight(subnet.total, READY_PERCENTAGE)
+        grade = Grade.BAD if subnet.connected < needed else Grade.WARNING if subnet.missing else Grade.GOOD
+        share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
+        yield Finding(grade, f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed")
+        yield from _about_missing(core, subnet)
+        yield from _about_keyless(name, subnet)
+
+
+def _about_missing(core: Core, subnet: SubnetReadiness) -> Iterator[Finding]:
+    by_reason: dict[str, list[NodeID]] = {}
+    now = asyncio.get_running_loop().time()
+    for validator in subnet.missing:
+        for node_id in validator.node_ids:
+            reach = core.network.reach(node_id, subnet.subnet_id, now)
+            reason = reach.reason if reach.state is Reachability.LOST else "not_connected"
+            by_reason.setdefault(reason, []).append(node_id)
+    for reason, nodes in by_reason.items():
+        named = ", ".join(node_id_text(node_id) for node_id in nodes[:MAX_NAMED])
+        more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
+        what = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
+        yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT))
+
+
+def _about_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
+    if subnet.keyless:
+        share = 100 * subnet.keyless / subnet.total
+        grade = Grade.BAD if share > 100 - READY_PERCENTAGE else Grade.WARNING
+        what = f"{name}: {share:.1f} % of the weight has no BLS key and can never sign"
+        yield Finding(grade, what, "legacy or inactive validators: remove them, or top up their balance")
+
+
+def _about_clock(core: Core) -> Iterator[Finding]:
+    offset_s = core.network.clock_offset_s
+    if offset_s is None:
+        return
+    if abs(offset_s) > CLOCK_TOLERANCE_S:
+        what = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
+        yield Finding(Grade.BAD, what, "set it right (NTP)")
+    else:
+        yield Finding(Grade.GOOD, f"this machine's clock is {offset_s:+.1f} s from its peers' median")
+
+
+def _about_versions(config: Config, core: Core) -> Iterator[Finding]:
+    advertised = config.peers.advertised_version
+    newer = [version for version in core.network.versions() if version > advertised]
+    if newer:
+        newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
+        what = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
+        yield Finding(Grade.WARNING, what, "raise advertised-version before the network asks for it")
+
+
+def _about_files(core: Core) -> Iterator[Finding]:
+    wanted = sum(len(subnet.missing) for subnet in core.followed.readiness()) + len(core.network.connected)
+    needed = core.network.file_limit.needed_for(wanted)
+    if needed is not None:
+        limit = core.network.file_limit.files
+        yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
+
+
+def _counted(count: int) -> str:
+    return "1 validator is" if count == 1 else f"{count} validators are"
+
+
+def _with_own_identity(config: Config, folder: Path) -> Config:
+    """Return a configuration that takes nothing from a daemon that runs: neither its identity nor its store."""
+    peers = replace(config.peers, data_dir=folder, tls_cert_path=None, tls_key_path=None)
+    return replace(config, peers=peers, store=replace(config.store, url=OFF))

@@ -1,0 +1,88 @@
+"""The composition root of the EVM chains that the daemon forwards calls to: endpoints, health, what is derived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from warpseal.api.node.app import NodeInterfaces
+from warpseal.api.node.evm import Admission
+from warpseal.config.keys import Config
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.build import ForwardedChain, follow, forwarded_chains
+from warpseal.evm_rpc.chain_config_loader import ConfiguredChain
+from warpseal.evm_rpc.forwarder import Configured, ForwardingObserver, silent
+from warpseal.node.evm_chain import EvmChain
+from warpseal.ops.health.evm import evm_check
+from warpseal.ops.health.registry import HealthRegistry
+from warpseal.warp.ids import ChainID
+
+if TYPE_CHECKING:
+    from warpseal.node.info import InfoClient
+    from warpseal.node.node_view import OwnView
+
+_PATIENCE_S: Final = 10.0
+
+
+class EvmFace:
+    """Forwards from the start; what needs the network to be derived comes with `open`."""
+
+    def __init__(
+        self, config: Config, interfaces: NodeInterfaces, admission: Admission, observer: ForwardingObserver = silent
+    ) -> None:
+        self._config = config
+        self._interfaces = interfaces
+        self._admission = admission
+        self._observer = observer
+        self._view: OwnView | None = None
+        self._info: InfoClient | None = None
+        self._times: Mapping[str, int] | None = None
+        self._opened = asyncio.Event()
+
+    def open(self, view: OwnView, info: InfoClient) -> None:
+        """Learn where a chain's genesis and the network's upgrade times are known."""
+        self._view, self._info = view, info
+        self._opened.set()
+
+    async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
+        """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
+        evm_chains, settings = self._config.node.evm_chains, self._config.forwarding
+        async with forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
+            for chain in chains:
+                self._interfaces.add_evm(chain, self._admission, settings)
+                health.register(evm_check(chain))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(follow(chains))
+                for chain in chains:
+                    tasks.create_task(_learn(chain, know_evm))
+
+    def _configured(self, chain: EvmChain) -> Configured:
+        async def genesis() -> bytes | None:
+            return await self._genesis(chain.blockchain_id)
+
+        return ConfiguredChain(chain.upgrade_file, genesis, self._upgrade_times)
+
+    async def _genesis(self, chain_id: ChainID) -> bytes | None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._opened.wait()  # Whoever calls early waits, as everywhere.
+            found = await self._view.blockchain(chain_id) if self._view is not None else None
+        except (NodeUnavailable, TimeoutError):
+            return None
+        return found.genesis if found is not None else None
+
+    async def _upgrade_times(self) -> Mapping[str, int] | None:
+        if self._times is None and self._info is not None:
+            try:
+                self._times = (await self._info.upgrades()).times_s
+            except NodeUnavailable:
+                return None
+        return self._times
+
+
+async def _learn(chain: ForwardedChain, know_evm: Callable[[ChainID, int], None]) -> None:
+    """Let the chain's EVM chain id name it, as soon as a node tells."""
+    while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
+        await asyncio.sleep(1.0)
+    know_evm(chain.chain_id, chain.pool.identity.chain_id)

@@ -1,0 +1,257 @@
+"""Everything behind the front doors, built once from the configuration; nothing here decides anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.config.keys import Config
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.database import index_url
+from warpseal.indexer.read_ahead import ReadAhead
+from warpseal.indexer.shared_blocks import IndexedBlocks, SharedBlocks
+from warpseal.indexer.waiting_file import WAITING_NAME
+from warpseal.l1.follower.follower import PChainFollower
+from warpseal.l1.follower.ports import AreComing, Blocks
+from warpseal.l1.prefetch import EagerRooms, EagerWork
+from warpseal.l1.service import L1Messages, L1Rooms
+from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import (
+    CacheSample,
+    FollowerSample,
+    NetworkSample,
+    Sources,
+    StoreSample,
+    SubnetSample,
+    ValidatorSample,
+)
+from warpseal.node.rpc import open_session
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.peers.identity import Claim
+from warpseal.peers.network import PeerNetwork
+from warpseal.runtime.locks import WorkerThreads
+from warpseal.store.settings import OFF
+from warpseal.store.store import Store, open_store
+from warpseal.validators.activity import L1Activity
+from warpseal.validators.chains import Chains
+from warpseal.validators.epochs import Epochs
+from warpseal.validators.keys import PublicKeys
+from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
+from warpseal.validators.uptime.peer_view import SeenPeers
+from warpseal.validators.uptime.recorder import Observations
+from warpseal.warp.ids import id_text, node_id_text
+
+
+class Part(Protocol):
+    """What runs as long as the daemon does."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The long-lived parts, each with one `run`, and the one service that the doors call."""
+
+    heights: ProposedHeight
+    sets: ValidatorSets
+    network: PeerNetwork
+    followed: FollowedSubnets
+    aggregator: SignatureAggregator
+    store: Store
+    follower: PChainFollower
+    l1_messages: L1Messages
+    observed: Observations
+    background: tuple[Part, ...]
+
+    async def run(self) -> None:
+        """Follow the P-Chain and stay connected until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            parts: tuple[Part, ...] = (self.heights, self.network, self.followed, *self.background)
+            for part in parts:
+                tasks.create_task(part.run())
+
+    def beside(self) -> Mapping[str, Any]:
+        """Tell how what signing does not need stands, JSON-ready: the store, and what follows the P-Chain."""
+        store = self.store.status()
+        shown: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
+        if not store.is_up:
+            shown["degraded"] = [f"the store is down: {store.reason}; what is signed is kept in memory until it is up"]
+        shown["follower"] = self.follower.status().as_json()
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What everything stands on: the nodes' clients, parsed keys, and the one thread for large answers."""
+
+    upstream: Upstream
+    keys: PublicKeys
+    decoding: Executor
+
+
+@asynccontextmanager
+async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
+    """Hold the clients of the configured nodes; nothing is asked yet."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_session())
+        decoding = stack.enter_context(WorkerThreads(1, "decode"))
+        keys = PublicKeys(config.validators.key_cache_keys)
+        upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
+        yield Ground(upstream, keys, decoding)
+
+
+@asynccontextmanager
+async def core_of(
+    config: Config, ground: Ground, claim: Claim, network_id: int, metrics: Metrics
+) -> AsyncIterator[Core]:
+    """Build everything behind the front doors, hold its worker threads and the store; nothing runs yet.
+
+    Raises StartupError where the store cannot be used.
+    """
+    settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
+    async with AsyncExitStack() as stack:
+        verifying = stack.enter_context(WorkerThreads(1, "verify"))
+        hashing = stack.enter_context(WorkerThreads(1, "hash"))
+        store = await stack.enter_async_context(open_store(config.store, claim.folder, observer=metrics))
+        leadership = await store.leadership("p-chain")
+        heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
+        sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
+        chains = Chains(platform)
+        epochs = Epochs(upstream.proposervm)
+        network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
+        observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.observed)
+        followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
+        rooms = Rooms(
+            peers=network,
+            heights=heights,
+            sets=sets,
+            chains=chains,
+            epochs=epochs,
+            activity=L1Activity(
+                platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
+            ),
+            followed=followed,
+            metrics=metrics,
+            archive=store.archive,
+        )
+        aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
+        # Where nothing is kept, there is no use in following.
+        is_kept = config.store.url != OFF
+        following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
+        blocks, are_coming = stack.enter_context(_blocks_of(config, upstream, claim))
+        follower = PChainFollower(blocks, store.l1, leadership, following, are_coming=are_coming)
+        l1_rooms = L1Rooms(
+            platform=platform,
+            x_chain=upstream.x_chain,
+            evm=upstream.evm,
+            index=store.l1,
+            archive=store.archive,
+            chains=chains,
+            epochs=epochs,
+            heights=heights,
+            sets=sets,
+            aggregator=aggregator,
+            progress=follower.progress,
+        )
+        l1_messages = L1Messages(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
+        eager = EagerWork(
+            EagerRooms(l1_messages, store.l1, leadership, chains, follower.subscribe),
+            frozenset(settings.tracked_subnet_ids),
+            network_id,
+            config.l1,
+        )
+        keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
+        background: tuple[Part, ...] = (store, observed, *keeping)
+        yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
+
+
+@contextmanager
+def _blocks_of(config: Config, upstream: Upstream, claim: Claim) -> Iterator[tuple[Blocks, AreComing | None]]:
+    """Hold where the follower's blocks come from, and which of them it leaves to the index for a moment.
+
+    Each is read from the node once, also where it is indexed: before the index got to it, it waits for it in a file.
+    """
+    if PrimaryChain.P not in config.indexing.chains:
+        yield upstream.blocks, None
+        return
+    with ExitStack() as stack:
+        indexed = stack.enter_context(closing(IndexedBlocks(index_url(config.index, claim.folder), config.index)))
+        ahead = None
+        if claim.folder is not None:
+            ahead = stack.enter_context(closing(ReadAhead(upstream.containers, claim.folder / WAITING_NAME)))
+        blocks = SharedBlocks(upstream.blocks, indexed, ahead)
+        yield blocks, blocks.are_coming
+
+
+def sources_of(core: Core, config: Config) -> Sources:
+    """Return what the metrics page asks at each scrape."""
+    return Sources(
+        validators=lambda: _validators(core.network),
+        subnets=lambda: _subnets(core.followed),
+        network=lambda: _network(core.network, config.peers.advertised_version, config.peers.slot_timeout_s),
+        caches=lambda: (
+            *core.aggregator.caches(),
+            CacheSample("validator_sets", core.sets.hits, core.sets.misses, core.sets.held_bytes),
+        ),
+        proposed_height=lambda: core.heights.last,
+        followers=lambda: (_follower("p", core.follower),),
+        store=lambda: _store(core.store),
+    )
+
+
+def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
+    for node_id, one in list(network.statistics.items()):
+        yield ValidatorSample(node_id_text(node_id), one.asked, one.answers, one.errors, one.not_taken, one.latency_s)
+
+
+def _subnets(followed: FollowedSubnets) -> Iterator[SubnetSample]:
+    for subnet_id in followed.followed():
+        yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
+
+
+def _store(store: Store) -> StoreSample | None:
+    now = store.status()
+    if now.url == OFF:
+        return None
+    waiting = (now.waiting_writes, now.dropped_writes)
+    return StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
+
+
+def _follower(chain: str, follower: PChainFollower) -> FollowerSample:
+    now = follower.status()
+    return FollowerSample(
+        chain,
+        now.height,
+        now.node_height,
+        now.lag_blocks,
+        now.remaining_blocks,
+        now.blocks_read,
+        now.is_leader,
+        now.stopped,
+    )
+
+
+def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:
+    versions, totals = network.versions(), network.totals
+    return NetworkSample(
+        connections=len(network.connected),
+        dials=totals.dials,
+        dial_failures=dict(totals.failures),
+        endings=dict(totals.endings),
+        newer_peers=sum(version > advertised for version in versions),
+        newest_version=".".join(map(str, max(versions, default=()))),
+        clock_offset_s=network.clock_offset_s,
+        requests=totals.requests,
+        pending=sum(connection.outstanding for connection in network.connected.values()),
+        unanswered=totals.timeouts,
+        request_timeout_s=request_timeout_s,
+    )

@@ -1,0 +1,84 @@
+"""The composition root of what `/ext` says of the validators of chains: which chains, who answers, who is watched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from warpseal.api.node.admin import CHAINS
+from warpseal.api.node.app import NodeInterfaces
+from warpseal.api.node.validators import ValidatorsEndpoint
+from warpseal.config.keys import Config
+from warpseal.daemon.services import Core
+from warpseal.errors import CallRefused
+from warpseal.node.chain_validators import ChainValidators
+from warpseal.node.current_validations import CurrentValidation
+from warpseal.node.upstream import Upstream
+from warpseal.validators.chain_validators import ListedChain, OwnKnowledge
+from warpseal.validators.chains import Chains
+from warpseal.validators.current_validations import CurrentValidations, Validations
+from warpseal.validators.refresher import Following, ValidatorRounds
+from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.uptime.values import Subject, Uptime
+from warpseal.warp.ids import ChainID, NodeID, id_text
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What we see of validators: who is connected now, and what was observed."""
+
+    connected: Callable[[NodeID], bool]
+    observed: Observations
+
+    def is_connected(self, node_id: NodeID) -> bool:
+        return self.connected(node_id)
+
+    def uptime(self, validation: CurrentValidation) -> Uptime:
+        return self.observed.uptime(_subject(validation))
+
+
+class ValidatorsFace:
+    """Serves the blockchains of tracked subnets, from when they are known, and the configured chains."""
+
+    def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
+        self._config = config
+        self._interfaces = interfaces
+        self._chains: dict[ChainID, ListedChain] = {}
+
+    async def run(self, core: Core, upstream: Upstream) -> None:
+        """Put up chains, and keep watching who validates them, until cancelled."""
+        observed = core.observed
+
+        def watch(validations: Validations) -> None:
+            observed.watch(map(_subject, validations))
+
+        settings = self._config.validators
+        chains = Chains(upstream.platform)
+        current = CurrentValidations(upstream.platform, watch, kept_s=2 * settings.current_refresh_s)
+        known = OwnKnowledge(chains, current, _Sight(core.network.is_connected, observed))
+
+        def appeared(chain_id: ChainID) -> None:
+            if chain_id not in self._chains:
+                self._put_up(chain_id, ChainValidators(()), known)
+
+        for chain_id, nodes in upstream.validators.items():
+            self._put_up(chain_id, nodes, known)
+        following = Following(core.followed, core.heights, core.sets)
+        rounds = ValidatorRounds(chains, current, following, settings, appeared)
+        await rounds.run(tuple(self._chains.values()))
+
+    def _put_up(self, chain_id: ChainID, nodes: ChainValidators, known: OwnKnowledge) -> None:
+        chain = self._chains[chain_id] = ListedChain(chain_id, nodes, known)
+        routes = ValidatorsEndpoint(chain, self._config.api).routes()
+        try:
+            self._interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")
+        except CallRefused as error:
+            # The path is one that an operator has given away already.
+            log.warning("validators of a chain cannot be served", extra={"reason": str(error)})
+
+
+def _subject(validation: CurrentValidation) -> Subject:
+    return Subject(validation.validation_id, validation.node_id, validation.start_unix_s, validation.is_active)

@@ -1,0 +1,204 @@
+"""The chain configuration of a subnet-evm chain, put together from what it is made of as its nodes do. Pure.
+
+Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis), `params/config_extra.go`,
+`params/extras/network_upgrades.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from warpseal.evm_rpc.precompiles import (
+    FEE_MANAGER,
+    KEYS,
+    Config,
+    active_at,
+    address,
+    quantity,
+    shown_fees,
+    shown_precompile,
+    shown_upgrade,
+    timestamp,
+)
+
+UNSCHEDULED: Final = 253_399_622_400
+DEFAULT_FEES: Final[Mapping[str, int]] = {
+    "gasLimit": 8_000_000,
+    "targetBlockRate": 2,
+    "minBaseFee": 25_000_000_000,
+    "targetGas": 15_000_000,
+    "baseFeeChangeDenominator": 36,
+    "minBlockGasCost": 0,
+    "maxBlockGasCost": 1_000_000,
+    "blockGasCostStep": 200_000,
+}
+_NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
+_BLOCKS: Final = (
+    "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
+    "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
+)  # fmt: skip
+_KEPT: Final = (
+    "daoForkBlock", "daoForkSupport", "arrowGlacierBlock", "grayGlacierBlock", "mergeNetsplitBlock", "shanghaiTime",
+    "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
+    "initialMinDelayMS", "allowFeeRecipients",
+)  # fmt: skip
+_RULES_BY_BLOCK: Final = (
+    ("IsHomestead", "homesteadBlock"),
+    ("IsEIP150", "eip150Block"),
+    ("IsEIP155", "eip155Block"),
+    ("IsEIP158", "eip158Block"),
+    ("IsByzantium", "byzantiumBlock"),
+    ("IsConstantinople", "constantinopleBlock"),
+    ("IsPetersburg", "petersburgBlock"),
+    ("IsIstanbul", "istanbulBlock"),
+    ("IsBerlin", "berlinBlock"),
+    ("IsLondon", "londonBlock"),
+)
+_RULES_BY_TIME: Final = (
+    ("IsShanghai", "shanghaiTime"),
+    ("IsCancun", "cancunTime"),
+    ("IsPrague", "pragueTime"),
+    ("IsVerkle", "verkleTime"),
+)
+
+
+class NoSubnetEvm(ValueError):
+    """A genesis, or an upgrade file, that is not one of subnet-evm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """What a chain is configured to be. settings: all of it but precompiles and upgrades, by name, as it is shown.
+
+    genesis_precompiles: by key. upgrades: what the operators' upgrade.json holds, as it is shown.
+    """
+
+    settings: Mapping[str, Any]
+    genesis_precompiles: Mapping[str, Config]
+    upgrades: Mapping[str, Any]
+
+    @property
+    def precompile_upgrades(self) -> Sequence[Config]:
+        """What the upgrade file says of precompiles, in its order."""
+        listed: Sequence[Config] = self.upgrades.get("precompileUpgrades", ())
+        return listed
+
+    def shown(self) -> dict[str, Any]:
+        """Return the result of eth_getChainConfig: names in their order, `upgrades` last."""
+        named = {**self.settings, **self.genesis_precompiles}
+        return {**dict(sorted(named.items())), "upgrades": dict(self.upgrades)}
+
+    def precompiles_at(self, moment: int) -> dict[str, Config]:
+        """Return the result of eth_getActivePrecompilesAt."""
+        return active_at(moment, self.genesis_precompiles, self.precompile_upgrades)
+
+    def has_fee_manager(self, moment: int) -> bool:
+        """Tell whether the fees are the fee manager's at a time."""
+        return FEE_MANAGER in self.precompiles_at(moment)
+
+    def fees(self, moment: int) -> Mapping[str, int]:
+        """Return the fees where no fee manager tells them."""
+        fees: Mapping[str, int] = self.settings["feeConfig"]
+        return fees if self._has_come("subnetEVMTimestamp", moment) else DEFAULT_FEES
+
+    def has_begun(self, moment: int) -> bool:
+        """Tell whether subnet-evm's own rules hold at a time."""
+        return self._has_come("subnetEVMTimestamp", moment)
+
+    def rules_at(self, moment: int) -> dict[str, Any]:
+        """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""
+        ethereum: dict[str, Any] = {"ChainID": self.settings.get("chainId", 0)}
+        ethereum |= {rule: self._has_come(name, 0) for rule, name in _RULES_BY_BLOCK}
+        ethereum["IsMerge"] = True
+        ethereum |= {rule: self._has_come(name, moment) for rule, name in _RULES_BY_TIME}
+        avalanche = {_rule_name(name): self._has_come(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
+        active = self.precompiles_at(moment).items()
+        times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
+        return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
+
+    def _has_come(self, name: str, at: int) -> bool:
+        begins = self.settings.get(name)
+        return begins is not None and begins <= at
+
+
+def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[str, int]) -> ChainConfig:
+    """Return the configuration of a chain. Raises NoSubnetEvm.
+
+    genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades tells them.
+    """
+    try:
+        given = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
+        if not isinstance(given, dict) or not isinstance(given.get("feeConfig"), dict):
+            raise NoSubnetEvm("the genesis has no config.feeConfig")
+        upgrades = _shown_upgrades(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
+        precompiles = {key: shown_precompile(key, given[key]) for key in KEYS if given.get(key) is not None}
+        return ChainConfig(_settings(given, upgrades, network_times_s), precompiles, upgrades)
+    except NoSubnetEvm:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NoSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
+
+
+def _settings(given: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]) -> dict[str, Any]:
+    settings = {name: given[name] for name in ("chainId", *_KEPT) if given.get(name)}
+    settings |= {name: 0 if given.get(name) is None else given[name] for name in _BLOCKS}
+    settings["feeConfig"] = shown_fees(given["feeConfig"]) or dict(DEFAULT_FEES)
+    times = _network_times(given, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
+    settings |= times
+    for name, follows in (("shanghaiTime", "durangoTimestamp"), ("cancunTime", "etnaTimestamp")):
+        if times.get(follows, UNSCHEDULED) < UNSCHEDULED:
+            settings[name] = times[follows]
+    return settings
+
+
+def _network_times(
+    given: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
+) -> dict[str, int]:
+    """Return when each network upgrade begins: 0 in a genesis means the default, in an override it means 0."""
+    times: dict[str, int] = {}
+    for name in _NETWORK_UPGRADES:
+        key = f"{name}Timestamp"
+        default = {"subnetEVM": 0, "fortuna": None}.get(name, network_times_s.get(name))
+        chosen = overrides.get(key, timestamp(given.get(key)) or default)
+        if chosen is not None:
+            times[key] = chosen
+    return times
+
+
+def _shown_upgrades(given: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    overrides = given.get("networkUpgradeOverrides")
+    if overrides is not None:
+        keys = [f"{name}Timestamp" for name in _NETWORK_UPGRADES]
+        told = {key: timestamp(overrides.get(key)) for key in keys}
+        shown["networkUpgradeOverrides"] = {key: time for key, time in told.items() if time is not None}
+    if given.get("stateUpgrades"):
+        shown["stateUpgrades"] = [_state_upgrade(one) for one in given["stateUpgrades"]]
+    if given.get("precompileUpgrades"):
+        shown["precompileUpgrades"] = [shown_upgrade(one) for one in given["precompileUpgrades"]]
+    return shown
+
+
+def _state_upgrade(given: dict[str, Any]) -> dict[str, Any]:
+    accounts = {address(who): _account(what) for who, what in (given.get("accounts") or {}).items()}
+    begins = timestamp(given.get("blockTimestamp"))
+    return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
+
+
+def _account(given: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if given.get("code") not in (None, "", "0x"):
+        shown["code"] = given["code"].lower()
+    if given.get("storage"):
+        shown["storage"] = {slot.lower(): value.lower() for slot, value in given["storage"].items()}
+    if given.get("balanceChange") is not None:
+        shown["balanceChange"] = quantity(given["balanceChange"])
+    return shown
+
+
+def _rule_name(upgrade: str) -> str:
+    return f"Is{upgrade[:1].upper()}{upgrade[1:]}"

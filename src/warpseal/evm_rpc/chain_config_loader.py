@@ -1,0 +1,79 @@
+"""Whence a chain's configuration is known: its genesis, the operator's upgrade file, the network's upgrade times."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from warpseal.evm_rpc.chain_config import ChainConfig, NoSubnetEvm, chain_config
+from warpseal.runtime.single_flight import SingleFlight
+
+log = logging.getLogger(__name__)
+
+_MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+_RETRY_S: Final = 2.0
+
+Genesis = Callable[[], Awaitable[bytes | None]]
+"""Returns the genesis of the chain's CreateChainTx; None where it cannot be had now."""
+UpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
+"""Returns Unix seconds by upgrade; None where nobody tells now."""
+
+
+class ConfiguredChain:
+    """The configuration of one chain, put together at first need; the upgrade file is read again when it changes.
+
+    Without an upgrade file nothing is known: what a chain does after its genesis stands nowhere else.
+    """
+
+    def __init__(self, upgrade_file: Path | None, genesis: Genesis, upgrade_times: UpgradeTimes) -> None:
+        self._upgrade_file = upgrade_file
+        self._genesis = genesis
+        self._upgrade_times = upgrade_times
+        self._known: tuple[int, ChainConfig | None] | None = None
+        self._retry_at = 0.0
+        self._flight: SingleFlight[int, None] = SingleFlight()
+
+    async def __call__(self) -> ChainConfig | None:
+        """Return the configuration; None where it is not known, or the chain is none of subnet-evm."""
+        if self._upgrade_file is None:
+            return None
+        try:
+            changed_ns = self._upgrade_file.stat().st_mtime_ns
+        except OSError as error:
+            self._warn(error.strerror or "cannot be read")
+            return None
+        if self._known is None or self._known[0] != changed_ns:
+            await self._flight.run(changed_ns, partial(self._put_together, changed_ns))
+        return self._known[1] if self._known is not None else None
+
+    async def _put_together(self, changed_ns: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._retry_at:
+            return
+        self._retry_at = now + _RETRY_S
+        genesis, times = await self._genesis(), await self._upgrade_times()
+        if genesis is None or times is None or self._upgrade_file is None:
+            return
+        config: ChainConfig | None = None
+        try:
+            config = chain_config(genesis, _read(self._upgrade_file), times)
+        except (NoSubnetEvm, OSError) as error:
+            self._warn(str(error))
+        self._known, self._retry_at = (changed_ns, config), 0.0
+
+    def _warn(self, reason: str) -> None:
+        log.warning(
+            "a chain's configuration is not known", extra={"upgrade_file": self._upgrade_file, "reason": reason}
+        )
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        read = file.read(_MAX_FILE_BYTES + 1)
+    if len(read) > _MAX_FILE_BYTES:
+        raise NoSubnetEvm(f"more than {_MAX_FILE_BYTES} bytes")
+    return read

@@ -1,0 +1,262 @@
+"""Derives all rows anew from the blocks that are kept, without a node: after a change of the schema, or of a rule.
+
+Source of truth: the blocks, and the ledger's rules. What it wrote when it was ended in the middle stays, and it goes on
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Engine
+
+from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.ids import UtxoID
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.proposervm import unwrap
+from warpseal.chains.x_blocks import parse_x_block
+from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.x_txs import parse_x_tx
+from warpseal.history.blocks import Proposer
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.transactions import Vertex
+from warpseal.index import bulk
+from warpseal.index.errors import Underivable, told
+from warpseal.index.keys import CHAINS, NUMBERS, P, X
+from warpseal.index.proposers import proposer_of
+from warpseal.index.raw_blocks import Form, PastTx, Segment, parse_c_raw, parse_output_raw, segments
+from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.writer import IndexWriter
+from warpseal.ledger.c_chain import apply_c
+from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_state import PChainState
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.utxo_flow import Moving
+from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_tx_effects
+
+Progress = Callable[[PrimaryChain, int], None]
+"""Called with a chain and the last height that is derived."""
+Derived = tuple[PrimaryChain, int]
+"""A chain and the last height, or number of a container, that is derived."""
+
+_LEDGER_EVERY: Final = 5_000
+
+
+def derive_rows(writer: IndexWriter, engine: Engine, params: Parameters, progress: Progress = lambda *_: None) -> None:
+    """Derive what is not derived yet; after `writer.drop_rows`, everything. engine: reads the same index.
+
+    Raises StoreDown, and Underivable for blocks that a newer program has to derive.
+    """
+    for chain, last in _derive(writer, engine, params):
+        progress(chain, last)
+
+
+class Rederivation:
+    """What is left to be derived, piece by piece, in one thread. engine: reads the same index; closed with it."""
+
+    def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
+        self._writer = writer
+        self._engine = engine
+        self._params = params
+        self._under_way: Iterator[Derived] | None = None
+
+    def step(self, seconds: float) -> Derived | None:
+        """Derive for about so long; return how far it is, None once there is nothing left.
+
+        Raises StoreDown, Underivable; the next step begins behind what is derived.
+        """
+        until, last = monotonic() + seconds, None
+        try:
+            if self._under_way is None and self._is_needed():
+                self._under_way = _derive(self._writer, self._engine, self._params)
+            for last in self._under_way or ():
+                if monotonic() >= until:
+                    return last
+        except BaseException:
+            self._under_way = None
+            raise
+        self._under_way = None
+        self._engine.dispose()
+        return None
+
+    def _is_needed(self) -> bool:
+        """Tell whether blocks are kept that have no rows."""
+        with told(self._engine), self._engine.connect() as connection:
+            for chain, number in NUMBERS.items():
+                place = self._writer.place(chain)
+                done = dict.fromkeys((Form.BLOCK, Form.GENESIS), -1 if place is None else place.height)
+                if number == X:
+                    past = self._writer.past_count() - 1
+                    done |= {Form.PAST: past, Form.GENESIS: past}
+                if any(_last_kept(connection, number, form) > height for form, height in done.items()):
+                    return True
+        return False
+
+
+def _last_kept(connection: Connection, chain: int, form: Form) -> int:
+    """Return the last height, or number, of which the bytes are kept; below all others where none are."""
+    text = "SELECT last FROM raws WHERE chain = ? AND form = ? ORDER BY first DESC LIMIT 1"
+    rows = bulk.fetch(connection, text, chain, int(form))
+    return rows[0][0] if rows else -3
+
+
+def _derive(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[Derived]:
+    with told(engine), engine.connect() as connection:
+        complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM begun"))
+        derivation = _Derivation(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
+        for _, segment in segments(connection):
+            try:
+                derivation.take(segment)
+            except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
+                raise Underivable(CHAINS[segment.chain], segment.first, str(fault)) from None
+            yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
+        derivation.finish()
+
+
+class _Derivation:
+    def __init__(self, writer: IndexWriter, params: Parameters, is_complete: dict[PrimaryChain, bool]) -> None:
+        self._writer = writer
+        self._params = params
+        self._is_complete = is_complete
+        self._places = {chain: writer.place(chain) for chain in CHAINS}
+        self._past = writer.past_count()
+        self._before: dict[int, Proposer | None] = {
+            number: None if place is None else place.proposer for number, place in enumerate(self._places.values())
+        }
+        self._state = self._state_now()
+        self._ledger_height = self._state.height if self._state is not None else -1
+
+    def take(self, segment: Segment) -> None:
+        """Write what is new of a segment."""
+        chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
+        if segment.form is Form.OUTPUT:
+            self._writer.outputs.adopt(map(parse_output_raw, entries))
+            return
+        done = self._past if segment.chain == X and segment.form is not Form.BLOCK else self._height(chain) + 1
+        if segment.form is Form.GENESIS and segment.chain == X:
+            done = 0 if self._past >= 0 else -1
+        new = entries[max(0, done - first) :]
+        if not new:
+            return
+        records = list(self._records(segment, first + len(entries) - len(new), new))
+        self._writer.rewrite(records, self._due(), is_complete=self._is_complete.get(chain, True))
+
+    def finish(self) -> None:
+        """Keep the state that the P-Chain ended with."""
+        if self._state is not None and self._ledger_height != self._state.height:
+            self._writer.rewrite([], dump(self._state))
+
+    def _height(self, chain: PrimaryChain) -> int:
+        place = self._places[chain]
+        return -1 if place is None else place.height
+
+    def _due(self) -> bytes | None:
+        state = self._state
+        if state is None or (self._ledger_height >= 0 and state.height - self._ledger_height < _LEDGER_EVERY):
+            return None
+        self._ledger_height = state.height
+        return dump(state)
+
+    def _records(self, segment: Segment, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+        if segment.chain == P:
+            return self._p_genesis(entries[0]) if segment.form is Form.GENESIS else self._p(entries)
+        if segment.chain == X:
+            return self._x(entries) if segment.form is Form.BLOCK else self._x_past(segment.form, first, entries)
+        return self._c(entries)
+
+    def _p_genesis(self, raw: bytes) -> Iterator[Record]:
+        self._state, effects = from_genesis(parse_p_genesis(raw), self._params)
+        self._writer.outputs.follow(effects.txs)
+        yield PRecord(effects, raw)
+
+    def _p(self, entries: Sequence[bytes]) -> Iterator[Record]:
+        read = [self._unwrapped(P, raw) for raw in entries]
+        blocks = [(parse_p_block(inner), proposer) for inner, proposer in read]
+        outputs = self._writer.outputs
+        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_by(tx.unsigned))
+        for (block, proposer), raw in zip(blocks, entries, strict=True):
+            if self._state is None:
+                self._state = state_before(block, self._params)
+            effects = apply(self._state, block, outputs)
+            settled = () if effects.settled is None else (effects.settled,)
+            outputs.follow((*settled, *effects.txs))
+            yield PRecord(effects, raw, proposer)
+
+    def _x(self, entries: Sequence[bytes]) -> Iterator[Record]:
+        read = [self._unwrapped(X, raw) for raw in entries]
+        blocks = [(parse_x_block(inner), proposer) for inner, proposer in read]
+        outputs = self._writer.outputs
+        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_by(tx.unsigned))
+        is_complete = self._is_complete.get(PrimaryChain.X, False)
+        for (block, proposer), raw in zip(blocks, entries, strict=True):
+            effects = apply_x(self._params.x_chain_id, block, outputs, is_complete=is_complete)
+            outputs.follow(effects.txs)
+            yield XRecord(effects, raw, proposer)
+
+    def _x_past(self, form: Form, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+        outputs, chain_id = self._writer.outputs, self._params.x_chain_id
+        kept = [PastTx.parse(entry) for entry in entries]
+        if form is Form.GENESIS:
+            effects = x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
+            outputs.follow(effects)
+            yield XPastRecord(first, kept[0].time_s, effects, kept[0].raw)
+            return
+        txs = [parse_x_tx(one.raw) for one in kept]
+        outputs.prefetch(spent for tx in txs for spent in spent_by(tx.unsigned))
+        for number, (one, tx) in enumerate(zip(kept, txs, strict=True), first):
+            done = x_tx_effects(Moving(chain_id, 0, outputs, False), tx, 0)
+            outputs.follow((done,))
+            yield XPastRecord(number, one.time_s, (done,), one.raw, one.vertex and Vertex(*one.vertex))
+
+    def _c(self, entries: Sequence[bytes]) -> Iterator[Record]:
+        blocks = [parse_c_raw(entry) for entry in entries]
+        outputs = self._writer.outputs
+        outputs.prefetch(spent for _, txs in blocks for tx in txs for spent in spent_by(tx.unsigned))
+        for (header, txs), raw in zip(blocks, entries, strict=True):
+            is_repeat = header.number in self._params.repeated_c_blocks
+            effects = apply_c(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
+            outputs.follow(effects.txs)
+            yield CRecord(effects, raw)
+
+    def _unwrapped(self, chain: int, raw: bytes) -> tuple[bytes, Proposer | None]:
+        outer = unwrap(raw)
+        if outer is None:
+            self._before[chain] = None
+            return raw, None
+        self._before[chain] = proposer = proposer_of(outer, self._before[chain])
+        return outer.inner, proposer
+
+    def _state_now(self) -> PChainState | None:
+        """Return the P-Chain's state behind the last block whose rows are there."""
+        place, kept = self._places[PrimaryChain.P], self._writer.ledger()
+        if place is None or kept is None:
+            return None
+        state = load(kept[1], self._params)
+        for raw in self._writer.raw_blocks(PrimaryChain.P, state.height + 1, place.height):
+            outer = unwrap(raw)
+            apply(state, parse_p_block(raw if outer is None else outer.inner), None)
+        return state
+
+
+def state_before(block: Block, params: Parameters) -> PChainState:
+    """Return the state in front of the first block of an index that does not begin with the genesis."""
+    state = without_genesis(params, block.time or 0, block.height)
+    state.block_id = block.parent_id
+    return state
+
+
+def spent_by(unsigned: Any) -> Iterator[UtxoID]:
+    """Yield the ids of the outputs that a transaction of any chain spends."""
+    base = getattr(unsigned, "base", None)
+    for spent in (*(() if base is None else base.inputs), *getattr(unsigned, "imported_inputs", ())):
+        yield spent.utxo_id
+    for operation in getattr(unsigned, "operations", ()):
+        for reference in operation.consumed:
+            yield reference.utxo_id

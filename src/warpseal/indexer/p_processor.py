@@ -1,0 +1,193 @@
+"""Applies the P-Chain's blocks to its state, block by block, and writes what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.ids import UtxoID
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_genesis import Genesis
+from warpseal.history.chains import PrimaryChain
+from warpseal.index.checkpoint import Place
+from warpseal.index.records import PRecord
+from warpseal.index.writer import IndexWriter
+from warpseal.indexer.errors import Stopped, StopReason
+from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, inner_of, unwrapped
+from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
+from warpseal.ledger.effects import BlockEffects, TxEffects
+from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_state import PChainState
+from warpseal.ledger.params import Parameters
+
+_DECISIONS = frozenset({"ApricotCommitBlock", "ApricotAbortBlock", "BanffCommitBlock", "BanffAbortBlock"})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRule:
+    """When the state is written too: after so many blocks, or so long after the last time."""
+
+    blocks: int
+    seconds: float
+
+
+class PWork:
+    """The P-Chain's state as of the last written block, and how the next ones are written."""
+
+    chain = PrimaryChain.P
+
+    def __init__(self, index: IndexWriter, params: Parameters, genesis: Genesis | None, rule: CheckpointRule) -> None:
+        self._index = index
+        self._params = params
+        self._genesis = genesis
+        self._rule = rule
+        self._state: PChainState | None = None
+        self._last: Unwrapped[Block] | None = None
+        self._before: Place | None = None
+        self._since_checkpoint = 0
+        self._checkpoint_at = monotonic()
+
+    def resume(self) -> Place | None:
+        """Bring the state to the last written block; None: nothing is written. Raises Stopped."""
+        self._index.outputs.forget()
+        self._last = None
+        self._before = place = self._index.place(self.chain)
+        if place is not None:
+            self._state = self._state_at(place)
+            self._checkpoint_at = monotonic()
+        return place
+
+    def least_height(self) -> int:
+        """Return below which height nothing can be begun: without the genesis, block 0 says nothing."""
+        return 0 if self._genesis is not None else 1
+
+    def begin(self, first: RawBlock, height: int) -> bool:
+        """Write the first block there is; False where the one before it has to be first. Raises Stopped."""
+        block = unwrapped(parse_p_block, first, height, None).block
+        if height == 0:
+            self._begin_with_genesis(block)
+            return True
+        if block.kind in _DECISIONS:
+            return False
+        self._state = without_genesis(self._params, block.time or 0, height)
+        self._state.block_id = block.parent_id
+        self.write(height, (first,))
+        return True
+
+    def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
+        """Write the next blocks. Raises Stopped; the blocks before the one that is the reason are written then."""
+        read, stopped = _read_all(blocks, first_height, self._last, self._before)
+        self._index.outputs.prefetch(_spent_by(each.block for each in read))
+        records: list[PRecord] = []
+        try:
+            for each in read:
+                records.append(PRecord(self._applied(each.block), each.raw, each.proposer))
+        except Stopped as fault:
+            stopped = fault
+        if records:
+            self._last = read[len(records) - 1]
+            self._append(records, is_sound=stopped is None)
+        if stopped is not None:
+            raise stopped
+
+    def _begin_with_genesis(self, block: Block) -> None:
+        genesis = self._genesis
+        assert genesis is not None
+        if block.parent_id != genesis.id:
+            told = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
+            raise Stopped(StopReason.WRONG_GENESIS, 0, told, block.raw)
+        self._state, effects = from_genesis(genesis, self._params)
+        self._index.write([PRecord(effects, genesis.raw)], dump(self._state))
+
+    def _applied(self, block: Block) -> BlockEffects:
+        state, outputs = self._known_state(), self._index.outputs
+        if block.parent_id != state.block_id:
+            told = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
+            raise Stopped(StopReason.WRONG_PARENT, block.height, told, block.raw)
+        try:
+            effects = apply(state, block, outputs)
+        except LedgerFault as fault:
+            raise Stopped(StopReason.CONTRADICTION, block.height, str(fault), block.raw) from None
+        outputs.follow(moves_of(effects))
+        return effects
+
+    def _append(self, records: Sequence[PRecord], *, is_sound: bool) -> None:
+        state = self._known_state()
+        self._since_checkpoint += len(records)
+        checkpoint = dump(state) if is_sound and self._is_due() else None
+        self._index.write(records, checkpoint, is_complete=state.is_complete)
+        if checkpoint is not None:
+            self._since_checkpoint, self._checkpoint_at = 0, monotonic()
+
+    def _is_due(self) -> bool:
+        return self._since_checkpoint >= self._rule.blocks or monotonic() - self._checkpoint_at >= self._rule.seconds
+
+    def _known_state(self) -> PChainState:
+        assert self._state is not None
+        return self._state
+
+    def _state_at(self, place: Place) -> PChainState:
+        """Return the state after the last written block: from the last checkpoint, or from the beginning."""
+        state = self._checkpoint() or self._beginning(place)
+        for raw in self._index.raw_blocks(self.chain, state.height + 1, place.height):
+            try:
+                apply(state, parse_p_block(inner_of(raw)), None)
+            except (LedgerFault, MalformedChainBytes) as fault:
+                told = f"blocks that are written cannot be applied again: {fault}"
+                raise Stopped(StopReason.CONTRADICTION, state.height + 1, told) from None
+        if (state.height, state.block_id) != (place.height, place.block_id):
+            raise Stopped(StopReason.CONTRADICTION, place.height, f"the written blocks end at {state.height}")
+        return state
+
+    def _checkpoint(self) -> PChainState | None:
+        kept = self._index.ledger()
+        if kept is None:
+            return None
+        try:
+            return load(kept[1], self._params)
+        except UnusableCheckpoint:
+            # Of another version of this program: the blocks make it anew.
+            return None
+
+    def _beginning(self, place: Place) -> PChainState:
+        if place.first_height == 0 and self._genesis is not None:
+            return from_genesis(self._genesis, self._params)[0]
+        raw = next(self._index.raw_blocks(self.chain, place.first_height, place.first_height))
+        first = parse_p_block(inner_of(raw))
+        state = without_genesis(self._params, first.time or 0, place.first_height)
+        state.block_id = first.parent_id
+        return state
+
+
+def moves_of(effects: BlockEffects) -> tuple[TxEffects, ...]:
+    """Return what moves outputs in a block: the proposal that it settles, then its transactions."""
+    return effects.txs if effects.settled is None else (effects.settled, *effects.txs)
+
+
+def _read_all(
+    blocks: Sequence[RawBlock], first_height: int, last: Unwrapped[Block] | None, place: Place | None
+) -> tuple[list[Unwrapped[Block]], Stopped | None]:
+    before = last.proposer if last is not None else place.proposer if place is not None else None
+    read: list[Unwrapped[Block]] = []
+    for height, raw in enumerate(blocks, first_height):
+        try:
+            read.append(unwrapped(parse_p_block, raw, height, before))
+        except Stopped as fault:
+            return read, fault
+        before = read[-1].proposer
+    return read, None
+
+
+def _spent_by(blocks: Iterable[Block]) -> Iterator[UtxoID]:
+    """Yield the ids of all outputs that blocks spend."""
+    for block in blocks:
+        for tx in block.txs:
+            unsigned: Any = tx.unsigned
+            base = getattr(unsigned, "base", None)
+            for spent in (*(base.inputs if base is not None else ()), *getattr(unsigned, "imported_inputs", ())):
+                yield spent.utxo_id

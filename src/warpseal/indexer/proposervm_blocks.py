@@ -1,0 +1,63 @@
+"""Blocks as they come: bare, or in a container of the index API, wrapped by the proposervm or from before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.proposervm import unwrap
+from warpseal.history.blocks import Proposer
+from warpseal.index.proposers import proposer_of
+from warpseal.indexer.errors import Stopped, StopReason
+
+
+class HasHeight(Protocol):
+    """Any chain's block."""
+
+    @property
+    def height(self) -> int:
+        """Its place in the chain."""
+
+
+B = TypeVar("B", bound=HasHeight)
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """A block as a node gave it. is_container: it may be wrapped by the proposervm."""
+
+    raw: bytes
+    is_container: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped(Generic[B]):
+    """A decoded block, its bytes as they came, and its proposer where they tell of one."""
+
+    block: B
+    raw: bytes
+    proposer: Proposer | None
+
+
+def inner_of(raw: bytes) -> bytes:
+    """Return the chain's own block in bytes that may be wrapped."""
+    outer = unwrap(raw)
+    return raw if outer is None else outer.inner
+
+
+def unwrapped(parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None) -> Unwrapped[B]:
+    """Return the block of this height that was given. before: the proposer of the block in front. Raises Stopped."""
+    outer = unwrap(given.raw) if given.is_container else None
+    inner = given.raw if outer is None else outer.inner
+    try:
+        block = parse(inner)
+    except UnknownType as fault:
+        raise Stopped(StopReason.UNKNOWN_TYPE, height, str(fault), given.raw) from None
+    except MalformedChainBytes as fault:
+        raise Stopped(StopReason.UNDECODABLE_BLOCK, height, str(fault), given.raw) from None
+    if block.height != height:
+        told = f"the block says that its height is {block.height}"
+        raise Stopped(StopReason.WRONG_HEIGHT, height, told, given.raw)
+    return Unwrapped(block, given.raw, None if outer is None else proposer_of(outer, before))

@@ -1,0 +1,301 @@
+"""Follows the accepted P-Chain blocks: new ones first, gaps next, and behind them everything down to the first of Etna.
+
+A block is kept only linked to those that are known, and rows and range are committed together. What cannot be right
+stops the follower with a named fault: it looks again now and then, and never skips. Nodes and a store that do not
+answer are waited for. Signing needs none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Final
+
+from warpseal.errors import NodeUnavailable
+from warpseal.l1.follower.block_reader import BlockReader, Fault, FaultReason, Reading
+from warpseal.l1.follower.first_block import first_block_from
+from warpseal.l1.follower.l1_rows import read_p_block
+from warpseal.l1.follower.listeners import Listener, Listeners
+from warpseal.l1.follower.ports import AreComing, Blocks, Decode, Index, Lead
+from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
+from warpseal.l1.follower.retry import Patience
+from warpseal.l1.follower.settings import IndexerSettings
+from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.progress import FollowerStatus, Pace
+from warpseal.store.errors import RangesDisagree, StoreDown
+from warpseal.store.values import BlockRange
+from warpseal.warp.ids import P_CHAIN
+
+log = logging.getLogger(__name__)
+
+INTERNAL_ERROR: Final = "internal_error"
+_LEAST_BATCH: Final = 8
+_MOST_BATCH: Final = 256
+# One that does not follow has time.
+_LOOK_ON_EVERY_S: Final = 5.0
+
+
+class _Stopped(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+class PChainFollower:
+    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop.
+
+    are_coming: which blocks of the past are put off; new ones never are.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        index: Index,
+        leadership: Lead,
+        settings: IndexerSettings,
+        *,
+        decode: Decode = read_p_block,
+        are_coming: AreComing | None = None,
+    ) -> None:
+        self._blocks = blocks
+        self._index = index
+        self._leadership = leadership
+        self._settings = settings
+        self._patience = Patience(Backoff(settings.retry_first_s, settings.retry_cap_s), Random())
+        self._reader = BlockReader(blocks, decode, self._patience)
+        self._are_coming = are_coming
+        # About a second of requests: no longer do new blocks wait for the backfill.
+        self._batch_blocks = max(_LEAST_BATCH, min(_MOST_BATCH, blocks.per_s))
+        self._listeners = Listeners()
+        self._known = KnownRanges()
+        self._is_loaded = False
+        self._is_same_chain = False
+        self._pace = Pace()
+        self._tip: int | None = None
+        self._planned_tip: int | None = None
+        self._polled_at = float("-inf")
+        self._first: int | None = settings.follow_from_height
+        self._fresh_above: int | None = None
+        self._stopped: tuple[str, int | None] | None = None
+        self._blocks_read = 0
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each new L1 transaction once it is committed; returns how to end that.
+
+        New is what stands above the oldest range that was known when this process began to lead, or above the
+        first tip where nothing was known: transactions accepted since, and those accepted while nobody followed,
+        but none of the backfill. They come in the order in which blocks are read, which is newest batch first
+        where there was a gap. A crash between commit and call loses the call, not the row.
+        """
+        return self._listeners.add(listener)
+
+    def status(self) -> FollowerStatus:
+        """Return how following stands now."""
+        newest, tip = self._known.newest, self._tip
+        height = newest.high if newest else None
+        remaining, backfilled = self._backfill()
+        rate = self._pace.rate() if remaining else None
+        reason, stopped_at = self._stopped or (None, None)
+        return FollowerStatus(
+            height=height,
+            node_height=tip,
+            lag_blocks=None if tip is None or height is None else max(0, tip - height),
+            first_height=newest.low if newest else None,
+            target_height=self._first,
+            backfilled=backfilled,
+            rate_blocks_s=rate,
+            eta_s=remaining / rate if remaining and rate else None,
+            is_leader=self._leadership.held,
+            stopped=reason,
+            stopped_at=stopped_at,
+            waiting_for=self._patience.waiting_for,
+            remaining_blocks=remaining,
+            blocks_read=self._blocks_read,
+            block_id=newest.high_block_id if newest else None,
+            is_off=not self._settings.follow_p_chain,
+        )
+
+    def progress(self) -> dict[str, Any]:
+        """Return how far the backfill is, in few words: for the detail of an error."""
+        return self.status().progress()
+
+    async def run(self) -> None:
+        """Follow whenever this process leads, until cancelled; return at once where following is switched off."""
+        if not self._settings.follow_p_chain:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._report())
+            while True:
+                async with asyncio.TaskGroup() as waiting:
+                    looking_on = waiting.create_task(self._forever(self._look_on))
+                    await self._leadership.wait_until_held()
+                    looking_on.cancel()
+                self._begin()
+                async with asyncio.TaskGroup() as leading:
+                    following = leading.create_task(self._forever(self._step))
+                    await self._leadership.wait_until_lost()
+                    following.cancel()
+                log.warning("this process does not follow the P-Chain any more")
+
+    def _begin(self) -> None:
+        """Take nothing for known: another process may have followed until now."""
+        self._is_loaded = False
+        self._is_same_chain = False
+        self._fresh_above = None
+        self._stopped = None
+        self._pace.begin(_now())
+
+    async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await step()
+            except _Stopped as error:
+                self._note_fault(error.fault.reason.value, error.fault.height, error.fault.detail)
+                await asyncio.sleep(self._settings.retry_stopped_s)
+            except Exception:  # The daemon signs, whatever is wrong here.
+                log.exception("the P-Chain cannot be followed")
+                self._note_fault(INTERNAL_ERROR, None, "see the log")
+                await asyncio.sleep(self._settings.retry_stopped_s)
+
+    def _note_fault(self, reason: str, height: int | None, detail: str) -> None:
+        if self._stopped != (reason, height):
+            told = {"reason": reason, "height": height, "detail": detail}
+            log.error("following the P-Chain stopped", extra=told)
+        self._stopped = (reason, height)
+
+    async def _look_on(self) -> None:
+        """Learn what the one that leads has read, for the status."""
+        try:
+            self._known = KnownRanges(await self._index.ranges(P_CHAIN))
+            self._tip = await self._blocks.tip()
+            if self._first is None:
+                self._first = await self._find_first(self._tip)
+        except (StoreDown, NodeUnavailable, _Stopped):
+            pass
+        await asyncio.sleep(max(self._settings.follow_poll_s, _LOOK_ON_EVERY_S))
+
+    async def _step(self) -> None:
+        """Read the batch whose turn it is, or wait for new blocks. Raises _Stopped."""
+        if not self._is_loaded:
+            await self._load()
+        tip = await self._poll_tip()
+        await self._check_chain(tip)
+        batch = await self._next_batch(tip)
+        if batch is None:
+            self._stopped = None
+            self._pace.begin(_now())
+            await asyncio.sleep(self._settings.follow_poll_s)
+        elif await self._is_put_off(batch):
+            await asyncio.sleep(self._settings.follow_poll_s)
+        else:
+            await self._read(batch)
+            self._stopped = None
+
+    async def _is_put_off(self, batch: Batch) -> bool:
+        newest = self._known.newest
+        if self._are_coming is None or newest is None or batch.high > newest.high:
+            return False
+        return await self._are_coming(batch.low, batch.high)
+
+    async def _read(self, batch: Batch) -> None:
+        oldest = self._known.oldest
+        reading = await self._reader.read(batch)
+        if reading.blocks:
+            await self._keep(reading)
+            if oldest is None or batch.high < oldest.low:
+                self._pace.note(_now(), len(reading.blocks))
+        if reading.fault is not None:
+            raise _Stopped(reading.fault)
+
+    async def _poll_tip(self) -> int:
+        """Return up to where blocks are read: the node's tip, but after a fault that of before it.
+
+        So the same batch comes again, and what cannot be read is never passed over for newer blocks.
+        """
+        if self._tip is None or _now() - self._polled_at >= self._settings.follow_poll_s:
+            self._tip = await self._patience.nodes(self._blocks.tip)
+            self._polled_at = _now()
+        if self._planned_tip is None or self._stopped is None:
+            self._planned_tip = self._tip
+        if self._fresh_above is None:
+            self._fresh_above = self._planned_tip
+        return self._planned_tip
+
+    async def _check_chain(self, tip: int) -> None:
+        """Make sure, once, that the newest known block is still that of the network. Raises _Stopped."""
+        newest = self._known.newest
+        if self._is_same_chain or newest is None or tip < newest.high:
+            return
+        if not await self._reader.is_known(newest.high, newest.high_block_id):
+            told = "no node has the block that was read here earlier"
+            raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, newest.high, told))
+        self._is_same_chain = True
+
+    async def _next_batch(self, tip: int) -> Batch | None:
+        newer = newer_batch(self._known, tip, self._batch_blocks)
+        if newer is not None:
+            return newer
+        if self._first is None:
+            self._first = await self._find_first(tip)
+        return older_batch(self._known, tip, self._first, self._batch_blocks)
+
+    async def _find_first(self, tip: int) -> int:
+        """Return the first block of Etna; where nobody knows when Etna was, the very first block."""
+        upgrades = await self._patience.nodes(self._blocks.upgrades)
+        if upgrades.etna_s is None:
+            return 0
+        first = await first_block_from(upgrades.etna_s, tip, self._time_of)
+        log.info("the P-Chain is followed from the first block of Etna on", extra={"height": first})
+        return first
+
+    async def _time_of(self, height: int) -> int | None:
+        time = await self._reader.time_of(height)
+        if isinstance(time, Fault):
+            raise _Stopped(time)
+        return time
+
+    async def _keep(self, reading: Reading) -> None:
+        """Commit the blocks of a reading, then tell of them. Raises _Stopped."""
+        lowest, highest = reading.blocks[0], reading.blocks[-1]
+        read = BlockRange(lowest.height, highest.height, lowest.parent_id, highest.id)
+        transactions = tuple(tx for block in reading.blocks for tx in block.transactions)
+        origins = tuple(origin for block in reading.blocks for origin in block.origins)
+        try:
+            await self._patience.store(lambda: self._index.append(P_CHAIN, read, transactions, origins))
+        except RangesDisagree as error:
+            self._is_loaded = False
+            raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
+        self._known.add(read)
+        self._blocks_read += len(reading.blocks)
+        above = read.high if self._fresh_above is None else self._fresh_above
+        self._listeners.tell(tx for tx in transactions if tx.height > above)
+
+    async def _load(self) -> None:
+        self._known = KnownRanges(await self._patience.store(lambda: self._index.ranges(P_CHAIN)))
+        self._is_loaded = True
+        if self._fresh_above is None and self._known.oldest is not None:
+            self._fresh_above = self._known.oldest.high
+
+    def _backfill(self) -> tuple[int | None, float]:
+        """Return how many blocks up to the newest known are missing, and which part of them is there."""
+        newest = self._known.newest
+        if newest is None or self._first is None:
+            return None, 0.0
+        total = newest.high - self._first + 1
+        if total <= 0:
+            return 0, 1.0
+        count = self._known.count(self._first, newest.high)
+        return total - count, count / total
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.log_every_s)
+            status = self.status()
+            if status.is_leader and status.remaining_blocks:
+                log.info("reading P-Chain blocks", extra=status.as_fields())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

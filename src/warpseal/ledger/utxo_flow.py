@@ -1,0 +1,155 @@
+"""How transactions of all chains spend and make outputs, and what they burn.
+
+Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from warpseal.chains.components import (
+    LockIn,
+    LockOut,
+    OutputOwners,
+    TransferableInput,
+    TransferableOutput,
+    TransferOutput,
+)
+from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
+from warpseal.chains.signed_tx import SignedTx
+from warpseal.ledger.effects import Sums
+from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerOutput, OutputSource
+from warpseal.ledger.signer_recovery import signed_digest, signers
+from warpseal.warp.ids import ChainID
+
+
+class Moving:
+    """The outputs that the transactions of one block spend and make, on top of those from before.
+
+    source: None where the inputs were checked before. is_complete: whether an own output that nobody knows is a fault;
+    those of other chains may be unknown, since these are read at their own pace.
+    """
+
+    __slots__ = ("chain_id", "height", "is_complete", "made", "source", "spent")
+
+    def __init__(self, chain_id: ChainID, height: int, source: OutputSource | None, is_complete: bool) -> None:
+        self.chain_id = chain_id
+        self.height = height
+        self.source = source
+        self.is_complete = is_complete
+        self.made: dict[UtxoID, LedgerOutput] = {}
+        self.spent: set[UtxoID] = set()
+
+    def consume(
+        self, tx: SignedTx[Any, Any], inputs: Sequence[TransferableInput], created_on: ChainID, first_credential: int
+    ) -> list[Consumed]:
+        """Spend `inputs` of `tx`, which the credentials from `first_credential` on allow. Raises LedgerFault."""
+        consumed: list[Consumed] = []
+        digest = b""
+        for credential, spending in enumerate(inputs, first_credential):
+            key = utxo_id(spending.tx_id, spending.output_index)
+            amount = spending.input.amount
+            known = self.take(tx, key)
+            rebuilt = None
+            if known is not None:
+                if known.amount != amount or known.asset_id != spending.asset_id:
+                    raise self.fault(tx, f"input {key.hex()} is not what was made")
+            elif self.source is not None:
+                if self.is_complete and created_on == self.chain_id:
+                    raise self.fault(tx, f"input {key.hex()} is not there")
+                digest = digest or signed_digest(tx.encode_unsigned())
+                addresses = signers(digest, _signatures(tx, credential))
+                rebuilt = _rebuilt(spending, addresses, created_on, self.chain_id)
+            consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, rebuilt))
+        return consumed
+
+    def take(self, tx: SignedTx[Any, Any], key: UtxoID) -> KnownOutput | None:
+        """Spend an output, and return it if it is known. Raises LedgerFault where this block spent it before."""
+        if key in self.spent:
+            raise self.fault(tx, f"input {key.hex()} is spent already")
+        self.spent.add(key)
+        made = self.made.get(key)
+        if made is not None or self.source is None:
+            return made
+        return self.source.find(key, self.chain_id)
+
+    def emit(self, outputs: Iterable[LedgerOutput]) -> None:
+        """Let later transactions of the block spend what was made here."""
+        for output in outputs:
+            if output.held_on == self.chain_id and not output.staked:
+                self.made[output.id] = output
+
+    def fault(self, tx: SignedTx[Any, Any] | None, reason: str) -> LedgerFault:
+        """Return the error about a transaction, or about the block."""
+        return LedgerFault(self.height, None if tx is None else tx.id, reason)
+
+
+def transferred(
+    tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID
+) -> LedgerOutput:
+    """Return output `index` of a transaction."""
+    output, stakeable = made.output, 0
+    if isinstance(output, LockOut):
+        output, stakeable = output.output, output.locktime
+    return LedgerOutput(
+        utxo_id(tx_id, index),
+        tx_id,
+        index,
+        made.asset_id,
+        output.amount,
+        output.addresses,
+        output.threshold,
+        output.locktime,
+        stakeable,
+        created_on,
+        held_on,
+    )
+
+
+def owed(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
+    """Return what the chain itself makes to pay `owner`."""
+    return TransferableOutput(asset_id, TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses))
+
+
+def add_amounts(sums: dict[AssetID, int], moved: Iterable[Consumed | LedgerOutput]) -> None:
+    """Add the amounts of outputs to the sums of their assets."""
+    for each in moved:
+        asset_id = each.asset_id
+        sums[asset_id] = sums.get(asset_id, 0) + each.amount
+
+
+def as_sums(sums: dict[AssetID, int]) -> Sums:
+    """Return the sums above zero, by asset id."""
+    if len(sums) == 1:
+        ((asset_id, amount),) = sums.items()
+        return ((asset_id, amount),) if amount else ()
+    return tuple(sorted((asset_id, amount) for asset_id, amount in sums.items() if amount))
+
+
+def _signatures(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
+    if credential >= len(tx.credentials):
+        return ()
+    signatures: tuple[bytes, ...] = tx.credentials[credential].signatures
+    return signatures
+
+
+def _rebuilt(
+    spending: TransferableInput, addresses: tuple[Address, ...], created_on: ChainID, held_on: ChainID
+) -> LedgerOutput:
+    spent = spending.input
+    return LedgerOutput(
+        id=spending.utxo_id,
+        tx_id=spending.tx_id,
+        output_index=spending.output_index,
+        asset_id=spending.asset_id,
+        amount=spent.amount,
+        addresses=addresses,
+        threshold=len(spent.signature_indices),
+        locktime=0,
+        stakeable_locktime=spent.locktime if isinstance(spent, LockIn) else 0,
+        created_on=created_on,
+        held_on=held_on,
+        is_complete=False,
+    )

@@ -1,0 +1,49 @@
+"""The levels of the daemon's loggers, which its other processes take over at once, and as they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from warpseal.errors import CallRefused
+from warpseal.ops.ipc.client import Act
+from warpseal.ops.ipc.server import Siblings
+from warpseal.ops.logs.levels import LEVELS
+from warpseal.ops.logs.loggers import DaemonLoggers, Levels
+
+TOPIC: Final = "levels"
+_PATIENCE_S: Final = 1.0
+
+
+class LoggersEverywhere:
+    """The daemon's loggers, and those of its other processes."""
+
+    def __init__(self, own: DaemonLoggers, siblings: Siblings) -> None:
+        self._own = own
+        self._siblings = siblings
+        siblings.begin_with(TOPIC, self._shown)
+
+    def levels(self, name: str = "") -> Mapping[str, Levels]:
+        """Return the levels of one logger, or of all. Raises CallRefused."""
+        return self._own.levels(name)
+
+    async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
+        """Change the levels of one logger, or of all, everywhere. Raises CallRefused, changing nothing."""
+        await self._own.set_levels(name, log_level, display_level)
+        await self._siblings.tell(TOPIC, self._shown(), _PATIENCE_S)
+
+    def _shown(self) -> dict[str, tuple[str, str]]:
+        return {name: (one.log, one.display) for name, one in self._own.levels().items()}
+
+
+def take_levels(loggers: DaemonLoggers) -> Mapping[str, Act]:
+    """Return what another process does with the levels that it is told: loggers that it does not have are none."""
+
+    async def take(told: Any) -> None:
+        for name, (log_level, display_level) in told.items():
+            if log_level in LEVELS and display_level in LEVELS:
+                with suppress(CallRefused):
+                    await loggers.set_levels(name, log_level, display_level)
+
+    return {TOPIC: take}

@@ -1,0 +1,109 @@
+"""Which virtual machines are loaded: those that need no plugin, and each plugin that ran once and said its version.
+
+Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`; api-clients notes 6.3.1. A plugin
+that failed is tried again by the next call, which the node does not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warpseal.ops.plugins.aliases import BUILT_IN, VMID, VMAliases
+from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable, PluginFailed
+from warpseal.ops.plugins.settings import RPC_PROTOCOL_VERSION, PluginSettings
+from warpseal.runtime.locks import AsyncLock
+from warpseal.warp.ids import MalformedID, cb58_encode
+
+log = logging.getLogger(__name__)
+
+_MAX_FILES: Final = 1000
+
+NodeProtocol = Callable[[], Awaitable[int | None]]
+"""Asks a node which version of the protocol it speaks; None where none tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVMs:
+    """What one call has loaded. new_vms: ids in base58-check to their aliases; failed_vms: ids to why not."""
+
+    new_vms: Mapping[str, tuple[str, ...]]
+    failed_vms: Mapping[str, str]
+
+
+class PluginRegistry:
+    """The plugins of one folder.
+
+    node_protocol is asked when the settings name no version; where it does not tell either, RPC_PROTOCOL_VERSION is
+    taken.
+    """
+
+    def __init__(
+        self, settings: PluginSettings, folder: Path, aliases: VMAliases, *, node_protocol: NodeProtocol
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._aliases = aliases
+        self._node_protocol = node_protocol
+        self._versions: dict[VMID, str] = dict.fromkeys(BUILT_IN, "")
+        self._one_at_a_time = AsyncLock()
+
+    @property
+    def versions(self) -> Mapping[VMID, str]:
+        """The loaded virtual machines, and what each plugin says its version is ("" of those without one)."""
+        return dict(self._versions)
+
+    async def load(self) -> LoadedVMs:
+        """Try every plugin that is not loaded yet. Raises InvalidVMID, PluginDirUnreadable; nothing is tried then."""
+        async with self._one_at_a_time:
+            found = await asyncio.to_thread(self._found)
+            new = {vm_id: path for vm_id, path in found.items() if vm_id not in self._versions}
+            if not new:
+                return LoadedVMs({}, {})
+            # gRPC takes 9 MB and is needed for nothing else; most daemons have no plugins.
+            from warpseal.ops.plugins.probe import Trial
+
+            version = await self._protocol_version()
+            failed = {}
+            for vm_id, path in new.items():
+                outcome = await Trial(self._settings, version).of(path)
+                if isinstance(outcome, PluginFailed):
+                    failed[vm_id] = outcome
+                else:
+                    self._versions[vm_id] = outcome
+                log.info("a plugin was tried", extra={"plugin": path.name, "outcome": str(outcome)})
+        return LoadedVMs(
+            {cb58_encode(vm_id): self._aliases.of(vm_id) for vm_id in new if vm_id not in failed},
+            {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
+        )
+
+    async def _protocol_version(self) -> int:
+        return self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
+
+    def _found(self) -> dict[VMID, Path]:
+        """Return the path of each plugin by its id; directories and hidden files are none."""
+        try:
+            with os.scandir(self._folder) as entries:
+                names = sorted(entry.name for entry in entries if _is_plugin(entry))[:_MAX_FILES]
+        except FileNotFoundError as error:
+            if self._settings.plugin_dir is None:
+                return {}
+            raise PluginDirUnreadable(self._folder, error) from error
+        except OSError as error:
+            raise PluginDirUnreadable(self._folder, error) from error
+        return {self._vm_id(Path(name).stem): self._folder.absolute() / name for name in names}
+
+    def _vm_id(self, name: str) -> VMID:
+        try:
+            return self._aliases.find(name)
+        except MalformedID as error:
+            raise InvalidVMID(name) from error
+
+
+def _is_plugin(entry: os.DirEntry[str]) -> bool:
+    return not entry.name.startswith(".") and not entry.is_dir(follow_symlinks=False)

@@ -1,0 +1,101 @@
+"""Stacks and what they amount to, as the gzip'd protocol buffer that pprof reads.
+
+Source of truth: the description of the format at github.com/google/pprof, `proto/profile.proto`.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from warpseal.pb.profile_pb2 import Profile, ValueType
+from warpseal.runtime.stack_samples import Frame, StackTotal
+
+_COMPRESSION_LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a value of a sample is and what it is counted in: ("cpu", "nanoseconds")."""
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a profile says. count, amount: what the two values of each total are.
+
+    started_ns: unix time; duration_ns: 0 for the state of one moment; period: how much of `amount` lies between
+    samples, 0 where everything is counted.
+    """
+
+    count: Unit
+    amount: Unit
+    totals: Iterable[StackTotal]
+    started_ns: int
+    duration_ns: int = 0
+    period: int = 0
+
+
+def encode(contents: Contents) -> bytes:
+    """Return the profile as pprof reads it."""
+    writer = _Writer()
+    profile = writer.profile
+    profile.sample_type.extend((writer.unit(contents.count), writer.unit(contents.amount)))
+    profile.period_type.CopyFrom(writer.unit(contents.amount))
+    profile.period = contents.period
+    profile.default_sample_type = writer.text(contents.amount.name)
+    profile.time_nanos = contents.started_ns
+    profile.duration_nanos = contents.duration_ns
+    for total in contents.totals:
+        sample = profile.sample.add()
+        sample.location_id.extend(map(writer.location, total.stack))
+        sample.value.extend((total.count, total.amount))
+    return gzip.compress(profile.SerializeToString(), _COMPRESSION_LEVEL, mtime=0)
+
+
+class _Writer:
+    """A profile under construction: texts, functions and places stand in it once."""
+
+    def __init__(self) -> None:
+        self.profile = Profile()
+        self._texts: dict[str, int] = {}
+        self._functions: dict[tuple[str, str, int], int] = {}
+        self._locations: dict[Frame, int] = {}
+        self.text("")
+        # Says that nothing is to be looked up in a binary.
+        self.profile.mapping.add(
+            id=1, filename=self.text("warpseal"), has_functions=True, has_filenames=True, has_line_numbers=True
+        )
+
+    def text(self, text: str) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self._texts)
+            self.profile.string_table.append(text)
+        return self._texts[text]
+
+    def unit(self, unit: Unit) -> ValueType:
+        return ValueType(type=self.text(unit.name), unit=self.text(unit.unit))
+
+    def location(self, frame: Frame) -> int:
+        known = self._locations.get(frame)
+        if known is not None:
+            return known
+        place = self._locations[frame] = len(self._locations) + 1
+        location = self.profile.location.add(id=place, mapping_id=1)
+        location.line.add(function_id=self._function(frame), line=frame.line)
+        return place
+
+    def _function(self, frame: Frame) -> int:
+        key = (frame.function, frame.file, frame.first_line)
+        known = self._functions.get(key)
+        if known is not None:
+            return known
+        number = self._functions[key] = len(self._functions) + 1
+        name = self.text(frame.function)
+        self.profile.function.add(
+            id=number, name=name, system_name=name, filename=self.text(frame.file), start_line=frame.first_line
+        )
+        return number

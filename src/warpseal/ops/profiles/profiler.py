@@ -1,0 +1,154 @@
+"""The profiles of this process and the files that they are written to.
+
+Source of truth: the specification of `admin.startCPUProfiler` and its kin; avalanchego `utils/profiler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
+from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning, ProfileNotWritten
+from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
+from warpseal.ops.profiles.pprof import Contents, Unit, encode
+from warpseal.ops.profiles.stacktrace import stacktrace
+from warpseal.ops.profiles.stalls import LoopStalls
+from warpseal.runtime.locks import WAITS, AsyncLock
+
+_FOLDER_MODE: Final = 0o750
+_FILE_MODE: Final = 0o640
+_NANOSECONDS: Final = "nanoseconds"
+_COUNT: Final = "count"
+
+
+class Profiler:
+    """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder; each replaces its last one.
+
+    suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All
+    methods are for the main thread's event loop, and raise ProfileNotWritten. has_loop: that loop goes on between the
+    calls, so that its stalls are told.
+    """
+
+    def __init__(self, folder: Path, *, suffix: str = "", has_loop: bool = True) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._has_loop = has_loop
+        self._sampler: CpuSampler | None = None
+        self._file: IO[bytes] | None = None
+        self._started_ns = 0
+        self._counted_since_ns = time.time_ns()
+        self._stalls = LoopStalls()
+        self._one_at_a_time = AsyncLock()
+
+    async def start_cpu(self) -> None:
+        """Begin to sample the CPU; from the first time on, waits are counted, too. Raises AlreadyRunning."""
+        async with self._one_at_a_time:
+            if self._sampler is not None:
+                raise AlreadyRunning
+            self._file = await asyncio.to_thread(self._create, "cpu.profile")
+            self._started_ns = time.time_ns()
+            if not WAITS.is_counting:
+                self._counted_since_ns = self._started_ns
+            WAITS.begin()
+            if self._has_loop:
+                self._stalls.start()
+            sampler = CpuSampler()
+            sampler.start()
+            self._sampler = sampler
+
+    async def stop_cpu(self) -> None:
+        """End sampling and write cpu.profile. Raises NotRunning."""
+        async with self._one_at_a_time:
+            sampler, file = self._sampler, self._file
+            if sampler is None or file is None:
+                raise NotRunning
+            sampler.stop()
+            self._sampler = self._file = None
+            contents = Contents(
+                Unit("samples", _COUNT),
+                Unit("cpu", _NANOSECONDS),
+                sampler.totals(),
+                self._started_ns,
+                time.time_ns() - self._started_ns,
+                PERIOD_NS,
+            )
+            await asyncio.to_thread(self._write, file, contents)
+
+    async def write_memory(self) -> None:
+        """Collect garbage and write mem.profile: by allocation where allocations are traced, else by type."""
+        async with self._one_at_a_time:
+            file = await asyncio.to_thread(self._create, "mem.profile")
+            if tracemalloc.is_tracing():
+                gc.collect()
+                totals = await asyncio.to_thread(memory_by_stack)
+            else:
+                totals = await memory_by_type()
+            units = (Unit("inuse_objects", _COUNT), Unit("inuse_space", "bytes"))
+            await asyncio.to_thread(self._write, file, Contents(*units, totals, time.time_ns()))
+
+    async def write_locks(self) -> None:
+        """Write lock.profile: what was waited for since the first start_cpu(), and for how long."""
+        async with self._one_at_a_time:
+            file = await asyncio.to_thread(self._create, "lock.profile")
+            counted_ns = time.time_ns() - self._counted_since_ns if WAITS.is_counting else 0
+            units = (Unit("contentions", _COUNT), Unit("delay", _NANOSECONDS))
+            contents = Contents(*units, WAITS.totals(), self._counted_since_ns, counted_ns)
+            await asyncio.to_thread(self._write, file, contents)
+
+    async def write_stacks(self) -> None:
+        """Write stacktrace.txt: what every thread and every task is doing."""
+        async with self._one_at_a_time:
+            text = stacktrace()
+            file = await asyncio.to_thread(self._create, "stacktrace.txt")
+            await asyncio.to_thread(self._write_bytes, file, text.encode())
+
+    def close(self) -> None:
+        """End everything that samples; what was sampled is lost."""
+        self._stalls.stop()
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._sampler = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _create(self, name: str) -> IO[bytes]:
+        stem, dot, extension = name.partition(".")
+        path = self._folder / f"{stem}{self._suffix}{dot}{extension}"
+        try:
+            self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb")
+        except OSError as error:
+            raise ProfileNotWritten(path, error) from error
+
+    def _write(self, file: IO[bytes], contents: Contents) -> None:
+        self._write_bytes(file, encode(contents))
+
+    def _write_bytes(self, file: IO[bytes], content: bytes) -> None:
+        try:
+            with file:
+                file.write(content)
+        except OSError as error:
+            raise ProfileNotWritten(self._folder, error) from error
+
+
+@contextmanager
+def open_profiler(folder: Path, *, memory_frames: int = 0, suffix: str = "") -> Iterator[Profiler]:
+    """Hold a profiler for as long as the process works; with memory_frames > 0 every allocation is traced meanwhile."""
+    if memory_frames > 0:
+        tracemalloc.start(memory_frames)
+    profiler = Profiler(folder, suffix=suffix)
+    try:
+        yield profiler
+    finally:
+        profiler.close()
+        if memory_frames > 0:
+            tracemalloc.stop()

@@ -1,0 +1,172 @@
+"""Locks, semaphores and worker threads of the daemon, made in one place so that waiting for them can be counted.
+
+Nothing is counted, and next to nothing is spent, until WAITS.begin() is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, Literal, ParamSpec, TypeVar, cast
+
+from warpseal.runtime.stack_samples import Stack, StackTotal, StackTotals, stack_of
+
+LOCK: Final = "[waiting for a lock]"
+SEMAPHORE: Final = "[waiting for a semaphore]"
+WORKER_THREAD: Final = "[waiting for a worker thread]"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Waits:
+    """What was waited for, by stack: how often, and for how many nanoseconds."""
+
+    def __init__(self) -> None:
+        self.is_counting = False
+        self._totals = StackTotals()
+        self._adding = threading.Lock()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self.is_counting = True
+
+    def add(self, stack: Stack, waited_ns: int, what: str) -> None:
+        """Count one wait; `what` was waited for, in square brackets. Never from a signal: it may find the lock held."""
+        if self.is_counting:
+            with self._adding:
+                self._totals.add(stack, waited_ns, innermost=what)
+
+    def totals(self) -> Iterator[StackTotal]:
+        """Yield contentions and nanoseconds by stack."""
+        with self._adding:
+            found = list(self._totals.totals())
+        yield from found
+
+
+WAITS: Final = Waits()
+"""The waits of this process."""
+
+
+class AsyncLock(asyncio.Lock):
+    """A lock of tasks."""
+
+    async def acquire(self) -> Literal[True]:
+        """Wait until the lock is held."""
+        if not (WAITS.is_counting and self.locked()):
+            return await super().acquire()
+        stack, started = stack_of(sys._getframe(1)), time.monotonic_ns()
+        try:
+            return await super().acquire()
+        finally:
+            WAITS.add(stack, time.monotonic_ns() - started, LOCK)
+
+
+class AsyncSemaphore(asyncio.Semaphore):
+    """A semaphore of tasks."""
+
+    async def acquire(self) -> Literal[True]:
+        """Wait until there is room."""
+        if not (WAITS.is_counting and self.locked()):
+            return await super().acquire()
+        stack, started = stack_of(sys._getframe(1)), time.monotonic_ns()
+        try:
+            return await super().acquire()
+        finally:
+            WAITS.add(stack, time.monotonic_ns() - started, SEMAPHORE)
+
+
+class ThreadLock:
+    """A lock of threads."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False where it could not be had in `timeout` seconds, or at once if not `blocking`."""
+        if self._lock.acquire(blocking=False):
+            return True
+        if not blocking:
+            return False
+        started = time.monotonic_ns()
+        try:
+            return self._lock.acquire(timeout=timeout)
+        finally:
+            WAITS.add(stack_of(sys._getframe(1)), time.monotonic_ns() - started, LOCK)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class ThreadSemaphore(threading.BoundedSemaphore):
+    """A semaphore of threads, which nobody gives back more often than it was taken."""
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take a place; False where none is free within `timeout` seconds, or at once if not `blocking`."""
+        if super().acquire(blocking=False):
+            return True
+        if not blocking:
+            return False
+        started = time.monotonic_ns()
+        try:
+            return super().acquire(timeout=timeout)
+        finally:
+            WAITS.add(stack_of(sys._getframe(1)), time.monotonic_ns() - started, SEMAPHORE)
+
+    __enter__ = acquire
+
+
+def thread_condition() -> threading.Condition:
+    """Return a condition of threads. Waiting for its lock counts, waiting to be notified does not."""
+    return threading.Condition(cast(threading.Lock, ThreadLock()))
+
+
+class WorkerThreads(ThreadPoolExecutor):
+    """Threads for work that takes long; a job that finds all of them busy waits."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, name)
+        self._threads_at_most = threads
+        self._jobs = 0
+        self._counting_jobs = threading.Lock()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Do `fn` in one of the threads, in the order of the calls."""
+        with self._counting_jobs:
+            is_waiting = self._jobs >= self._threads_at_most
+            self._jobs += 1
+        work: Callable[P, T] = _timed(fn, stack_of(sys._getframe(1))) if is_waiting and WAITS.is_counting else fn
+        try:
+            future = super().submit(work, *args, **kwargs)
+        except BaseException:
+            self._done()
+            raise
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: Future[Any] | None = None) -> None:
+        with self._counting_jobs:
+            self._jobs -= 1
+
+
+def _timed(fn: Callable[P, T], stack: Stack) -> Callable[P, T]:
+    submitted = time.monotonic_ns()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        WAITS.add(stack, time.monotonic_ns() - submitted, WORKER_THREAD)
+        return fn(*args, **kwargs)
+
+    return run

@@ -1,0 +1,222 @@
+"""Export of what was signed, and import of what was signed elsewhere, each signature verified before it is kept.
+
+The import is the way out for an L1 whose validators cannot be reached. The format is that of lines.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from sqlalchemy import Connection, Engine, Row, Select, select
+
+from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
+from warpseal.store import archive_rows
+from warpseal.store.access import snapshot
+from warpseal.store.jsonl import (
+    BadLine,
+    MessageLine,
+    ShareLine,
+    SignatureLine,
+    check_header,
+    header_line,
+    message_line,
+    numbered_lines,
+    read_line,
+    share_line,
+    signature_line,
+)
+from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
+from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.store.write_queue import Batch, KeepShares, KeepSignature
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import MessageID
+from warpseal.warp.message import UnsignedMessage
+
+_MESSAGES_AT_ONCE: Final = 100
+_RECORDS_AT_ONCE: Final = 500
+_REMEMBERED_MESSAGES: Final = 64
+_REMEMBERED_KEYS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is exported. message_id: of this message only; since_unix_s: used or changed since; for_ever: only such."""
+
+    message_id: MessageID | None = None
+    since_unix_s: float | None = None
+    for_ever: bool = False
+
+    def query(self, after_key: int) -> Select[tuple[int, bytes, int]]:
+        """Return the query of the next messages by key."""
+        chosen = select(MESSAGES.c.key, MESSAGES.c.raw, MESSAGES.c.for_ever).where(MESSAGES.c.key > after_key)
+        if self.message_id is not None:
+            chosen = chosen.where(MESSAGES.c.message_id == self.message_id)
+        if self.since_unix_s is not None:
+            chosen = chosen.where(MESSAGES.c.used_at >= self.since_unix_s)
+        if self.for_ever:
+            chosen = chosen.where(MESSAGES.c.for_ever == 1)
+        return chosen.order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
+
+
+@dataclass(slots=True)
+class Moved:
+    """How much was exported or imported; bad_lines: left out."""
+
+    messages: int = 0
+    shares: int = 0
+    signatures: int = 0
+    bad_lines: int = 0
+
+    def __str__(self) -> str:
+        counts = (f"{self.messages} messages", f"{self.signatures} signed messages", f"{self.shares} shares")
+        return ", ".join(counts)
+
+
+def export_lines(connection: Connection, schema_version: str, selection: Selection, moved: Moved) -> Iterator[bytes]:
+    """Yield the lines of an export, a page of messages in memory at a time; `moved` counts along."""
+    yield header_line(schema_version)
+    after_key = 0
+    while True:
+        with snapshot(connection):
+            page = connection.execute(selection.query(after_key)).all()
+            lines = [line for row in page for line in _lines_of(connection, row, moved)]
+        yield from lines
+        if len(page) < _MESSAGES_AT_ONCE:
+            return
+        after_key = page[-1].key
+
+
+def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], moved: Moved) -> Iterator[bytes]:
+    message = UnsignedMessage.parse(row.raw)
+    moved.messages += 1
+    yield message_line(message, for_ever=row.for_ever == 1)
+    signatures = select(SIGNATURES.c.public_keys, SIGNATURES.c.signature).where(SIGNATURES.c.message_key == row.key)
+    for public_keys, signature in connection.execute(signatures.order_by(SIGNATURES.c.created_at, SIGNATURES.c.key)):
+        moved.signatures += 1
+        yield signature_line(message.id, StoredSignature(archive_rows.split_keys(public_keys), signature))
+    shares = select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(SHARES.c.message_key == row.key)
+    for public_key, signature, verified in connection.execute(shares.order_by(SHARES.c.public_key)):
+        moved.shares += 1
+        yield share_line(message.id, StoredShare(public_key, signature, verified == 1))
+
+
+class PublicKeys:
+    """The keys parsed last, by their 48 bytes."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
+
+    def parse(self, raw: bytes) -> PublicKey:
+        """Return a key. Raises BadLine."""
+        key = self._keys.get(raw)
+        if key is None:
+            try:
+                key = self._keys[raw] = parse_public_key(raw)
+            except MalformedKey as error:
+                raise BadLine(f"publicKey: {error}") from None
+            if len(self._keys) > _REMEMBERED_KEYS:
+                self._keys.popitem(last=False)
+        return key
+
+
+@dataclass(slots=True)
+class Importer:
+    """Verifies line by line and writes what is right, some hundred records in one transaction.
+
+    complain: called with the number of a line and what is wrong with it. for_ever: keep every message so.
+    What was written when it is ended in the middle stays; the same file may be imported again.
+    """
+
+    engine: Engine
+    complain: Callable[[int, str], None]
+    for_ever: bool = False
+    moved: Moved = field(default_factory=Moved)
+    _keys: PublicKeys = field(default_factory=PublicKeys)
+    _messages: OrderedDict[MessageID, MessageLine] = field(default_factory=OrderedDict)
+    _batch: Batch = field(default_factory=Batch)
+    _last_kept: MessageID | None = None
+
+    def run(self, file: BinaryIO, progress: Callable[[Moved], None]) -> Moved:
+        """Import a file; `progress` is called after each transaction. Raises BadLine for a file of another format."""
+        lines = numbered_lines(file)
+        _, first = next(lines, (1, b""))
+        check_header(first)
+        for number, raw in lines:
+            try:
+                self._take(raw)
+            except BadLine as error:
+                self.moved.bad_lines += 1
+                self.complain(number, str(error))
+            if self._batch.writes >= _RECORDS_AT_ONCE:
+                self._write()
+                progress(self.moved)
+        self._write()
+        progress(self.moved)
+        return self.moved
+
+    def _take(self, raw: bytes | None) -> None:
+        match read_line(raw):
+            case MessageLine() as line:
+                self._remember(line)
+            case ShareLine(message, share):
+                self._take_share(self._known(message), share)
+            case SignatureLine(message, signed):
+                self._take_signature(self._known(message), signed)
+
+    def _remember(self, line: MessageLine) -> None:
+        self._messages[line.message.id] = line
+        self._messages.move_to_end(line.message.id)
+        if len(self._messages) > _REMEMBERED_MESSAGES:
+            self._messages.popitem(last=False)
+
+    def _known(self, named: UnsignedMessage | MessageID) -> MessageLine:
+        """Return the message that a line names: given with it, by a line above, or in the store. Raises BadLine."""
+        message_id = named.id if isinstance(named, UnsignedMessage) else named
+        line = self._messages.get(MessageID(message_id))
+        if line is None:
+            line = MessageLine(named if isinstance(named, UnsignedMessage) else self._stored(named), False)
+            self._remember(line)
+        return line
+
+    def _stored(self, message_id: MessageID) -> UnsignedMessage:
+        with self.engine.connect() as connection:
+            raw = connection.execute(select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)).scalar()
+        if raw is None:
+            raise BadLine("messageId: neither a line above nor the store has this message")
+        try:
+            return UnsignedMessage.parse(raw)
+        except MalformedMessage:
+            raise BadLine("messageId: the store holds damaged bytes of this message") from None
+
+    def _take_share(self, line: MessageLine, share: StoredShare) -> None:
+        if not verify(self._keys.parse(share.public_key), line.message.raw, share.signature):
+            raise BadLine("the signature is not the one of this key over this message")
+        verified = StoredShare(share.public_key, share.signature, verified=True)
+        self._batch.edits.append(KeepShares(line.message, (verified,)))
+        self.moved.shares += 1
+        self._keep(line)
+
+    def _take_signature(self, line: MessageLine, signed: StoredSignature) -> None:
+        keys = [self._keys.parse(key) for key in signed.public_keys]
+        if not verify_aggregate(keys, line.message.raw, signed.signature):
+            raise BadLine("the signature is not the one of exactly these keys over this message")
+        self._batch.signatures.append(KeepSignature(line.message, signed, done=lambda: None))
+        self.moved.signatures += 1
+        self._keep(line)
+
+    def _keep(self, line: MessageLine) -> None:
+        """Let a message be kept for ever where that is wanted: only one of which something verifies."""
+        self.moved.messages += line.message.id != self._last_kept
+        self._last_kept = line.message.id
+        if self.for_ever or line.for_ever:
+            self._batch.for_ever[line.message.id] = line.message
+
+    def _write(self) -> None:
+        batch, self._batch = self._batch, Batch()
+        if batch.has_rows:
+            with self.engine.begin() as connection:
+                archive_rows.write(connection, batch, time.time())

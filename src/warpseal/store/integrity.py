@@ -1,0 +1,203 @@
+"""Whether a store is whole: the database itself, every id against its bytes, every signature against its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy.exc import DBAPIError
+
+from warpseal.bls import verify, verify_aggregate
+from warpseal.store.access import snapshot
+from warpseal.store.archive_rows import split_keys
+from warpseal.store.export_import import PublicKeys
+from warpseal.store.jsonl import BadLine
+from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, METADATA, ORIGINS, SHARES, SIGNATURES
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
+from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.message import UnsignedMessage
+
+_MESSAGES_AT_ONCE: Final = 20
+_ROWS_AT_ONCE: Final = 1_000
+
+
+@dataclass(slots=True)
+class Counted:
+    """What was looked at. wrong_candidates: shares that nobody has verified alone so far, and that are not right."""
+
+    messages: int = 0
+    signatures: int = 0
+    shares: int = 0
+    wrong_candidates: int = 0
+    origins: int = 0
+    l1_transactions: int = 0
+    faults: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message's row with all that hangs on it, read at one moment."""
+
+    row: Row[Any]
+    signatures: Sequence[Row[Any]]
+    shares: Sequence[Row[Any]]
+
+    @property
+    def name(self) -> str:
+        """How the message is called in a fault."""
+        return f"message {id_text(self.row.message_id)}"
+
+
+@dataclass(slots=True)
+class Check:
+    """One look at everything, beside a daemon or not. tell: called for each fault; progress: with the counts so far."""
+
+    connection: Connection
+    tell: Callable[[str], None]
+    progress: Callable[[Counted], None] = lambda _: None
+    counted: Counted = field(default_factory=Counted)
+    _keys: PublicKeys = field(default_factory=PublicKeys)
+
+    def run(self) -> Counted:
+        """Look at everything; a fault does not end it."""
+        for look in (
+            self._look_at_database,
+            self._look_at_messages,
+            self._look_at_transactions,
+            self._look_at_origins,
+            self._look_at_ranges,
+        ):
+            try:
+                look()
+            except DBAPIError as error:
+                self._fault(f"the database cannot be read: {error.orig}")
+        return self.counted
+
+    def _look_at_database(self) -> None:
+        for fault in _faults_of_database(self.connection):
+            self._fault(fault)
+
+    def _look_at_messages(self) -> None:
+        for message in self._messages():
+            self._look_at(message)
+
+    def _fault(self, what: str) -> None:
+        self.counted.faults += 1
+        self.tell(what)
+
+    def _messages(self) -> Iterator[_Message]:
+        query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
+        after_key = 0
+        while True:
+            with snapshot(self.connection):
+                rows = self.connection.execute(query.where(MESSAGES.c.key > after_key)).all()
+                page = [self._whole(row) for row in rows]
+            yield from page
+            self.progress(self.counted)
+            if len(page) < _MESSAGES_AT_ONCE:
+                return
+            after_key = rows[-1].key
+
+    def _whole(self, row: Row[Any]) -> _Message:
+        signatures = select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)
+        shares = select(SHARES).where(SHARES.c.message_key == row.key)
+        return _Message(row, self.connection.execute(signatures).all(), self.connection.execute(shares).all())
+
+    def _look_at(self, message: _Message) -> None:
+        row = message.row
+        self.counted.messages += 1
+        if sha256(row.raw).digest() != row.message_id:
+            self._fault(f"{message.name}: its id is not the hash of its bytes")
+        try:
+            UnsignedMessage.parse(row.raw)
+        except MalformedMessage as error:
+            self._fault(f"{message.name}: no Warp message: {error}")
+        if sum(share.verified == 0 for share in message.shares) != row.candidates:
+            self._fault(f"{message.name}: the number of its unverified shares is not the counted one")
+        for signature in message.signatures:
+            self._look_at_signature(message, signature)
+        for share in message.shares:
+            self._look_at_share(message, share)
+
+    def _look_at_signature(self, message: _Message, row: Row[Any]) -> None:
+        self.counted.signatures += 1
+        try:
+            keys = [self._keys.parse(key) for key in split_keys(row.public_keys)]
+            fault = None if verify_aggregate(keys, message.row.raw, row.signature) else "it does not verify"
+        except BadLine as error:
+            fault = str(error)
+        if fault is not None:
+            self._fault(f"{message.name}: a signature of {len(row.public_keys) // 48} keys: {fault}")
+
+    def _look_at_share(self, message: _Message, row: Row[Any]) -> None:
+        self.counted.shares += 1
+        try:
+            is_right = verify(self._keys.parse(row.public_key), message.row.raw, row.signature)
+        except BadLine:
+            is_right = False
+        if is_right:
+            return
+        if row.verified == 0:
+            self.counted.wrong_candidates += 1
+        else:
+            self._fault(f"{message.name}: the verified share of key 0x{row.public_key.hex()} does not verify")
+
+    def _look_at_transactions(self) -> None:
+        for row in self._rows(select(L1_TRANSACTIONS).order_by(L1_TRANSACTIONS.c.tx_id), L1_TRANSACTIONS.c.tx_id):
+            self.counted.l1_transactions += 1
+            if sha256(row.raw).digest() != row.tx_id:
+                self._fault(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
+
+    def _look_at_origins(self) -> None:
+        for row in self._rows(select(ORIGINS).order_by(ORIGINS.c.validation_id), ORIGINS.c.validation_id):
+            self.counted.origins += 1
+            if _began(row) != row.validation_id:
+                self._fault(f"origin of validation 0x{row.validation_id.hex()}: it is that of another one, or none")
+
+    def _rows(self, query: Select[Any], key: Any) -> Iterator[Row[Any]]:
+        after = b""
+        while page := self.connection.execute(query.where(key > after).limit(_ROWS_AT_ONCE)).all():
+            yield from page
+            after = getattr(page[-1], key.name)
+
+    def _look_at_ranges(self) -> None:
+        before: Row[Any] | None = None
+        query = select(BLOCK_RANGES).order_by(BLOCK_RANGES.c.chain_id, BLOCK_RANGES.c.low)
+        for row in self.connection.execute(query).all():
+            overlaps = before is not None and before.chain_id == row.chain_id and before.high >= row.low
+            if overlaps or row.high < row.low:
+                self._fault(f"blocks {row.low} to {row.high} of a chain are noted twice, or not in order")
+            before = row
+
+
+def _began(row: Row[Any]) -> bytes | None:
+    """Return the validation that an origin's row proves."""
+    if row.registration is not None:
+        try:
+            return RegisterL1Validator.parse(row.registration).validation_id
+        except MalformedMessage:
+            return None
+    if row.subnet_id is None or len(row.subnet_id) != ID_BYTES or not 0 <= (row.bootstrap_index or 0) < 2**32:
+        return None
+    return bootstrap_validation_id(SubnetID(row.subnet_id), row.bootstrap_index or 0)
+
+
+def _faults_of_database(connection: Connection) -> Iterator[str]:
+    """Yield what the database itself finds wrong. A server checks pages as they are read, so all are."""
+    if connection.dialect.name == "sqlite":
+        for (said,) in connection.exec_driver_sql("PRAGMA integrity_check").all():
+            if said != "ok":
+                yield f"the file is damaged: {said}"
+        for row in connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+            yield f"a row of {row[0]} belongs to no message"
+        return
+    for table in METADATA.sorted_tables:
+        connection.execute(select(func.count()).select_from(table))
+    for table in (SHARES, SIGNATURES):
+        orphans = select(func.count()).select_from(table).where(table.c.message_key.not_in(select(MESSAGES.c.key)))
+        if count := connection.execute(orphans).scalar():
+            yield f"{count} rows of {table.name} belong to no message"

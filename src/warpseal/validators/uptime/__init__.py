@@ -1,0 +1,1 @@
+"""How long each peer was observed and connected. Start reading at `recorder.py`."""

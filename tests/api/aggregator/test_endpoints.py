@@ -1,0 +1,343 @@
+"""The two front doors over real HTTP: what clients see, and what the service behind is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.api.world import (
+    KEBAB,
+    MESSAGE,
+    NETWORK_ID,
+    SETTINGS,
+    SIGNED,
+    SUBNET,
+    V1,
+    ScriptedAggregator,
+    World,
+    aggregation,
+    client_of,
+    serving,
+    shortfall,
+)
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.errors import (
+    HeightTooNew,
+    InternalError,
+    NodeAttempt,
+    NodeFailure,
+    NodeUnavailable,
+    NoValidators,
+    QuorumImpossible,
+    QuorumNotReached,
+    UnknownChain,
+    UnknownSubnet,
+    Verdict,
+    WarpsealError,
+    WrongNetwork,
+)
+from warpseal.runtime.request_id import request_id
+from warpseal.warp.ids import id_text
+
+BODY = {"message": MESSAGE.raw.hex()}
+
+
+def failing(error: Exception) -> ScriptedAggregator:
+    async def fail(request: AggregationRequest) -> Aggregation:
+        raise error
+
+    return ScriptedAggregator(fail)
+
+
+async def test_v1_answers_201_with_bare_hex() -> None:
+    world = World()
+    async with client_of(world) as client:
+        answer = await client.post(V1, json=BODY, headers={"x-glacier-api-key": "k"})
+        assert answer.status == 201
+        assert answer.headers["content-type"] == "application/json"
+        assert await answer.json() == {"signedMessage": SIGNED.hex()}
+    assert world.aggregator.asked == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(method: str) -> None:
+    async with client_of(World()) as client:
+        answer = await client.request(method, KEBAB, json=BODY)
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert await answer.text() == f'{{"signed-message":"{SIGNED.hex()}"}}'
+
+
+async def test_both_paths_take_both_spellings() -> None:
+    world = World()
+    async with client_of(world) as client:
+        for path, height_key in ((V1, "pchain-height"), (KEBAB, "pChainHeight")):
+            async with client.post(path, json={**BODY, height_key: 7}) as answer:
+                assert answer.ok
+    assert [asked.height for asked in world.aggregator.asked] == [7, 7]
+
+
+async def test_the_answer_names_the_height_and_subnet_that_were_used() -> None:
+    async with client_of(World()) as client:
+        answer = await client.post(KEBAB, json=BODY)
+        assert answer.headers["X-Warpseal-P-Chain-Height"] == "19"
+        assert answer.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE"])
+async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: str) -> None:
+    world = World()
+    async with client_of(world) as client:
+        answer = await client.request(method, KEBAB)
+        assert answer.status == 400
+        assert answer.headers["content-type"] == "application/json"
+        if method != "HEAD":
+            assert (await answer.json())["error"] == "Could not decode request body"
+    assert world.aggregator.asked == []
+
+
+@pytest.mark.parametrize(
+    ("network_id", "served"),
+    [(1, ["mainnet"]), (5, ["fuji", "testnet"]), (88888, ["mainnet", "fuji", "testnet"])],
+)
+async def test_the_network_id_decides_which_network_names_are_served(network_id: int, served: list[str]) -> None:
+    world = World(network_id=network_id)
+    async with client_of(world) as client:
+        for name in ("mainnet", "fuji", "testnet", "FUJI", "nope"):
+            async with client.post(V1.replace("fuji", name), json=BODY) as answer:
+                assert answer.status == (201 if name.lower() in served else 404)
+                if answer.status == 404:
+                    said = await answer.json()
+                    assert said["code"] == "network_not_served"
+                    assert said["detail"]["served"] == served
+                    assert all(ours in said["message"] for ours in served)
+
+
+async def test_the_network_names_can_be_configured() -> None:
+    world = World(network_id=1).with_settings(network_names=("DevNet",))
+    async with client_of(world) as client:
+        async with client.post(V1.replace("fuji", "devnet"), json=BODY) as answer:
+            assert answer.status == 201
+        async with client.post(V1.replace("fuji", "mainnet"), json=BODY) as answer:
+            assert answer.status == 404
+
+
+OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
+    (WrongNetwork(1, NETWORK_ID), 400, 400, "wrong_network"),
+    (NoValidators("s", 1), 400, 400, "no_validators"),
+    (HeightTooNew(9, 3), 400, 400, "height_too_new"),
+    (UnknownSubnet("s"), 400, 400, "unknown_subnet"),
+    (UnknownChain("c"), 404, 404, "unknown_chain"),
+    (QuorumImpossible(shortfall(Verdict.NEVER)), 400, 400, "quorum_impossible"),
+    (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=False), 503, 503, "quorum_not_reached"),
+    (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=True), 503, 504, "quorum_not_reached"),
+    (
+        NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.TIMEOUT)]),
+        502,
+        502,
+        "node_unavailable",
+    ),
+    (InternalError("x"), 500, 500, "internal_error"),
+]
+
+
+@pytest.mark.parametrize(("error", "v1", "kebab", "code"), OUTCOMES, ids=lambda value: str(value)[:20])
+async def test_what_the_service_raises_has_its_status_in_each_dialect(
+    error: WarpsealError, v1: int, kebab: int, code: str
+) -> None:
+    world = World(aggregator=failing(error))
+    async with client_of(world) as client:
+        async with client.post(V1, json=BODY) as answer:
+            said = await answer.json()
+            assert (answer.status, said["statusCode"], said["error"]) == (v1, v1, answer.reason)
+            assert (said["message"], said["code"], said["detail"]) == (str(error), code, error.detail())
+        async with client.post(KEBAB, json=BODY) as answer:
+            said = await answer.json()
+            assert (answer.status, said["code"], said["detail"]) == (kebab, code, error.detail())
+            assert set(said) == {"error", "code", "detail"}
+            assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(("named_s", "sent"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
+async def test_who_should_wait_is_told_how_long(named_s: float | None, sent: str) -> None:
+    world = World(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
+    async with client_of(world) as client:
+        for path in (V1, KEBAB):
+            async with client.post(path, json=BODY) as answer:
+                assert answer.headers["Retry-After"] == sent
+
+
+async def test_a_fault_of_the_daemon_is_json_and_does_not_tell_its_insides(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(aggregator=failing(RuntimeError("secret")))
+    async with client_of(world) as client:
+        for path in (V1, KEBAB):
+            async with client.post(path, json=BODY, headers={"X-Request-Id": "abc"}) as answer:
+                text = await answer.text()
+                assert answer.status == 500
+                assert "secret" not in text
+                assert "abc" in text
+                assert (await answer.json())["code"] == "internal_error"
+    assert any(record.exc_info and "fault" in record.message for record in caplog.records)
+
+
+async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
+    expected = [
+        ("GET", V1, 400, "method_not_allowed"),
+        ("PUT", V1, 400, "method_not_allowed"),
+        ("POST", "/v1/nope", 404, "not_found"),
+        ("GET", "/v1", 404, "not_found"),
+        ("GET", "/", 404, "not_found"),
+        ("GET", "/metrics", 404, "not_found"),
+        ("POST", KEBAB + "/", 404, "not_found"),
+        ("POST", "/health", 405, "method_not_allowed"),
+        ("POST", "/ready", 405, "method_not_allowed"),
+        ("BREW", "/health", 400, "malformed_http"),
+    ]
+    async with client_of(World()) as client:
+        for method, path, status, code in expected:
+            async with client.request(method, path) as answer:
+                said = await answer.json()
+                assert (method, path, answer.status, said["code"]) == (method, path, status, code)
+                assert ("statusCode" in said) == path.startswith("/v1")
+                assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_request_id_goes_through_and_reaches_the_service() -> None:
+    seen: list[str] = []
+
+    async def note(request: AggregationRequest) -> Aggregation:
+        seen.append(request_id.get())
+        return aggregation()
+
+    world = World(aggregator=ScriptedAggregator(note))
+    async with client_of(world) as client:
+        async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}) as answer:
+            assert answer.headers["X-Request-Id"] == "my request/1"
+        async with client.get("/nope", headers={"X-Request-Id": "i" * 128}) as answer:
+            assert answer.headers["X-Request-Id"] == "i" * 128
+        for unusable in ("i" * 129, "caf\u00e9", ""):
+            async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": unusable}) as answer:
+                assert answer.headers["X-Request-Id"] not in ("", unusable)
+                assert answer.headers["X-Request-Id"] == seen[-1]
+    assert seen[0] == "my request/1"
+    assert len(set(seen)) == 4
+
+
+async def test_one_line_is_logged_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "warpseal.api")
+    async with client_of(World()) as client:
+        await (await client.post(KEBAB, json=BODY)).read()
+        await (await client.post(V1, json={})).read()
+        await (await client.get("/health")).read()
+    lines = [record for record in caplog.records if record.message == "request"]
+    assert [(line.method, line.path, line.status) for line in lines] == [  # type: ignore[attr-defined]
+        ("POST", KEBAB, 200),
+        ("POST", V1, 400),
+    ]
+    assert lines[0].message_id == id_text(MESSAGE.id)  # type: ignore[attr-defined]
+    assert lines[1].code == "nothing_to_sign"  # type: ignore[attr-defined]
+
+
+async def test_a_client_that_leaves_cancels_its_own_wait(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "warpseal.api")
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def wait(request: AggregationRequest) -> Aggregation:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return aggregation()
+
+    world = World(aggregator=ScriptedAggregator(wait))
+    async with client_of(world) as client:
+        leaving = asyncio.create_task(client.post(KEBAB, json=BODY))
+        await started.wait()
+        leaving.cancel()
+        async with asyncio.timeout(5):
+            await cancelled.wait()
+    assert [record.status for record in caplog.records if record.message == "request"] == [499]  # type: ignore[attr-defined]
+
+
+class Gate:
+    """Aggregations that wait until the gate opens."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self._arrivals: asyncio.Queue[AggregationRequest] = asyncio.Queue()
+
+    async def pass_through(self, request: AggregationRequest) -> Aggregation:
+        self._arrivals.put_nowait(request)
+        await self.open.wait()
+        return aggregation()
+
+    async def until_waiting(self, count: int) -> None:
+        async with asyncio.timeout(5):
+            for _ in range(count):
+                await self._arrivals.get()
+
+
+async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str, Any]]:
+    async with client.post(path, json=BODY) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_one_client_takes_at_most_half_of_the_places() -> None:
+    gate = Gate()
+    world = World(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=8)
+    async with client_of(world) as client:
+        holding = [asyncio.create_task(_post(client, KEBAB)) for _ in range(4)]
+        await gate.until_waiting(4)
+        async with client.post(V1, json=BODY) as answer:
+            said = await answer.json()
+            assert (answer.status, said["code"], said["error"]) == (429, "too_many_requests", "Too Many Requests")
+            assert said["detail"] == {"limit": 4, "scope": "client"}
+            assert int(answer.headers["Retry-After"]) >= 1
+        assert (await _post(client, KEBAB))[0] == 429
+        async with client.get("/health") as answer:
+            assert answer.status == 200
+        gate.open.set()
+        assert {(await task)[0] for task in holding} == {200}
+        assert (await _post(client, KEBAB))[0] == 200
+
+
+async def test_all_clients_together_have_a_limit() -> None:
+    gate = Gate()
+    world = World(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=4)
+    local: Callable[[str], aiohttp.TCPConnector] = lambda host: aiohttp.TCPConnector(local_addr=(host, 0))  # noqa: E731
+    async with (
+        serving(world.app()) as server,
+        aiohttp.ClientSession(server.url, connector=local("127.0.0.1")) as one,
+        aiohttp.ClientSession(server.url, connector=local("127.0.0.2")) as two,
+        aiohttp.ClientSession(server.url, connector=local("127.0.0.3")) as three,
+    ):
+        holding = [asyncio.create_task(_post(client, KEBAB)) for client in (one, one, two, two)]
+        await gate.until_waiting(4)
+        status, said = await _post(three, KEBAB)
+        assert (status, said["detail"]) == (429, {"limit": 4, "scope": "daemon"})
+        gate.open.set()
+        assert {(await task)[0] for task in holding} == {200}
+
+
+async def test_requests_and_answers_are_counted() -> None:
+    world = World()
+    async with client_of(world) as client:
+        await _post(client, KEBAB)
+        await (await client.get("/nope")).read()
+        await (await client.post(V1, json={})).read()
+    page = (await world.metrics.snapshot())().decode()
+    assert 'warpseal_http_requests_total{route="/aggregate-signatures",status="200"} 1.0' in page
+    assert 'warpseal_http_requests_total{route="unknown",status="404"} 1.0' in page
+    assert "\nsignature_aggregator_agg_sigs_req_count 2\n" in page
+
+
+def test_the_settings_of_the_tests_stay_on_loopback() -> None:
+    assert (SETTINGS.api_host, SETTINGS.metrics_host) == ("127.0.0.1", "127.0.0.1")

@@ -1,0 +1,94 @@
+"""The recorded exchanges of the reference aggregator against the front door; the aggregation itself is scripted.
+
+The whole table against the whole daemon is replayed in tests/recorded.
+"""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+import pytest
+
+from tests.api.aggregator.reference_table import AT_THE_DOOR, EXPECTED, SIGNED, Exchange, load_exchanges
+from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
+from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.api.errors import TABLE
+from warpseal.api.metrics_page import MetricsPage
+from warpseal.api.routes import metrics_app
+
+EXCHANGES = load_exchanges()
+
+
+def test_every_exchange_has_its_line_in_the_table() -> None:
+    assert sorted(EXPECTED) == [exchange.position for exchange in EXCHANGES]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: str(exchange.position))
+def test_what_differs_from_the_reference_has_a_reason(exchange: Exchange) -> None:
+    expected = EXPECTED[exchange.position]
+    differs = expected.status != exchange.status or expected.text is not None
+    assert bool(expected.deviation) == differs or exchange.path == "/metrics"
+
+
+def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
+    statuses = {kind.code: {rule.kebab, rule.late} for kind, rule in TABLE.items()}
+    for expected in EXPECTED.values():
+        if expected.code:
+            assert expected.status in statuses[expected.code]
+
+
+@pytest.mark.parametrize("position", AT_THE_DOOR)
+async def test_what_the_door_answers_by_itself_is_as_the_table_says(position: int) -> None:
+    exchange, expected = EXCHANGES[position], EXPECTED[position]
+    world = World()
+    async with client_of(world) as client:
+        answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
+        said = await answer.json()
+    assert (answer.status, said["code"]) == (expected.status, expected.code)
+    assert answer.headers["content-type"] == "application/json"
+    text = said["message"] if exchange.path.startswith("/v1") else said["error"]
+    if expected.text is None:
+        assert text == json.loads(exchange.body)["error"]
+    else:
+        assert expected.text in text
+    assert world.aggregator.asked == []
+
+
+@pytest.mark.parametrize("position", SIGNED)
+async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(position: int) -> None:
+    exchange = EXCHANGES[position]
+    signed = bytes.fromhex(json.loads(exchange.body)["signed-message"])
+
+    async def answer_as_recorded(request: AggregationRequest) -> Aggregation:
+        assert request.message is not None
+        assert signed.startswith(request.message.raw)
+        return aggregation(signed)
+
+    async with client_of(World(aggregator=ScriptedAggregator(answer_as_recorded))) as client:
+        answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
+        assert await answer.text() == exchange.body
+    assert (answer.status, answer.headers["content-type"]) == (exchange.status, exchange.content_type)
+
+
+async def test_health_has_the_keys_of_the_reference() -> None:
+    recorded = json.loads(EXCHANGES[63].body)
+    async with client_of(World()) as client:
+        answer = await client.get("/health")
+        said = await answer.json()
+    assert answer.status == EXCHANGES[63].status
+    assert said["status"] == recorded["status"]
+    name = "signature-aggregator-health"
+    assert said["details"][name].keys() == recorded["details"][name].keys()
+
+
+async def test_the_metrics_page_has_every_series_of_the_reference_with_its_type_and_help() -> None:
+    world = World()
+    app = metrics_app(MetricsPage(world.metrics), world.settings, world.metrics)
+    async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
+        answer = await client.get("/metrics")
+        page = (await answer.text()).splitlines()
+    recorded = EXCHANGES[64].body.splitlines()
+    assert len(recorded) == 34
+    assert [line for line in recorded if line not in page] == []
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

@@ -1,0 +1,154 @@
+"""Who may call what: the guard of administration, allowed hosts, CORS; and that a guard follows its endpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from tests.api.node.world import ADMIN, HEALTH, Reply, World, world
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.node.admin_guard import Guard
+from warpseal.api.node.allowed_hosts import AllowedHosts
+from warpseal.api.node.settings import NodeApiSettings
+
+NO_PAGE = (404, "404 page not found\n")
+TOKEN = "correct-horse-battery-staple"
+WITH_TOKEN = NodeApiSettings(admin_enabled=True, admin_token=TOKEN)
+
+
+def said(reply: Reply) -> tuple[int, str]:
+    return reply.status, reply.text
+
+
+async def levels(node: World, path: str = ADMIN, **headers: str) -> Reply:
+    return await node.rpc(path, "admin.getLoggerLevel", {}, **headers)
+
+
+async def test_administration_that_is_off_is_not_there() -> None:
+    async with world(NodeApiSettings()) as node:
+        assert said(await levels(node)) == NO_PAGE
+
+
+@pytest.mark.parametrize(
+    "header", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X_Forwarded_For", "forwarded"]
+)
+async def test_without_a_token_what_came_through_a_proxy_finds_nothing(header: str) -> None:
+    async with world() as node:
+        assert (await levels(node)).status == 200
+        assert said(await levels(node, **{header: "127.0.0.1"})) == NO_PAGE
+
+
+@pytest.mark.parametrize(
+    ("peer", "passes"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True)]
+    + [(peer, False) for peer in ("10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1", "fe80::1", "", "localhost")],
+)
+async def test_without_a_token_only_this_machine_passes(peer: str, passes: bool) -> None:
+    assert await status_behind(Guard(passed, None), peer, {}) == (200 if passes else 404)
+
+
+async def test_with_a_token_who_has_it_passes_from_everywhere() -> None:
+    given = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "1.2.3.4"}
+    assert await status_behind(Guard(passed, TOKEN), "203.0.113.7", given) == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ", "Bearer \xff", "Bearer"],
+)
+async def test_with_a_token_who_has_it_not_is_refused_on_this_machine_too(authorization: str | None) -> None:
+    given = {} if authorization is None else {"authorization": authorization}
+    assert await status_behind(Guard(passed, TOKEN), "127.0.0.1", given) == 401
+
+
+async def test_a_refused_token_is_told_how_to_come_back_and_is_on_no_page() -> None:
+    async with world(WITH_TOKEN) as node:
+        reply = await levels(node)
+        assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+        assert TOKEN not in reply.text + repr(WITH_TOKEN)
+        assert (await levels(node, authorization=f"bearer {TOKEN}")).status == 200
+
+
+async def test_the_guard_follows_administration_through_every_alias() -> None:
+    async with world(WITH_TOKEN) as node:
+        held = {"authorization": f"Bearer {TOKEN}"}
+        for endpoint, alias in (("admin", "a"), ("a", "b"), ("b", "bc/c")):
+            reply = await node.rpc(ADMIN, "admin.alias", {"endpoint": endpoint, "alias": alias}, **held)
+            assert reply.json["result"] == {}
+            assert (await levels(node, f"/ext/{alias}")).status == 401
+            assert (await levels(node, f"/ext/{alias}", **held)).status == 200
+            assert (
+                "access-control-allow-origin"
+                not in (await levels(node, f"/ext/{alias}", origin="http://a.example", **held)).headers
+            )
+
+
+@pytest.mark.parametrize(
+    ("host", "passes"),
+    [
+        *((host, True) for host in ("localhost", "LOCALHOST:9650", "127.0.0.1", "10.1.2.3:80", "[::1]:80", "::1", "")),
+        *((host, False) for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "a b")),
+        *((host, False) for host in ("[evil.example]", "0x7f.1:80x", "2130706433")),
+    ],
+)
+def test_only_the_names_that_are_allowed_and_addresses_pass(host: str, passes: bool) -> None:
+    assert AllowedHosts(["localhost"]).allow(host) is passes
+
+
+def test_a_star_allows_any_name_and_no_names_allow_none() -> None:
+    assert AllowedHosts(["*"]).allow("evil.example")
+    assert not AllowedHosts([]).allow("localhost")
+
+
+async def test_a_foreign_name_is_refused_under_ext_only() -> None:
+    async with world() as node:
+        for path in (HEALTH, ADMIN, "/ext/nope"):
+            reply = await node.send("GET", path, headers={"Host": "evil.example"})
+            assert said(reply) == (403, "invalid host specified\n")
+        assert (await node.send("GET", "/other", headers={"Host": "evil.example"})).status == 200
+
+
+async def test_pages_may_read_health_and_never_with_credentials_but_not_administration() -> None:
+    async with world() as node:
+        asking = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
+        reply = await node.send("OPTIONS", HEALTH, headers=asking)
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (204, "*")
+        assert "access-control-allow-credentials" not in reply.headers
+        reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
+        assert reply.headers["access-control-allow-origin"] == "*"
+        reply = await node.send("OPTIONS", ADMIN, headers=asking)
+        assert said(reply) == (405, "rpc: POST method required, received OPTIONS")
+        assert not [name for name in reply.headers if name.lower().startswith("access-control")]
+
+
+async def test_pages_of_other_origins_than_those_that_are_allowed_may_not_read_health() -> None:
+    async with world(data=DataApiSettings(http_allowed_origins=("https://console.example",))) as node:
+        reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
+        assert "access-control-allow-origin" not in reply.headers
+        reply = await node.send("GET", HEALTH, headers={"Origin": "https://console.example"})
+        assert reply.headers["access-control-allow-origin"] == "https://console.example"
+
+
+async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": json.dumps({}).encode()})
+
+
+async def status_behind(guard: Guard, peer: str, headers: Mapping[str, str]) -> int:
+    """Return what a request from an address is answered, as the server hands it over."""
+    sent: list[Message] = []
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": ADMIN, "client": (peer, 1) if peer else None, "headers": raw}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    await guard(scope, receive, send)
+    status: int = sent[0]["status"]
+    return status

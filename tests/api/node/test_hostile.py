@@ -1,0 +1,148 @@
+"""Input that means harm: too large, too deep, too slow, too many; each gets its answer, and the next one is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.api.node.world import ADMIN, HEALTH, SETTINGS, World, world
+from warpseal.api.node.jsonrpc_gorilla import MAX_BODY_BYTES
+
+JSON = {"content-type": "application/json"}
+
+
+async def is_served(node: World) -> bool:
+    return (await node.rpc(HEALTH, "health.liveness")).json["result"]["healthy"] is True
+
+
+async def test_a_body_of_the_largest_size_is_read_and_one_more_byte_is_refused() -> None:
+    async with world() as node:
+        start = b'{"jsonrpc":"2.0","id":1,"method":"health.liveness","params":{"x":"'
+        body = start + b"x" * (MAX_BODY_BYTES - len(start) - 3) + b'"}}'
+        assert len(body) == MAX_BODY_BYTES
+        assert (await node.send("POST", HEALTH, body, JSON)).json["result"]["healthy"]
+        reply = await node.send("POST", HEALTH, body + b" ", JSON)
+        assert (reply.status, reply.text) == (413, "content length too large (1048577>1048576)")
+        assert await is_served(node)
+
+
+async def test_a_body_without_a_length_is_refused_when_it_is_too_large() -> None:
+    async with world() as node:
+
+        async def chunks() -> object:
+            for _ in range(24):
+                yield b" " * 65_536
+
+        async with node.session.post(node.url + HEALTH, data=chunks(), headers=JSON) as reply:
+            assert (reply.status, reply.content_type) == (413, "text/plain")
+            assert (await reply.text()).endswith("are allowed\n")
+        assert await is_served(node)
+
+
+@pytest.mark.parametrize("size", [6_000_068, 9_000_000])
+async def test_the_sender_of_a_huge_body_sees_the_answer(size: int) -> None:
+    async with world() as node:
+        reply = await node.send("POST", ADMIN, b" " * size, JSON)
+        assert (reply.status, reply.text) == (413, f"content length too large ({size}>1048576)")
+        assert await is_served(node)
+
+
+@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"params":' * 90_000, b'{"id":' + b"[" * 70 + b"]" * 70 + b"}"])
+async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
+    async with world() as node:
+        reply = await node.send("POST", HEALTH, body, JSON)
+        assert (reply.status, reply.error[0]) == (200, -32700)
+        assert await is_served(node)
+
+
+async def test_a_slow_body_is_given_up_in_plain_text() -> None:
+    settings = replace(SETTINGS, receive_timeout_s=0.3)
+    async with world(settings=settings) as node:
+        said = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
+        assert b" 400 " in said.split(b"\r\n", 1)[0]
+        assert b"text/plain" in said
+        assert await is_served(node)
+
+
+HEAD = b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Host: localhost\r\nHost: evil.example\r\n",
+        b"Host: evil.example\r\nX-Forwarded-Host: localhost\r\n",
+        b"Host: evil.example\r\nHost: localhost\r\nAvalanche-Api-Route: health\r\n",
+    ],
+)
+async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
+    async with world() as node:
+        said = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
+        assert said.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /ext/../ext/admin HTTP/1.1",
+        b"GET /ext/./admin HTTP/1.1",
+        b"GET /v1/..%2fext/admin HTTP/1.1",
+        b"GET //ext/admin HTTP/1.1",
+        b"GET /ext/admin%00 HTTP/1.1",
+        b"GET /ext/admin;x HTTP/1.1",
+        b"GET /ext/admin%2f HTTP/1.1",
+    ],
+)
+async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: bytes) -> None:
+    async with world() as node:
+        said = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"rpc: POST method required" not in said
+
+
+async def test_an_absolute_form_names_a_host_that_counts_no_more_than_the_header() -> None:
+    async with world() as node:
+        line = b"GET http://localhost/ext/health/liveness HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        assert b'"healthy":true' not in await raw(node, line)
+
+
+async def test_many_tags_and_long_ones_are_bounded() -> None:
+    async with world() as node:
+        query = "&".join(f"tag={number}" for number in range(3_000))
+        assert (await node.send("GET", f"{HEALTH}?{query}")).status == 200
+        tags = {"tags": ["x" * 100] * 5_000}
+        assert (await node.rpc(HEALTH, "health.health", tags)).json["result"]["healthy"]
+        for number in range(600):
+            node.registry.health([str(number)])
+        assert await is_served(node)
+
+
+async def test_a_batch_is_no_request_of_this_dialect() -> None:
+    async with world() as node:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "health.liveness"}
+        reply = await node.send("POST", HEALTH, json.dumps([call] * 5_000).encode(), JSON)
+        assert (reply.status, reply.error[0], reply.json["id"]) == (200, -32700, None)
+
+
+async def test_an_upgrade_to_another_protocol_is_not_taken_up() -> None:
+    async with world() as node:
+        said = await raw(
+            node,
+            b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
+            b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
+        )
+        assert said.startswith(b"HTTP/1.1 200 ")
+
+
+async def raw(node: World, sent: bytes) -> bytes:
+    """Send bytes on a connection of their own and return all that comes back."""
+    host, _, port = node.url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(sent)
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()

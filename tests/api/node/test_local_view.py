@@ -1,0 +1,185 @@
+"""Validators of a chain that no node lists, over HTTP: from what the daemon knows; and which of both answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.api.node.test_recorded import compare, recorded
+from tests.api.node.test_validators import LISTED, METHOD, NOBODY, PATH, Node, serve
+from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
+from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
+from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, serving, settings_for
+from tests.validators.test_listing import Sight, as_recorded
+from tests.validators.world import Clock
+from warpseal.api.node.validators import ValidatorsEndpoint
+from warpseal.node.chain_validators import NOT_SERVED_S, ChainValidators, validators_endpoint
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.rpc import UpstreamNode, open_session
+from warpseal.node.upstream import connect_upstream
+from warpseal.validators.chain_validators import LEFT_ALONE_S, ListedChain, OwnKnowledge
+from warpseal.validators.chains import Chains
+from warpseal.validators.current_validations import CurrentValidations
+from warpseal.warp.ids import ChainID, id_text
+
+P_METHOD = "platform.getCurrentValidators"
+BY_ID = sorted(LISTED[0], key=lambda one: str(one["validationID"]))
+LEGACY = f"/ext/bc/{id_text(PERMISSIONED_CHAIN)}/validators"
+
+
+@dataclass
+class Served:
+    """What answers, the P-Chain behind it, and a clock."""
+
+    world: World
+    p_chain: RecordedNode
+    clock: Clock
+
+    async def listed(self, *node_ids: object, path: str = PATH) -> Any:
+        """Return the validators by id, or the error."""
+        reply = await self.world.rpc(path, METHOD, {"nodeIDs": list(node_ids)})
+        if reply.status != 200:
+            return reply.status
+        if "error" in reply.json:
+            return reply.error
+        return sorted(reply.json["result"]["validators"], key=lambda one: str(one["validationID"]))
+
+
+@asynccontextmanager
+async def ours(*nodes: Node, sight: Sight | None = None) -> AsyncIterator[Served]:
+    """Serve the recorded chains; behind the L1's chain are these nodes. sight: as the recorded node's unless given."""
+    async with AsyncExitStack() as stack:
+        for node in nodes:
+            await serve(node, stack)
+        p_chain, clock = RecordedNode(), Clock()
+        (uri,) = await stack.enter_async_context(serving(p_chain))
+        session = await stack.enter_async_context(open_session())
+        settings = settings_for(uri, call_timeout_s=2.0)
+        upstream = connect_upstream(settings, session)
+        current = CurrentValidations(upstream.platform, now=clock)
+        known = OwnKnowledge(Chains(upstream.platform, now=clock), current, sight or as_recorded(LISTED[0]))
+        behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
+        of_nodes = ChainValidators([UpstreamNode(one, session, settings) for one in behind if one], clock)
+        asked = await stack.enter_async_context(world())
+        for chain_id, one in (
+            (L1_CHAIN_ID, of_nodes),
+            (PERMISSIONED_CHAIN, ChainValidators(())),
+            (C_CHAIN, ChainValidators(())),
+        ):
+            chain = ListedChain(ChainID(chain_id), one, known, clock)
+            asked.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
+        yield Served(asked, p_chain, clock)
+
+
+async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
+    exchanges = [one for one in recorded("http") if one["path"].endswith("/validators")]
+    assert len(exchanges) >= 8
+    async with ours() as served:
+        for exchange in exchanges:
+            body = exchange["request"].encode() if exchange["request"] is not None else None
+            compare(await served.world.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
+
+
+async def test_an_l1_and_a_permissioned_subnet_are_told_with_all_fields_in_their_order() -> None:
+    async with ours() as served:
+        found = await served.listed()
+        assert found == BY_ID
+        assert [list(one) for one in found] == [list(one) for one in BY_ID]
+    async with ours(sight=as_recorded(LISTED[2])) as served:
+        assert await served.listed(path=LEGACY) == LISTED[2]
+
+
+async def test_one_all_an_unknown_and_a_malformed_id() -> None:
+    first = BY_ID[0]["nodeID"]
+    async with ours() as served:
+        assert await served.listed(first) == [BY_ID[0]]
+        assert await served.listed(first, NOBODY) == [BY_ID[0]]
+        assert await served.listed(NOBODY) == []
+        for malformed in ("NodeID-1", "x", first[7:], "", 7, None, [first]):
+            code, text = await served.listed(malformed)
+            assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
+        spellings: tuple[object, ...] = ({}, None, [{}], {"nodeIDs": None}, {"nodeids": []}, {"other": 1})
+        for params in spellings:
+            reply = await served.world.rpc(PATH, METHOD, params)
+            assert len(reply.json["result"]["validators"]) == len(BY_ID), params
+
+
+async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
+    async with ours() as served:
+        one = {
+            "txID": BY_ID[0]["validationID"],
+            "startTime": "1",
+            "endTime": "2",
+            "weight": str(2**64 - 1),
+            "nodeID": NOBODY,
+        }
+        served.p_chain.answers[P_METHOD] = {"validators": [one]}
+        assert f'"weight":{2**64 - 1},' in (await served.world.rpc(PATH, METHOD, {})).text
+
+
+async def test_the_primary_network_is_a_404_as_at_a_node() -> None:
+    async with ours() as served:
+        reply = await served.world.rpc(f"/ext/bc/{id_text(C_CHAIN)}/validators", METHOD, {})
+        assert (reply.status, reply.text) == (404, "404 page not found\n")
+
+
+async def test_an_alias_of_the_chain_reaches_them() -> None:
+    async with ours() as served:
+        assert await served.world.admin("aliasChain", chain=L1_CHAIN, alias="mine") == {}
+        assert await served.listed(path="/ext/bc/mine/validators") == BY_ID
+
+
+async def test_a_node_that_lists_them_is_asked_first_and_its_failure_is_an_error() -> None:
+    said = [{**LISTED[0][0], "uptimeSeconds": 7}]
+    node = Node(said)
+    async with ours(node) as served:
+        assert await served.listed() == said
+        assert served.p_chain.calls[P_METHOD] == 0
+        node.status = 500
+        code, text = await served.listed()
+        assert code == -32000
+        assert node.uri not in text
+        node.status = 200
+        assert await served.listed() == said
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_where_the_node_lists_none_we_do_and_it_is_asked_again_after_ten_minutes(status: int) -> None:
+    node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=status)
+    async with ours(node) as served:
+        for _ in range(3):
+            assert await served.listed() == BY_ID
+        assert node.asked == 1
+        node.status = 200
+        served.clock.now += NOT_SERVED_S - 1
+        assert await served.listed() == BY_ID
+        served.clock.now += 2
+        assert await served.listed() == node.listed
+
+
+async def test_a_node_that_never_answered_is_waited_for_by_nobody() -> None:
+    node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=503)
+    async with ours(node) as served:
+        for _ in range(3):
+            assert await served.listed() == BY_ID
+        assert node.asked == 1
+        node.status = 200
+        served.clock.now += LEFT_ALONE_S + 1
+        assert await served.listed() == node.listed
+
+
+async def test_the_p_chain_s_silence_is_an_error_that_tells_no_address() -> None:
+    async with ours() as served:
+        assert await served.listed() == BY_ID
+        served.p_chain.answers[P_METHOD] = web.Response(status=503)
+        served.clock.now += 30
+        assert await served.listed() == BY_ID, "as of a moment ago"
+        served.clock.now += 60
+        code, text = await served.listed()
+        assert (code, text.partition(":")[0]) == (-32000, "failed to get current validator set")
+        assert served.p_chain.uri not in text

@@ -1,0 +1,172 @@
+"""Validators of a chain, from the node behind it: the recorded answers come through whole, and no other node's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests import paths
+from tests.api.node.test_recorded import compare, recorded
+from tests.api.node.world import L1_CHAIN, SETTINGS, Reply, World, world
+from tests.node.recorded_node import settings_for
+from warpseal.api.node.validators import ValidatorsEndpoint
+from warpseal.node.chain_validators import ChainValidators, validators_endpoint
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.evm_chain import EvmChain
+from warpseal.node.rpc import open_session
+from warpseal.node.upstream import connect_upstream
+from warpseal.warp.ids import ChainID, parse_id
+
+PATH = f"/ext/bc/{L1_CHAIN}/validators"
+CHAIN = ChainID(parse_id(L1_CHAIN))
+METHOD = "validators.getCurrentValidators"
+LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
+LISTED = [json.loads(line)["result"]["validators"] for line in LINES]
+NOBODY = "NodeID-111111111111111111116DBWJs"
+
+
+@dataclass
+class Node:
+    """Answers as subnet-evm does: all it lists, or those that are named. status: what it answers instead."""
+
+    listed: list[dict[str, Any]] = field(default_factory=lambda: LISTED[0])
+    status: int = 200
+    asked: int = 0
+    uri: str = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if self.status != 200:
+            return web.Response(status=self.status)
+        call = await request.json()
+        named = call["params"]["nodeIDs"]
+        found = [one for one in self.listed if not named or one["nodeID"] in named]
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
+
+
+@asynccontextmanager
+async def chain(*nodes: Node) -> AsyncIterator[World]:
+    """Serve the validators of a chain behind which these nodes are."""
+    async with AsyncExitStack() as stack:
+        for node in nodes:
+            await serve(node, stack)
+        session = await stack.enter_async_context(open_session())
+        rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
+        settings = settings_for("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
+        asked = await stack.enter_async_context(world())
+        source: ChainValidators = connect_upstream(settings, session).validators[CHAIN]
+        asked.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
+        yield asked
+
+
+async def serve(node: Node, stack: AsyncExitStack) -> None:
+    """Serve a node on a loopback port until the stack is left."""
+    app = web.Application()
+    app.router.add_post(PATH, node.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    node.uri = f"http://{host}:{port}"
+
+
+async def listed(asked: World, *node_ids: str) -> Any:
+    reply: Reply = await asked.rpc(PATH, METHOD, {"nodeIDs": list(node_ids)})
+    return reply.json["result"]["validators"] if "result" in reply.json else reply.error
+
+
+async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
+    exchanges = [one for one in recorded("http") if one["path"] == PATH]
+    assert len(exchanges) >= 7
+    async with chain(Node()) as asked:
+        for exchange in exchanges:
+            body = exchange["request"].encode() if exchange["request"] is not None else None
+            compare(await asked.send(exchange["http"], PATH, body, exchange["headers"]), exchange)
+
+
+async def test_what_the_node_lists_comes_through_with_all_its_fields_in_their_order() -> None:
+    for said in LISTED:
+        async with chain(Node(said)) as asked:
+            found = await listed(asked)
+            assert found == said
+            assert [list(one) for one in found] == [list(one) for one in said]
+
+
+async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
+    async with chain(Node([{**LISTED[0][0], "weight": 2**64 - 1}])) as asked:
+        reply = await asked.rpc(PATH, METHOD, {})
+        assert f'"weight":{2**64 - 1},' in reply.text
+
+
+async def test_one_validator_an_unknown_and_a_malformed_id() -> None:
+    first = LISTED[0][0]["nodeID"]
+    async with chain(Node()) as asked:
+        assert [one["nodeID"] for one in await listed(asked, first)] == [first]
+        assert await listed(asked, NOBODY) == []
+        for malformed in ("NodeID-1", "x", first[7:], ""):
+            code, text = await listed(asked, malformed)
+            assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
+
+
+async def test_one_node_answers_as_long_as_it_can() -> None:
+    one, other = Node(), Node([])
+    async with chain(one, other) as asked:
+        assert await listed(asked)
+        one.status = 500
+        assert await listed(asked) == []
+        one.status = 200
+        assert await listed(asked) == [], "the other has measured by itself"
+        assert other.asked == 2
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_and_they_are_left_alone(status: int) -> None:
+    node = Node(status=status)
+    async with chain(node) as asked:
+        for _ in range(3):
+            reply = await asked.rpc(PATH, METHOD, {})
+            assert (reply.status, reply.text) == (404, "404 page not found\n")
+        assert node.asked == 1
+
+
+async def test_nodes_that_fail_are_an_error_that_tells_no_address() -> None:
+    node = Node(status=503)
+    async with chain(node) as asked:
+        code, text = await listed(asked)
+        assert code == -32000
+        assert node.uri not in text
+
+
+@pytest.mark.parametrize(
+    "answer", [{"validators": [{}]}, {"validators": [{**LISTED[0][0], "weight": -1}]}, {"validators": 7}, [], None]
+)
+async def test_an_answer_of_another_shape_is_not_passed_on(answer: object) -> None:
+    node = Node()
+
+    async def lie(request: web.Request) -> web.Response:
+        return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": answer})
+
+    node.answer = lie  # type: ignore[method-assign]
+    async with chain(node) as asked:
+        assert (await listed(asked))[0] == -32000
+
+
+@pytest.mark.parametrize(
+    ("rpc", "validators"),
+    [
+        ("http://a/ext/bc/x/rpc", "http://a/ext/bc/x/validators"),
+        ("https://rpc.example/rpc/ext/bc/rpc/rpc?k=v", "https://rpc.example/rpc/ext/bc/rpc/validators?k=v"),
+        ("https://example/evm", None),
+    ],
+)
+def test_where_validators_are_follows_from_where_the_rpc_is(rpc: str, validators: str | None) -> None:
+    found = validators_endpoint(NodeEndpoint(rpc))
+    assert (found.base_url if found else None) == validators

@@ -1,0 +1,86 @@
+"""/health and /ready: alive in the words of the reference, ready per subnet."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.api.world import SUBNET, ScriptedReadiness, World, client_of
+from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+from warpseal.warp.validator_set import Validator
+
+HEAVY = Validator(b"\x80" + bytes(47), 30, (NodeID(bytes(20)),))
+LIGHT = Validator(b"\x81" + bytes(47), 4, (NodeID(bytes(range(20))), NodeID(bytes(range(1, 21)))))
+READY = SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ())
+SHORT = SubnetReadiness(SUBNET, True, 66, 100, (HEAVY, LIGHT))
+UNKNOWN = SubnetReadiness(SUBNET, False, 0, 0, ())
+
+
+async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, Any]]:
+    async with client_of(World(readiness=readiness)) as client:
+        answer = await client.get(path)
+        assert answer.headers["content-type"] == "application/json"
+        return answer.status, await answer.json()
+
+
+async def test_health_speaks_the_words_of_the_reference() -> None:
+    status, said = await ask(ScriptedReadiness((READY,)), "/health")
+    check = said["details"]["signature-aggregator-health"]
+    assert (status, said["status"], check["status"], set(check)) == (200, "up", "up", {"status", "timestamp"})
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
+
+
+async def test_health_is_200_also_while_the_daemon_is_not_ready() -> None:
+    status, said = await ask(ScriptedReadiness((READY, SHORT)), "/health")
+    check = said["details"]["signature-aggregator-health"]
+    assert (status, said["status"], check["status"]) == (200, "down", "down")
+    assert "connected weight 66 of 67" in check["error"]
+
+
+async def test_ready_is_200_when_every_subnet_has_two_thirds_connected() -> None:
+    status, said = await ask(ScriptedReadiness((READY,)), "/ready")
+    assert (status, said["ready"], said["subnets"][0]["ready"]) == (200, True, True)
+
+
+async def test_ready_says_for_each_subnet_what_is_missing() -> None:
+    status, said = await ask(ScriptedReadiness((READY, SHORT)), "/ready")
+    assert (status, said["ready"]) == (503, False)
+    assert [subnet["ready"] for subnet in said["subnets"]] == [True, False]
+    assert said["subnets"][1] == {
+        "subnetId": id_text(SUBNET),
+        "ready": False,
+        "connectedWeight": "66",
+        "requiredWeight": "67",
+        "totalWeight": "100",
+        "missingValidators": 2,
+        "missing": [
+            {
+                "nodeIds": [node_id_text(node) for node in validator.node_ids],
+                "publicKey": "0x" + validator.public_key.hex(),
+                "weight": str(validator.weight),
+            }
+            for validator in (HEAVY, LIGHT)
+        ],
+    }
+
+
+async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> None:
+    for subnet in (UNKNOWN, SubnetReadiness(SUBNET, True, 0, 0, ())):
+        status, said = await ask(ScriptedReadiness((subnet,)), "/ready")
+        assert (status, said["ready"], len(said["faults"])) == (503, False, 1)
+
+
+async def test_a_stale_proposed_height_fails_ready_and_not_health() -> None:
+    stale = ScriptedReadiness((READY,), is_fresh=False)
+    status, said = await ask(stale, "/ready")
+    assert (status, said["faults"]) == (503, ["the proposed P-Chain height is not known, or stale"])
+    assert (await ask(stale, "/health"))[0] == 200
+
+
+async def test_probes_may_use_head() -> None:
+    async with client_of(World()) as client:
+        for path in ("/health", "/ready"):
+            answer = await client.head(path)
+            assert (answer.status, await answer.read()) == (200, b"")
+            assert int(answer.headers["content-length"]) > 10

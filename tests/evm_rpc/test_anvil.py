@@ -1,0 +1,73 @@
+"""In front of a real EVM node: calls, batches, writes, filters, subscriptions, failover, the fee manager's state."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+
+from tests.evm_rpc.anvil import anvil
+from tests.evm_rpc.evm import asked, forwarding, front_of, recorded_config
+from tests.evm_rpc.test_endpoint import served
+from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS
+
+FIRST = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+SECOND = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+# Eight words, 1 to 8, for getFeeConfig(); the word 3 for anything else.
+_WORDS = "".join(f"60{number + 1:02x}60{32 * number:02x}52" for number in range(8))
+FEE_MANAGER_CODE = f"0x60003560e01c635fbbc0d2146019576003600052602060 00f35b{_WORDS}6101006000f3".replace(" ", "")
+
+
+async def test_calls_batches_and_writes_reach_a_real_node() -> None:
+    async with anvil() as node, served(node.url) as front:
+        assert (await front.rpc(("eth_chainId", []))).json["result"] == "0x7a69"
+        send = {"from": FIRST, "to": SECOND, "value": "0x1"}
+        batch = (await front.rpc(("eth_blockNumber", []), ("eth_sendTransaction", [send]), ("debug_x", []))).json
+        assert batch[0]["result"] == "0x0"
+        assert batch[2]["error"]["code"] == -32601
+        assert (await front.rpc(("eth_getTransactionByHash", [batch[1]["result"]]))).json["result"][
+            "to"
+        ].lower() == SECOND.lower()
+        made = (await front.rpc(("eth_newPendingTransactionFilter", []))).json["result"]
+        assert (await front.rpc(("eth_getFilterChanges", [made]))).json["result"] == []
+
+
+async def test_heads_are_told_on_a_websocket() -> None:
+    async with anvil() as node, served(node.url, ws=(node.ws,)) as front, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(front.socket())
+        await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+        subscription = (await client.receive_json(timeout=30))["result"]
+        await front.rpc(("evm_mine", []))
+        head = await client.receive_json(timeout=30)
+        assert head["params"]["subscription"] == subscription
+        assert head["params"]["result"]["number"] == "0x1"
+
+
+async def test_two_fronts_of_one_node_stand_in_for_each_other() -> None:
+    async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
+        urls = (one.url.removesuffix("/rpc"), two.url.removesuffix("/rpc"))
+        async with served(*urls) as front:
+            asking = [asyncio.create_task(front.rpc(("eth_blockNumber", []))) for _ in range(20)]
+            one.cut()
+            assert {(await answer).json["result"] for answer in asking} == {"0x0"}
+            assert (await front.rpc(("eth_gasPrice", []))).status == 200
+            two.cut()
+            assert (await front.rpc(("eth_gasPrice", []))).json["error"]["code"] == -32000
+
+
+async def rpc(url: str, method: str, *params: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
+        return (await reply.json())["result"]
+
+
+async def test_the_state_of_a_fee_manager_is_read() -> None:
+    enabled = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1}}]}
+    async with anvil() as node, forwarding(node.url, config=recorded_config("l1-0", enabled)) as front:
+        await rpc(node.url, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
+        told = await asked(front.forwarder, "eth_feeConfig", "latest")
+        assert list(told["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert told["lastChangedAt"] == 3
+        assert "feeManagerConfig" in await asked(front.forwarder, "eth_getActivePrecompilesAt")

@@ -1,0 +1,111 @@
+"""The running daemon in front of a real EVM node: what is forwarded, told of heads, and derived from its state."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.evm_rpc.anvil import Anvil, anvil
+from tests.evm_rpc.evm import front_of, recorded_config
+from tests.evm_rpc.test_anvil import FEE_MANAGER_CODE, FIRST, SECOND
+from tests.evm_rpc.test_daemon_derived import ask, blockchain_id, file_of
+from tests.integration.daemon import Daemon, config_of, running, until
+from tests.recorded.recording import RECORDING
+from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS
+from warpseal.simnet.recorded import recorded_network
+
+CHAIN = blockchain_id("l1-0")
+UPGRADES = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1, "adminAddresses": [FIRST]}}]}
+
+
+@asynccontextmanager
+async def fronting(node: Anvil, folder: Path, *rpc: str, **keys: object) -> AsyncIterator[Daemon]:
+    """Run a daemon in front of a node. rpc: its URLs, where they are not its own."""
+    entry = {"blockchain-id": CHAIN, "rpc": list(rpc or (node.url,)), "ws": [node.ws]}
+    chain = {**entry, "upgrade-file": file_of(folder, UPGRADES)}
+    named = {name.replace("_", "-"): value for name, value in keys.items()}
+    async with recorded_network(RECORDING) as network:
+        config = config_of(network, folder, {"evm-chains": [chain], **named})
+        async with running(config) as daemon:
+            yield daemon
+
+
+async def result(daemon: Daemon, method: str, *params: Any) -> Any:
+    return (await ask(daemon, CHAIN, method, list(params)))[0]
+
+
+async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> None:
+    async with anvil() as node, fronting(node, tmp_path) as daemon:
+        assert await result(daemon, "eth_chainId") == "0x7a69"
+        url = f"{daemon.api_url}/ext/bc/{CHAIN}"
+        async with daemon.session.ws_connect(url + "/ws") as client:
+            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+            subscription = (await client.receive_json(timeout=30))["result"]
+            send = {"from": FIRST, "to": SECOND, "value": "0x1"}
+            batch = [
+                {"jsonrpc": "2.0", "id": "w", "method": "eth_sendTransaction", "params": [send]},
+                {"jsonrpc": "2.0", "id": "d", "method": "debug_traceTransaction", "params": []},
+                {"jsonrpc": "2.0", "id": "r", "method": "eth_getBalance", "params": [SECOND, "latest"]},
+            ]
+            async with daemon.session.post(url + "/rpc", json=batch) as reply:
+                told = await reply.json()
+            assert [one["id"] for one in told] == ["w", "d", "r"]
+            assert told[1]["error"]["code"] == -32601
+            await result(daemon, "evm_mine")
+            head = await client.receive_json(timeout=30)
+            assert head["params"]["subscription"] == subscription
+            assert head["params"]["result"]["number"] == "0x1"
+        receipt = await result(daemon, "eth_getTransactionReceipt", told[0]["result"])
+        assert receipt["status"] == "0x1"
+
+
+async def test_the_state_of_a_fee_manager_is_read_at_the_block_that_is_asked_for(tmp_path: Path) -> None:
+    async with anvil() as node, fronting(node, tmp_path) as daemon:
+        await result(daemon, "evm_mine")
+        await result(daemon, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
+        told, source = await ask(daemon, CHAIN, "eth_feeConfig", ["latest"])
+        assert source == "derived"
+        assert list(told["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert told["lastChangedAt"] == 3
+        assert await result(daemon, "eth_feeConfig", "0x1") == told
+        assert await result(daemon, "eth_feeConfig", "0x99") == (-32000, "cannot query unfinalized data")
+        code, _ = await result(daemon, "eth_feeConfig", "0x0")
+        assert code == -32000, "there was no state of it yet"
+        active = await result(daemon, "eth_getActivePrecompilesAt", 1)
+        assert active["feeManagerConfig"]["adminAddresses"] == [FIRST.lower()]
+        shown = await result(daemon, "eth_getChainConfig")
+        assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).shown()["upgrades"]
+
+
+async def test_two_fronts_of_one_node_stand_in_for_each_other_and_health_tells(tmp_path: Path) -> None:
+    async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
+        urls = tuple(front.url.removesuffix("/rpc") for front in (one, two))
+        async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:
+            assert await result(daemon, "eth_blockNumber") == "0x0"
+            one.cut()
+            for _ in range(5):
+                assert await result(daemon, "eth_blockNumber") == "0x0"
+            two.cuts_answers = True
+            unsure = (-32000, "the node did not answer; it may have done what it was asked")
+            assert await result(daemon, "evm_mine") == unsure
+            two.cut()
+
+            async def is_unhealthy() -> bool:
+                check = (await daemon.get("/ext/health")).body["checks"].get(f"evm-{CHAIN}", {})
+                return "no node of this chain can be reached" in check.get("error", "")
+
+            await until(is_unhealthy)
+
+
+async def test_a_node_of_another_chain_is_refused_and_health_says_so(tmp_path: Path) -> None:
+    async with anvil() as node, anvil("--chain-id", "5") as other:  # noqa: SIM117
+        async with fronting(node, tmp_path, node.url, other.url, health_check_frequency="1s") as daemon:
+
+            async def is_told() -> bool:
+                check = (await daemon.get("/ext/health")).body["checks"].get(f"evm-{CHAIN}", {})
+                return "rpc[1] is of another chain: chain id 5" in check.get("error", "")
+
+            await until(is_told)
+            assert await result(daemon, "eth_chainId") == "0x7a69"

@@ -1,0 +1,272 @@
+"""Where calls go: to whom, how often, and what comes back when nodes fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, running, told
+from warpseal.evm_rpc.forwarder import EvmForwarder
+from warpseal.evm_rpc.node import FaultKind, NodeFault, NodeReply
+
+UNREACHABLE = (-32000, "no node of this chain can be reached")
+UNSURE = (-32000, "the node did not answer; it may have done what it was asked")
+DEAD = "http://127.0.0.1:1/rpc"
+
+
+async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
+    body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
+    reply = await forwarder.one(call(method, *params), body)
+    return json.loads(reply.body) if isinstance(reply, NodeReply) else told(reply)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
+    async with running(Node(answers={"eth_call": "0x12"})) as node, forwarding(node.url) as front:
+        assert await single(front.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
+        node.status = 403
+        reply = await front.forwarder.one(call("eth_call"), b"{}")
+        assert isinstance(reply, NodeReply)
+        assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
+
+
+async def test_only_body_and_content_type_go_up() -> None:
+    async with running(Node()) as node, forwarding(node.url) as front:
+        await single(front.forwarder, "eth_chainId")
+        assert node.headers[-1]["Content-Type"] == "application/json"
+        allowed = {"Host", "Content-Type", "Accept", "Accept-Encoding", "User-Agent", "Content-Length"}
+        assert set(node.headers[-1]) <= allowed
+
+
+async def test_entries_of_a_batch_keep_their_order() -> None:
+    node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
+    async with running(node), forwarding(node.url) as front:
+        calls = [call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")]
+        assert [told(answer) for answer in await front.forwarder.many(calls)] == [
+            "0x2",
+            (-32601, "the method debug_x does not exist/is not available"),
+            (-32601, "the method eth_nope does not exist/is not available"),
+            "0xabc",
+        ]
+        assert node.count("debug_x") == 0
+
+
+async def test_denied_methods_never_reach_a_node() -> None:
+    async with running(Node()) as node, forwarding(node.url, deny=("eth_sign*", "eth_coinbase")) as front:
+        names = ("admin_peers", "debug_traceCall", "personal_sign", "miner_start", "avax_getAtomicTx", "Debug_x",
+                 "eth_signTransaction", "eth_coinbase")  # fmt: skip
+        for name in names:
+            answer = await single(front.forwarder, name)
+            assert answer == (-32601, f"the method {name} does not exist/is not available")
+        assert node.asked == []
+
+
+async def test_what_was_never_written_goes_to_another_node_even_a_write() -> None:
+    async with running(Node(answers={"eth_sendRawTransaction": "0xabc"})) as node, forwarding(DEAD, node.url) as front:
+        assert (await single(front.forwarder, "eth_sendRawTransaction", "0x00"))["result"] == "0xabc"
+        assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
+
+
+async def test_a_write_is_never_sent_twice() -> None:
+    first, second = (Node(answers={"eth_sendRawTransaction": HALTS}), Node(answers={"eth_sendRawTransaction": "0xabc"}))
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        assert await single(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
+        assert second.count("eth_sendRawTransaction") == 0
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
+        assert (first.count("eth_sendRawTransaction"), second.count("eth_sendRawTransaction")) == (2, 0)
+
+
+async def test_a_method_that_nobody_knows_counts_as_a_write() -> None:
+    first, second = Node(answers={"x_do": HALTS}), Node(answers={"x_do": 1})
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        assert await single(front.forwarder, "x_do") == UNSURE
+        assert second.count("x_do") == 0
+
+
+async def test_reads_of_a_batch_go_on_where_its_writes_may_not() -> None:
+    first = Node(answers={"eth_sendRawTransaction": HALTS, "eth_gasPrice": "0x1"})
+    second = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        answers = await front.forwarder.many([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
+        assert [told(answer) for answer in answers] == ["0x2", UNSURE]
+        assert second.count("eth_sendRawTransaction") == 0
+
+
+async def test_with_two_fronts_of_one_node_readers_see_nothing_of_a_cut() -> None:
+    node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
+    async with (
+        running(node),
+        front_of(node.port) as one,
+        front_of(node.port) as two,
+        forwarding(one.url, two.url) as front,
+    ):
+        assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
+        one.cut()
+        assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
+        two.cuts_answers = True
+        assert await single(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
+        assert node.count("eth_sendRawTransaction") == 1
+        two.cut()
+        assert await single(front.forwarder, "eth_gasPrice") == UNREACHABLE
+
+
+async def test_a_node_of_another_chain_is_refused() -> None:
+    good, other = Node(answers={"eth_gasPrice": "0x2"}), Node(answers={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
+    fork = Node(answers={"eth_getBlockByNumber": {"hash": "0x" + "22" * 32}, "eth_gasPrice": "0x666"})
+    async with running(good), running(other), running(fork), forwarding(good.url, other.url, fork.url) as front:
+        await front.pool.check()
+        assert sorted(front.pool.refused()) == [1, 2]
+        assert "another chain: chain id 5" in front.pool.refused()[1]
+        good.status = 503
+        reply = await front.forwarder.one(call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}')
+        assert isinstance(reply, NodeReply)
+        assert reply.status == 503
+        assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
+
+
+async def test_a_node_that_was_down_at_the_start_serves_when_it_is_up() -> None:
+    async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, front_of(node.port) as one:
+        one.is_cut = True
+        async with forwarding(one.url) as front:
+            assert await single(front.forwarder, "eth_gasPrice") == UNREACHABLE
+            one.is_cut = False
+            assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
+
+
+async def test_a_node_that_is_behind_is_not_asked_while_another_is_up() -> None:
+    first = Node(answers={"eth_blockNumber": "0x10", "eth_gasPrice": "first"})
+    second = Node(answers={"eth_blockNumber": "0x10", "eth_gasPrice": "second"})
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        watching = asyncio.create_task(front.pool.run())
+        await until(lambda: all(member.head == 16 for member in front.pool.members))
+        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        second.answers["eth_blockNumber"] = "0x11"
+        await until(lambda: front.pool.members[1].head == 17)
+        assert await asked(front.forwarder, "eth_gasPrice") == "second"
+        assert await asked(front.forwarder, "eth_blockNumber") == "0x11"
+        second.status = 503
+        await until(lambda: front.pool.members[1].fault is not None)
+        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        watching.cancel()
+
+
+async def test_a_filter_stays_with_its_node() -> None:
+    first = Node(answers={"eth_newBlockFilter": "0xF1", "eth_getFilterChanges": ["first"]})
+    second = Node(answers={"eth_newBlockFilter": "0xf2", "eth_getFilterChanges": ["second"], "eth_gasPrice": "0x2"})
+    async with running(first), running(second), front_of(first.port) as one, forwarding(one.url, second.url) as front:
+        assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xF1"
+        await front.pool.check()
+        front.pool.note_head(front.pool.members[1], 99)
+        assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
+        assert await asked(front.forwarder, "eth_newBlockFilter") == "0xf2"
+        answers = await front.forwarder.many([call("eth_getFilterChanges", one) for one in ("0xf2", "0xf1", "0xF2")])
+        assert [told(answer) for answer in answers] == [["second"], ["first"], ["second"]]
+        one.cut()
+        assert await asked(front.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
+        assert second.count("eth_getFilterChanges") == 2
+
+
+async def test_errors_of_nodes_keep_their_data() -> None:
+    refusal = Refusal(3, "execution reverted")
+    refusal.shown["data"] = "0x08c379a0"
+    async with running(Node(answers={"eth_call": refusal})) as node, forwarding(node.url) as front:
+        answer = (await front.forwarder.many([call("eth_call"), call("eth_call")]))[1]
+        assert answer.error is not None
+        assert (answer.error.code, bytes(answer.error.data or b"")) == (3, b'"0x08c379a0"')
+
+
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    small = replace(SETTINGS, max_answer_bytes=1_000)
+    node = Node(answers={"eth_call": "0x" + "00" * 600})
+    async with running(node), forwarding(node.url, settings=small) as front:
+        assert await single(front.forwarder, "eth_call") == (-32003, "response too large")
+
+
+@dataclass
+class Counted:
+    seen: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+        self.seen += [(method_class, upstream, outcome)] * calls
+
+
+async def test_calls_are_counted_by_class_node_and_outcome() -> None:
+    counted = Counted()
+    async with running(Node()) as node, forwarding(DEAD, node.url, observer=counted) as front:
+        await single(front.forwarder, "eth_blockNumber")
+        await asked(front.forwarder, "debug_x")
+        await asked(front.forwarder, "eth_sendRawTransaction")
+        assert counted.seen == [("read", "1", "ok"), ("write", "", "denied"), ("write", "1", "ok")]
+
+
+async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None:
+    node = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]})
+    async with running(node), forwarding(node.url) as front:
+        assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
+        node.answers["eth_chainId"] = "0x5"
+        front.pool.note_fault(front.pool.members[0], NodeFault(FaultKind.LOST))
+        await front.pool.check()
+        assert await single(front.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
+        assert node.count("eth_getFilterChanges") == 0
+
+
+async def test_a_node_that_was_left_no_time_is_not_blamed() -> None:
+    class Slow(Node):
+        def answer(self, method: str, params: list[Any]) -> Any:
+            if method == "eth_gasPrice":
+                time.sleep(0.3)
+            return super().answer(method, params)
+
+    first, second, hasty = Slow(), Node(answers={"eth_gasPrice": "0x2"}), replace(SETTINGS, call_timeout_s=0.1)
+    async with running(first), running(second), forwarding(first.url, second.url, settings=hasty) as front:
+        await front.pool.check()
+        assert await single(front.forwarder, "eth_gasPrice") == (-32002, "request timed out")
+        assert await asked(front.forwarder, "eth_gasPrice") in ((-32002, "request timed out"), "0x2")
+        assert front.pool.faults().get(1) is None
+
+
+async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
+    first, second = Node(answers={"eth_gasPrice": "0x1"}), Node(answers={"eth_gasPrice": "0x2"})
+    counted = Counted()
+    async with running(first), running(second), forwarding(first.url, second.url, observer=counted) as front:
+        body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
+        for status, wanted in ((200, "0x1"), (503, "0x2")):
+            first.status = status
+            reply = await front.forwarder.reads({"eth_gasPrice", "eth_call"}, body, 2)
+            assert isinstance(reply, NodeReply)
+            assert [one["id"] for one in json.loads(reply.body)] == ["a", 100]
+            assert json.loads(reply.body)[0]["result"] == wanted
+        assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
+        for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
+            assert await front.forwarder.reads({"eth_gasPrice", other}, body, 2) is None
+
+
+async def test_of_a_write_that_a_busy_node_was_given_nobody_says_that_it_was_not_done() -> None:
+    node = Node()
+    async with running(node), forwarding(node.url) as front:
+        await front.pool.check()
+        node.status = 502
+        answers = await front.forwarder.many([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
+        assert [told(answer) for answer in answers] == [UNSURE, UNREACHABLE]
+
+
+async def test_a_status_about_what_was_asked_is_not_held_against_the_node() -> None:
+    node = Node()
+    async with running(node), forwarding(node.url) as front:
+        await front.pool.check()
+        node.status = 413
+        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        assert front.pool.faults() == {}
+        node.status = 429
+        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        assert front.pool.faults() == {0: "busy"}

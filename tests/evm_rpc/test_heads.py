@@ -1,0 +1,107 @@
+"""A client's blocks never go back: who is behind what a client was shown is not asked while another is up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.evm_rpc.evm import GENESIS_HASH, Node, asked, call, forwarding, front_of, running
+from tests.evm_rpc.test_forwarder import single
+from warpseal.evm_rpc.head_tracking import head_in, tells
+
+RESTED_S = 0.25
+
+
+def node_at(height: int, name: str) -> Node:
+    """Return a node that is so far and tells its name as the price of gas."""
+    node = Node(answers={"eth_gasPrice": name})
+
+    def rule(method: str, params: list[Any]) -> Any:
+        genesis = {"number": "0x0", "hash": GENESIS_HASH}
+        latest = {"number": hex(height), "hash": "0x" + "22" * 32}
+        results = {
+            "eth_chainId": "0x7a69",
+            "eth_blockNumber": hex(height),
+            "eth_getTransactionReceipt": {"blockNumber": hex(height)},
+        }
+        if method == "eth_getBlockByNumber":
+            return genesis if params[0] == "0x0" else latest
+        return results[method]
+
+    node.rule = rule
+    return node
+
+
+async def test_who_came_back_with_fewer_blocks_is_behind() -> None:
+    first, second = node_at(0x20, "first"), node_at(0x10, "second")
+    async with running(first), running(second), front_of(first.port) as one, forwarding(one.url, second.url) as front:
+        await front.pool.check()
+        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        one.cut()
+        assert await asked(front.forwarder, "eth_gasPrice") == "second"
+        first.rule = node_at(0x5, "first").rule
+        one.is_cut = False
+        await asyncio.sleep(RESTED_S)
+        await front.pool.check()
+        assert front.pool.faults() == {}
+        assert await asked(front.forwarder, "eth_gasPrice") == "second"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("eth_blockNumber", ()),
+        ("eth_getBlockByNumber", ("latest", False)),
+        ("eth_getBlockByNumber", ("0x15", True)),
+        ("eth_getTransactionReceipt", ("0x" + "33" * 32,)),
+    ],
+)
+@pytest.mark.parametrize("in_a_batch", [False, True])
+async def test_a_block_that_a_client_was_shown_is_not_taken_from_it(
+    method: str, params: tuple[Any, ...], in_a_batch: bool
+) -> None:
+    first, second = node_at(0x10, "first"), node_at(0x10, "second")
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
+        await front.pool.check()
+        first.status = 503
+        second.rule = node_at(0x15, "second").rule
+        if in_a_batch:
+            await front.forwarder.many([call(method, *params), call("eth_gasPrice")])
+        else:
+            await single(front.forwarder, method, *params)
+        first.status = 200
+        await asyncio.sleep(RESTED_S)
+        assert await asked(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
+        await front.pool.check()
+        first.rule = node_at(0x16, "first").rule
+        await asked(front.forwarder, "eth_blockNumber")
+        front.pool.note_head(front.pool.members[0], 0x16)
+        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+
+
+def test_what_is_pending_is_no_block_yet() -> None:
+    assert not tells(call("eth_getBlockByNumber", "pending", False))
+    assert tells(call("eth_getBlockByNumber", "latest", False))
+    assert not tells(call("eth_getBalance", "0x00", "latest"))
+
+
+@pytest.mark.parametrize(
+    ("result", "height"),
+    [
+        ("0x10", 16),
+        ({"number": "0x11", "transactions": [{"blockNumber": "0x9"}]}, 17),
+        ({"blockNumber": "0x12"}, 18),
+        (None, None),
+        ({"number": None}, None),
+        ({"number": 7}, None),
+        ("nope", None),
+        ([], None),
+        ("0x" + "f" * 40, None),
+    ],
+)
+def test_a_result_tells_a_height_or_nothing(result: object, height: int | None) -> None:
+    assert head_in(Raw(json.dumps(result).encode())) == height

@@ -1,0 +1,96 @@
+"""WebSocket frames that break the rules, from clients and from nodes: the connection ends, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from tests.evm_rpc.evm import SETTINGS as FORWARDING
+from tests.evm_rpc.evm import Node
+from tests.evm_rpc.test_sockets import HANDSHAKE, SUBSCRIBE, call, fronted, masked, say
+
+MASK = bytes(4)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"\x83\x80" + MASK,
+        b"\x81\x05hello",
+        b"\xf1\x80" + MASK,
+        b"\x81\x82" + MASK + b"\xff\xfe",
+        b"\x81\xff" + b"\x7f" + b"\xff" * 7 + MASK,
+        b"\x89\xfe\x01\x00" + MASK + b"p" * 256,
+        b"\x80\x80" + MASK,
+        b"\x01\x81" + MASK + b"a" + b"\x81\x81" + MASK + b"b",
+        b"\x88\x81" + MASK + b"\x03",
+        b"\x88\x82" + MASK + b"\x03\xe7",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x01\xfe\xff\xff" + MASK + b"[" * 65_535 + (b"\x00\xfe\xff\xff" + MASK + b"[" * 65_535) * 100,
+    ],
+    ids=[
+        "an opcode that is none", "not masked", "bits of no extension", "not UTF-8", "a length that nobody sends",
+        "a long ping", "a continuation of nothing", "two messages in one", "half a code", "a code that is none",
+        "HTTP", "fragments without an end",
+    ],
+)  # fmt: skip
+async def test_frames_that_break_the_rules_end_their_connection(
+    frames: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fronted(Node()) as front, front.socket() as other:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
+        writer.write(HANDSHAKE)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        writer.write(frames)
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+        assert (await say(other, call(1, "eth_chainId")))["result"] == "0x7a69"
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    "message", ["", "[", "{}", "[]", "null", "[" * 5_000, '{"jsonrpc":"2.0","id":{},"method":"x"}', "\x00", "[1,2]"]
+)
+async def test_messages_that_are_no_calls_are_answered_or_not_and_the_connection_goes_on(message: str) -> None:
+    async with fronted(Node()) as front, front.socket() as client:
+        await client.send_str(message)
+        await client.send_bytes(message.encode())
+        await client.send_json(call("last", "eth_chainId"))
+        async with asyncio.timeout(10):
+            while (told := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
+                errors = told if isinstance(told, list) else [told]
+                assert {one["error"]["code"] for one in errors} <= {-32700, -32600}
+
+
+async def test_a_node_that_says_too_much_at_once_loses_its_client_with_1012() -> None:
+    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
+    async with fronted(node, settings=few) as front, front.socket() as client:
+        await say(client, SUBSCRIBE)
+        await node.event("0x1", "x" * 20_000)
+        assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert client.close_code == 1012
+
+
+@pytest.mark.parametrize("answer", ["nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9])
+async def test_a_node_that_talks_nonsense_is_passed_on_as_it_is(answer: str) -> None:
+    """answer: what comes in place of an event; it is for the client to judge."""
+    node = Node(answers={"eth_subscribe": "0x1"})
+    async with fronted(node) as front, front.socket() as client:
+        await say(client, SUBSCRIBE)
+        await client.send_json(call(2, "eth_unsubscribe", "0x1"))
+        await node.sockets[-1].send_str(answer)
+        texts = [await client.receive_str(timeout=10) for _ in range(2)]
+        assert answer in texts
+        assert (await say(client, call(3, "eth_chainId")))["result"] == "0x7a69"
+
+
+def test_the_frames_of_these_tests_are_as_long_as_they_say() -> None:
+    frame = masked({"a": 1})
+    assert int.from_bytes(frame[2:4], "big") == len(frame) - 8

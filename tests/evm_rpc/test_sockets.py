@@ -1,0 +1,294 @@
+"""What a WebSocket client may do, and what becomes of one that does more: refused, told, counted, or cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket as sockets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+import pytest
+from starlette.requests import Request
+
+from tests.evm_rpc.evm import SETTINGS as FORWARDING
+from tests.evm_rpc.evm import Node, all_logged, front_of, missing, recorded_config, replay, running
+from tests.evm_rpc.test_endpoint import PATH, Admission, Served, served, ws_of
+from tests.evm_rpc.test_forwarder import Counted, until
+from warpseal.errors import ApiKeyRefused
+from warpseal.ops.health.check import Outcome
+from warpseal.ops.health.evm import evm_check
+
+SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
+
+
+@asynccontextmanager
+async def fronted(node: Node, **more: Any) -> AsyncIterator[Served]:
+    async with running(node), served(node.url, ws=(ws_of(node),), **more) as front:
+        yield front
+
+
+async def say(client: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
+    """Return what is answered to a message."""
+    await client.send_json(message)
+    return await client.receive_json(timeout=10)
+
+
+def call(number: Any, method: str, *params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": list(params)}
+
+
+async def refused(front: Served, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+        async with front.socket(query, **headers):
+            pass
+    return refusal.value
+
+
+async def test_a_handshake_without_a_key_is_refused_as_a_call_is() -> None:
+    async with fronted(Node(), admission=Admission(key="k")) as front:
+        assert (await refused(front)).status == 401
+        async with front.socket("?apikey=k") as client:
+            assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+
+
+async def test_a_handshake_over_the_limit_is_told_when_to_come_again() -> None:
+    async with fronted(Node(), admission=Admission(units=0)) as front:
+        refusal = await refused(front)
+        assert refusal.status == 429
+        assert refusal.headers is not None
+        assert refusal.headers["retry-after"] == "7"
+
+
+async def test_what_is_over_the_limit_later_is_told_entry_by_entry() -> None:
+    async with fronted(Node(), admission=Admission(units=3)) as front, front.socket() as client:
+        assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
+        told = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
+        assert [(one["id"], one["error"]["code"]) for one in told] == [("a", -32005), ("b", -32005)]
+        assert (await say(client, call(3, "eth_chainId")))["error"]["code"] == -32005
+
+
+@dataclass
+class Fickle(Admission):
+    """Takes the key back after the handshake."""
+
+    async def admit(self, request: Request, units: int) -> None:
+        self.units -= 1
+        if self.units < 0:
+            raise ApiKeyRefused
+
+
+async def test_a_key_that_is_taken_back_ends_the_connection() -> None:
+    async with fronted(Node(), admission=Fickle(units=1)) as front, front.socket() as client:
+        await client.send_json(call(1, "eth_chainId"))
+        assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert client.close_code == 1008
+
+
+async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
+    node = Node()
+    with all_logged() as written:
+        async with fronted(node, admission=Admission(key="secret-key")) as front:  # noqa: SIM117
+            async with front.socket("?apikey=secret-key") as client:
+                assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+    assert "WebSocket ended" in written.getvalue()
+    assert "secret-key" not in written.getvalue()
+    assert not any("secret-key" in str(headers) for headers in node.headers)
+
+
+async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
+    counted, node = Counted(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
+    node.answers["eth_sendRawTransaction"] = "0xabc"
+    async with running(node), AsyncExitStack() as stack:
+        ws = ("ws://127.0.0.1:1/ws", ws_of(node))
+        chain = served(node.url, ws=ws, observer=counted, config=recorded_config("l1-0"))
+        front = await stack.enter_async_context(chain)
+        async with front.socket() as client:
+            await say(client, call(1, "eth_chainId"))
+            await say(client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")])
+            await say(client, SUBSCRIBE)
+            await say(client, call(2, "debug_x"))
+            assert sorted(counted.seen) == [
+                ("read", "ws1", "ok"),
+                ("read", "ws1", "ok"),
+                ("subscribe", "ws1", "ok"),
+                ("write", "", "denied"),
+                ("write", "ws1", "ok"),
+            ]
+            counted.seen.clear()
+            assert (await say(client, call(3, "eth_feeConfig")))["result"]["lastChangedAt"] == 0
+            assert ("read", "", "derived") in counted.seen
+
+
+async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
+    counted, node = Counted(), Node()
+    async with running(node), front_of(node.port) as one:
+        ws = (f"ws://127.0.0.1:{one.port}/ws",)
+        async with served(node.url, ws=ws, observer=counted) as front, front.socket() as client:
+            await say(client, call(1, "eth_chainId"))
+            one.cuts_answers = True
+            await client.send_json(call(2, "eth_chainId"))
+            assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+            assert client.close_code == 1012
+            await until(lambda: len(counted.seen) == 2)
+            assert counted.seen == [("read", "ws0", "ok"), ("read", "ws0", "lost")]
+
+
+async def test_no_trick_gets_more_subscriptions_than_are_allowed() -> None:
+    node, few = (
+        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        replace(FORWARDING, max_subscriptions=2),
+    )
+    async with fronted(node, settings=few) as front, front.socket() as client:
+        batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
+        assert [one["error"]["code"] for one in await say(client, batch)] == [-32005] * 3
+        for _ in range(4):
+            await client.send_json(SUBSCRIBE)
+        told = [await client.receive_json(timeout=10) for _ in range(4)]
+        assert sorted("error" in one for one in told) == [False, False, True, True]
+        await client.send_json({name: value for name, value in SUBSCRIBE.items() if name != "id"})
+        await say(client, call(9, "eth_chainId"))
+        assert node.count("eth_subscribe") == 2
+
+
+async def test_a_subscription_that_is_given_up_makes_room() -> None:
+    node, few = (
+        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        replace(FORWARDING, max_subscriptions=1),
+    )
+    async with fronted(node, settings=few) as front, front.socket() as client:
+        for _ in range(3):
+            assert (await say(client, SUBSCRIBE))["result"] == "0x1"
+            assert "error" in await say(client, SUBSCRIBE)
+            node.answers["eth_unsubscribe"] = False
+            await say(client, call(2, "eth_unsubscribe", "0x1"))
+            assert "error" in await say(client, SUBSCRIBE), "the node still has it"
+            node.answers["eth_unsubscribe"] = True
+            assert (await say(client, call(2, "eth_unsubscribe", "0x1")))["result"] is True
+
+
+async def test_calls_that_wait_for_an_answer_are_bounded() -> None:
+    node, few = Node(), replace(FORWARDING, max_under_way=2)
+    async with fronted(node, settings=few) as front, front.socket() as client:
+        told = await say(client, [call(number, "eth_chainId") for number in range(3)])
+        assert {one["error"]["message"] for one in told} == {"too many calls wait for an answer"}
+        for number in ("é", 1.5, None, 2):
+            assert (await say(client, call(number, "eth_chainId")))["result"] == "0x7a69"
+
+
+async def test_a_message_that_is_too_large_ends_the_connection() -> None:
+    async with fronted(Node()) as front, front.socket() as client:
+        await client.send_str(json.dumps(call(1, "eth_call", "0" * 9_000_000)))
+        assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert client.close_code == 1009
+
+
+async def test_a_filter_that_was_made_by_a_call_is_found_on_a_websocket() -> None:
+    made, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
+    async with running(made), running(other), served(made.url, ws=(ws_of(other),)) as front:
+        assert (await front.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
+        async with front.socket() as client:
+            assert (await say(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
+        assert other.count("eth_getFilterChanges") == 0
+
+
+async def test_health_tells_of_a_websocket_of_another_chain() -> None:
+    node, other = Node(), Node(answers={"eth_chainId": "0x5"})
+    async with running(node), running(other), served(node.url, ws=(ws_of(node), ws_of(other))) as front:
+        await front.chain.pool.check()
+        watching = asyncio.create_task(front.chain.sockets.run())
+        await until(lambda: 1 in front.chain.sockets.refused)
+        found = evm_check(front.chain).look()
+        assert isinstance(found, Outcome)
+        assert found.error is not None
+        assert found.error.startswith("ws[1] is of another chain: chain id 5")
+        assert set(found.message["nodes"]) == {"ws1"}
+        watching.cancel()
+
+
+async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
+    behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
+    async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
+        async with front.socket() as client:
+            assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "nobody has seen more yet"
+        front.chain.pool.note_head(front.chain.pool.members[0], 0x10)
+        for told in ("0x11", "0x11"):
+            async with front.socket() as client:
+                assert (await say(client, call(1, "eth_blockNumber")))["result"] == told
+        behind.answers["eth_blockNumber"] = "0x11"
+        async with front.socket() as client:
+            await say(client, call(1, "eth_gasPrice"))
+        assert behind.count("eth_gasPrice") == 1
+
+
+async def test_only_what_a_client_says_goes_to_its_node() -> None:
+    node = Node()
+    headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
+    async with fronted(node) as front, front.socket("?x=y", **headers) as client:
+        await say(client, call(1, "eth_chainId"))
+        sent = {name.lower() for name in node.headers[-1]}
+        assert not sent & set(headers)
+
+
+async def test_without_a_node_a_client_is_told_to_come_again() -> None:
+    node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
+    async with running(node), running(other), served(node.url, ws=(ws_of(other),)) as front, front.socket() as client:
+        assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert client.close_code == 1013
+        assert front.chain.sockets.refused == {0: "does not tell its chain id and block 0"}
+
+
+HANDSHAKE = (
+    f"GET {PATH}/ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+).encode()
+
+
+def masked(message: Any) -> bytes:
+    """Return a client's frame of a message of less than 64 KiB; its mask is zero."""
+    text = json.dumps(message).encode()
+    return bytes([0x81, 0x80 | 126]) + len(text).to_bytes(2, "big") + bytes(4) + text
+
+
+async def end_of(raw: sockets.socket) -> str:
+    """Read until the connection ends, and return how: "reset", "closed", or with the code that was told."""
+    read = b""
+    try:
+        while part := await asyncio.get_running_loop().sock_recv(raw, 65_536):
+            read = read[-200:] + part
+            if b"messages are not read as fast as they come" in read:
+                return f"closed with {int.from_bytes(read[read.rindex(b'messages') - 2 :][:2], 'big')}"
+    except ConnectionError:
+        return "reset"
+    return "closed"
+
+
+@pytest.mark.parametrize("floods", [False, True])
+async def test_who_reads_nothing_at_all_is_cut_off(floods: bool) -> None:
+    """floods: it is its own answers that the client does not read."""
+    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
+    async with fronted(node, settings=few) as front, AsyncExitStack() as stack:
+        raw = stack.enter_context(sockets.socket())
+        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)
+        raw.setblocking(False)
+        loop = asyncio.get_running_loop()
+        host, _, port = front.url.removeprefix("http://").partition(":")
+        await loop.sock_connect(raw, (host, int(port)))
+        await loop.sock_sendall(raw, HANDSHAKE)
+        assert (await loop.sock_recv(raw, 12)).startswith(b"HTTP/1.1 101")
+        await loop.sock_sendall(raw, masked(call(1, "eth_subscribe", "logs")))
+        await until(lambda: node.count("eth_subscribe") == 1)
+        if floods:
+            flood = asyncio.create_task(loop.sock_sendall(raw, masked(call("x" * 30_000, "debug_x")) * 2_000))
+            stack.callback(flood.cancel)
+        else:
+            for _ in range(40):
+                try:
+                    await asyncio.wait_for(node.event("0x1", "x" * 1_000_000), 0.5)
+                except (TimeoutError, ConnectionError):
+                    break
+        await until(lambda: front.chain.sockets.clients == 0)
+        assert await asyncio.wait_for(end_of(raw), 20) in ("closed", "reset", "closed with 1008")

@@ -1,0 +1,210 @@
+"""What is derived is what the recorded nodes answered, argument forms and errors included."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.evm_rpc.evm import (
+    Node,
+    Refusal,
+    asked,
+    call,
+    exchanges,
+    forwarding,
+    genesis_of,
+    missing,
+    recorded_config,
+    replay,
+    running,
+)
+from tests.evm_rpc.evm import told as told_of
+from warpseal.evm_rpc.calls import RpcAnswer
+from warpseal.evm_rpc.chain_config import UNSCHEDULED, NoSubnetEvm, chain_config
+from warpseal.evm_rpc.methods import SUBNET_EVM
+from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
+
+L1S = ("l1-0", "l1-1")
+FEE_MANAGER = {"feeManagerConfig": {"blockTimestamp": 5, "adminAddresses": ["0x" + "AB" * 20]}}
+TEXT_TIMES = {'"0x1"', '"latest"'}
+
+
+def rows(chain: str) -> list[dict[str, Any]]:
+    """Return the recorded exchanges; texts as timestamps are our own extension."""
+    return [row for row in exchanges(chain, *SUBNET_EVM) if json.dumps(row["params"])[1:-1] not in TEXT_TIMES
+            or row["method"] == "eth_feeConfig"]  # fmt: skip
+
+
+def expected(row: dict[str, Any]) -> Any:
+    return row["result"] if "result" in row else (row["error"]["code"], row["error"]["message"])
+
+
+@pytest.mark.parametrize("chain", L1S)
+async def test_what_the_node_answers_passes(chain: str) -> None:
+    async with running(Node(rule=replay(chain))) as node, forwarding(node.url) as front:
+        for row in rows(chain):
+            assert await asked(front.forwarder, row["method"], *row["params"]) == expected(row), row
+
+
+@pytest.mark.parametrize("chain", L1S)
+async def test_what_is_derived_is_what_the_node_would_have_answered(chain: str) -> None:
+    node = Node(rule=replay(chain, *SUBNET_EVM))
+    async with running(node), forwarding(node.url, config=recorded_config(chain)) as front:
+        for row in rows(chain):
+            answer = (await front.forwarder.many([call(row["method"], *row["params"])]))[0]
+            assert answer.is_derived
+            assert told_of(answer) == expected(row), row
+
+
+@pytest.mark.parametrize("derives", [False, True])
+async def test_both_ways_texts_are_taken_as_timestamps(derives: bool) -> None:
+    node = Node(rule=replay("l1-0", *(SUBNET_EVM if derives else ())))
+    config = recorded_config("l1-0") if derives else None
+    async with running(node), forwarding(node.url, config=config) as front:
+        for method in ("eth_getActiveRulesAt", "eth_getActivePrecompilesAt"):
+            now, then = await asked(front.forwarder, method), await asked(front.forwarder, method, 1795226806)
+            assert await asked(front.forwarder, method, "latest") == now
+            assert await asked(front.forwarder, method, "1795226806") == then
+            assert await asked(front.forwarder, method, hex(1795226806)) == then
+            for text in ("nope", "", "0x", "-1", "1e3", str(1 << 64), "0x1" + "0" * 16):
+                assert await asked(front.forwarder, method, text) == (
+                    -32602,
+                    "invalid argument 0: json: cannot unmarshal string into Go value of type uint64",
+                )
+
+
+async def test_a_chain_that_is_none_of_subnet_evm_keeps_its_refusal() -> None:
+    async with running(Node(rule=replay("c-chain"))) as node, forwarding(node.url) as front:
+        for row in exchanges("c-chain", "eth_feeConfig"):
+            assert await asked(front.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
+
+
+async def test_names_of_the_chain_configuration_stand_in_the_order_of_the_node() -> None:
+    shown = recorded_config("l1-0").shown()
+    assert list(shown) == list(exchanges("l1-0", "eth_getChainConfig")[0]["result"])
+    assert list(shown)[-1] == "upgrades"
+
+
+def test_last_changed_at_is_always_sent() -> None:
+    assert told_of(with_last_changed(RpcAnswer(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
+        "feeConfig": {"gasLimit": 8},
+        "lastChangedAt": 0,
+    }
+    kept = RpcAnswer(Raw(b'{"feeConfig":{},"lastChangedAt":7}'))
+    assert with_last_changed(kept) is kept
+
+
+def words(*numbers: int) -> str:
+    return "0x" + b"".join(number.to_bytes(32, "big") for number in numbers).hex()
+
+
+async def test_fees_of_the_fee_manager_are_read_at_the_block_that_is_asked_for() -> None:
+    def rule(method: str, params: list[Any]) -> Any:
+        block = {"hash": "0x" + "22" * 32, "timestamp": "0x9", "number": "0x3"}
+        if method == "eth_getBlockByNumber":
+            return block if params[0] != "0x0" else {**block, "number": "0x0", "timestamp": "0x0"}
+        if method == "eth_chainId":
+            return "0x1"
+        assert method == "eth_call"
+        assert params[0]["to"] == FEE_MANAGER_ADDRESS
+        assert params[1] == "0x3"
+        return words(1, 0, 1 << 200, 4, 5, 0, 7, 8) if params[0]["data"] == "0x5fbbc0d2" else words(2)
+
+    node = Node(rule=rule, answers={"eth_feeConfig": missing("eth_feeConfig")})
+    config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
+    async with running(node), forwarding(node.url, config=config) as front:
+        assert await asked(front.forwarder, "eth_feeConfig", "0x3") == {
+            "feeConfig": {
+                "gasLimit": 1,
+                "minBaseFee": 1 << 200,
+                "targetGas": 4,
+                "baseFeeChangeDenominator": 5,
+                "minBlockGasCost": 0,
+                "maxBlockGasCost": 7,
+                "blockGasCostStep": 8,
+            },
+            "lastChangedAt": 2,
+        }
+        before = await asked(front.forwarder, "eth_feeConfig", "earliest")
+        assert before["feeConfig"]["gasLimit"] == 20_000_000
+        assert before["lastChangedAt"] == 0
+
+
+async def test_a_state_that_the_node_no_longer_has_is_its_own_refusal() -> None:
+    pruned = Refusal(-32000, "missing trie node")
+    answers = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
+    config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
+    async with running(Node(answers=answers)) as node, forwarding(node.url, config=config) as front:
+        assert await asked(front.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
+
+
+@pytest.mark.parametrize(
+    ("argument", "refusal"),
+    [
+        ("0x", 'hex string "0x"'),
+        ("0x01", "hex number with leading zero digits"),
+        ("0xzz", "invalid hex string"),
+        ("0x" + "f" * 17, "hex number > 64 bits"),
+        ("0x8000000000000000", "block number larger than int64"),
+        ("", "empty hex string"),
+        ({"blockHash": "0x12"}, "hex string has length 2, want 64 for common.Hash"),
+        (
+            {"blockHash": "0x" + "ab" * 32, "blockNumber": "0x1"},
+            "cannot specify both BlockHash and BlockNumber, choose one or the other",
+        ),
+        (True, "json: cannot unmarshal bool into Go value of type string"),
+    ],
+)
+async def test_arguments_that_no_recording_has_are_refused_as_geth_refuses_them(argument: Any, refusal: str) -> None:
+    config = recorded_config("l1-0")
+    async with running(Node(rule=replay("l1-0", *SUBNET_EVM))) as node, forwarding(node.url, config=config) as front:
+        assert await asked(front.forwarder, "eth_feeConfig", argument) == (-32602, f"invalid argument 0: {refusal}")
+
+
+def test_an_override_counts_even_where_it_is_zero_and_a_zero_in_the_genesis_means_the_default() -> None:
+    config = recorded_config("l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}})
+    shown = config.shown()
+    assert (shown["etnaTimestamp"], shown["cancunTime"]) == (0, 0)
+    assert shown["durangoTimestamp"] == shown["shanghaiTime"] == 1607144400
+    assert shown["fortunaTimestamp"] == 50
+    assert shown["upgrades"] == {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
+
+
+def test_what_is_not_scheduled_switches_no_ethereum_upgrade_on() -> None:
+    overrides = {"durangoTimestamp": UNSCHEDULED, "etnaTimestamp": UNSCHEDULED}
+    shown = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).shown()
+    assert shown["durangoTimestamp"] == UNSCHEDULED
+    assert not {"shanghaiTime", "cancunTime"} & set(shown)
+
+
+def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> None:
+    def at(time: int, **more: Any) -> dict[str, Any]:
+        return {"contractNativeMinterConfig": {"blockTimestamp": time, **more}}
+
+    upgrades = [at(10, disable=True), at(20, adminAddresses=["0x" + "CD" * 20], initialMint={"0x" + "EF" * 20: "256"})]
+    config = recorded_config("l1-0", {"precompileUpgrades": upgrades})
+    assert list(config.precompiles_at(9)) == ["contractNativeMinterConfig"]
+    assert config.precompiles_at(10) == {}
+    assert config.precompiles_at(20)["contractNativeMinterConfig"] == {
+        "adminAddresses": ["0x" + "cd" * 20],
+        "blockTimestamp": 20,
+        "initialMint": {"0x" + "ef" * 20: "0x100"},
+    }
+    assert config.shown()["upgrades"]["precompileUpgrades"][0] == at(10, disable=True)
+
+
+@pytest.mark.parametrize(
+    "genesis", [b"", b"[]", b"{}", b'{"config":{}}', b'{"config":{"feeConfig":7}}', b"\x00\x01", b'{"config":7}']
+)
+def test_a_genesis_of_another_vm_is_none(genesis: bytes) -> None:
+    with pytest.raises(NoSubnetEvm):
+        chain_config(genesis, b"{}", {})
+
+
+@pytest.mark.parametrize("upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}'])
+def test_an_upgrade_file_that_a_node_would_refuse_is_refused(upgrades: bytes) -> None:
+    with pytest.raises(NoSubnetEvm):
+        chain_config(genesis_of("l1-0"), upgrades, {})

@@ -1,0 +1,103 @@
+"""What is known and what is read next: newest first, every gap filled, nothing read twice, nothing left out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpseal.l1.follower.first_block import first_block_from
+from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
+from warpseal.store.values import BlockRange
+
+
+def block_id(height: int) -> bytes:
+    return height.to_bytes(32, "big", signed=True)
+
+
+def span(low: int, high: int) -> BlockRange:
+    return BlockRange(low, high, block_id(low - 1), block_id(high))
+
+
+def test_ranges_that_touch_become_one_and_keep_the_ids_of_their_ends() -> None:
+    known = KnownRanges([span(10, 19), span(30, 39)])
+    known.add(span(20, 29))
+    assert list(known) == [span(10, 39)]
+
+
+def test_ranges_that_do_not_touch_stay_apart_newest_first() -> None:
+    known = KnownRanges([span(0, 4), span(20, 29), span(10, 18)])
+    assert list(known) == [span(20, 29), span(10, 18), span(0, 4)]
+    assert (known.newest, known.oldest) == (span(20, 29), span(0, 4))
+    assert known.count(3, 22) == 2 + 9 + 3
+
+
+def test_a_few_new_blocks_are_read_upwards() -> None:
+    known = KnownRanges([span(0, 9)])
+    assert newer_batch(known, 12, 5) == Batch(10, 12, below_id=block_id(9))
+    assert newer_batch(known, 9, 5) is None
+    assert newer_batch(known, 7, 5) is None
+
+
+def test_many_new_blocks_begin_a_range_at_the_tip() -> None:
+    assert newer_batch(KnownRanges([span(0, 9)]), 100, 5) == Batch(96, 100)
+
+
+def test_a_gap_is_read_downwards_and_fits_at_both_ends_at_last() -> None:
+    known = KnownRanges([span(20, 29), span(0, 9)])
+    assert newer_batch(known, 29, 6) == Batch(14, 19, above_id=block_id(19))
+    known.add(span(14, 19))
+    assert newer_batch(known, 29, 6) == Batch(10, 13, below_id=block_id(9), above_id=block_id(13))
+
+
+def test_new_blocks_come_before_gaps_and_gaps_before_the_backfill() -> None:
+    known = KnownRanges([span(20, 29), span(10, 14)])
+    assert newer_batch(known, 30, 5) == Batch(30, 30, below_id=block_id(29))
+    assert newer_batch(known, 29, 5) == Batch(15, 19, below_id=block_id(14), above_id=block_id(19))
+    assert older_batch(KnownRanges([span(10, 29)]), 29, 3, 5) == Batch(5, 9, above_id=block_id(9))
+    assert older_batch(KnownRanges([span(5, 29)]), 29, 3, 5) == Batch(3, 4, above_id=block_id(4))
+    assert older_batch(KnownRanges([span(3, 29)]), 29, 3, 5) is None
+
+
+def test_with_nothing_known_the_tip_comes_first_unless_it_is_too_early() -> None:
+    assert older_batch(KnownRanges(), 100, 0, 5) == Batch(96, 100)
+    assert older_batch(KnownRanges(), 3, 2, 5) == Batch(2, 3)
+    assert older_batch(KnownRanges(), 3, 4, 5) is None
+    assert newer_batch(KnownRanges(), 3, 5) is None
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 40), st.integers(0, 60), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_however_the_tip_moves_each_block_is_read_once_and_none_is_left_out(
+    first: int, tip: int, size: int, rnd: random.Random
+) -> None:
+    known, read = KnownRanges(), list[int]()
+    while True:
+        tip += rnd.choice((0, 0, 0, 1, 3, 15)) if len(read) < 120 else 0
+        batch = newer_batch(known, tip, size) or older_batch(known, tip, first, size)
+        if batch is None:
+            break
+        assert 1 <= batch.high - batch.low + 1 <= size
+        assert batch.below_id in (None, block_id(batch.low - 1))
+        assert batch.above_id in (None, block_id(batch.high))
+        read += range(batch.low, batch.high + 1)
+        # A batch that fails half-way leaves the part that links to what is known.
+        known.add(span(batch.low, batch.high))
+    assert sorted(read) == list(range(first, tip + 1))
+    assert list(known) == ([span(first, tip)] if tip >= first else [])
+
+
+@pytest.mark.parametrize("without_time", [0, 1, 5, 30])
+async def test_the_first_block_of_a_moment_is_found(without_time: int) -> None:
+    asked = 0
+
+    async def time_of(height: int) -> int | None:
+        nonlocal asked
+        asked += 1
+        return None if height < without_time else 100 + height // 3
+
+    for time_s, first in ((0, without_time), (104, max(without_time, 12)), (105, max(without_time, 15)), (111, 31)):
+        assert await first_block_from(time_s, 30, time_of) == first
+    assert asked <= 4 * 6

@@ -1,0 +1,116 @@
+"""The follower over the simulated network, whose P-Chain writes its blocks by itself: one L1's life is found whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.l1.follower.world import MemoryIndex, following, is_done, until
+from tests.node.recorded_node import connected, settings_for
+from warpseal.node.blocks import BlocksClient
+from warpseal.node.rpc import open_session
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.store.values import L1Transaction
+from warpseal.warp.ids import SubnetID
+
+ABOUT_L1S = {
+    "ConvertSubnetToL1Tx",
+    "RegisterL1ValidatorTx",
+    "SetL1ValidatorWeightTx",
+    "IncreaseL1ValidatorBalanceTx",
+    "DisableL1ValidatorTx",
+}
+STORY = Plan(validators=2, l1s=(L1Plan(validators=3, spare=1),), messages=0, height=40, etna_height=12, nodes=2)
+
+
+@asynccontextmanager
+async def blocks_of(network: SimulatedNetwork) -> AsyncIterator[BlocksClient]:
+    uris = [node.uri for node in network.nodes]
+    settings = settings_for(*uris, follow_per_s=1_000, follow_at_once=8, retry_failed_after_s=0.05)
+    async with open_session() as session:
+        yield connected(session, settings).blocks
+
+
+def expected(network: SimulatedNetwork) -> list[tuple[int, bytes, str, bytes]]:
+    found = [tx for tx in network.p_chain.transactions if tx.kind in ABOUT_L1S]
+    return [(tx.height or 0, tx.tx_id, tx.kind, tx.raw) for tx in found]
+
+
+def held(index: MemoryIndex) -> list[tuple[int, bytes, str, bytes]]:
+    rows = sorted(index.transactions.values(), key=lambda tx: (tx.height, tx.position))
+    return [(tx.height, tx.tx_id, tx.kind, tx.raw) for tx in rows]
+
+
+def first_l1(network: SimulatedNetwork) -> SubnetID:
+    return next(subnet.subnet_id for subnet in network.subnets if subnet.conversion_id is not None)
+
+
+async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
+    index, told = MemoryIndex(), list[L1Transaction]()
+    async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
+        subnet_id, p_chain = first_l1(network), network.p_chain
+        async with following(blocks, index) as follower:
+            follower.subscribe(told.append)
+            await until(lambda: is_done(follower.status()))
+            assert follower.status().target_height == 12
+            assert index.spans == [(12, p_chain.height)]
+            assert told == []
+            registration = p_chain.register(subnet_id)
+            validation_id = registration.validation_id
+            assert validation_id is not None
+            changed = p_chain.set_weight(validation_id, 2_000)
+            removal = p_chain.remove(validation_id)
+            await until(lambda: len(told) == 3)
+        assert [tx.tx_id for tx in told] == [registration.tx_id, changed.tx_id, removal.tx_id]
+        assert {tx.validation_id for tx in told} == {validation_id}
+        assert held(index) == expected(network)
+    origins = {origin.validation_id: origin for origin in index.origins}
+    assert len(origins) == 4
+    attested = removal.attested
+    assert attested is not None
+    assert origins[validation_id].justification == attested.justification
+
+
+async def test_several_transactions_of_one_block_keep_their_places() -> None:
+    index = MemoryIndex()
+    async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
+        p_chain = network.p_chain
+        initial = p_chain.conversion_of(first_l1(network))
+        assert initial.subnet_id is not None
+        registration = p_chain.register(initial.subnet_id)
+        assert registration.validation_id is not None
+        together = [
+            p_chain.base(later=True),
+            p_chain.increase_balance(registration.validation_id, 10**9, later=True),
+            p_chain.disable(registration.validation_id, later=True),
+        ]
+        height = p_chain.accept(*together)
+        async with following(blocks, index) as follower:
+            await until(lambda: is_done(follower.status()))
+    rows = sorted((tx for tx in index.transactions.values() if tx.height == height), key=lambda tx: tx.position)
+    assert [(tx.position, tx.tx_id) for tx in rows] == [(1, together[1].tx_id), (2, together[2].tx_id)]
+
+
+async def test_nodes_that_limit_lag_or_go_away_cost_time_only() -> None:
+    index = MemoryIndex()
+    async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
+        first, second = network.nodes
+        first.rpc.outages["platform.getBlockByHeight"] = Outage(OutageKind.TOO_MANY, retry_after_s=1)
+        second.lag = 3
+        async with following(blocks, index) as follower:
+            # The first node gives no blocks, the second one not the newest.
+            await until(lambda: follower.status().waiting_for == "nodes" and second.rpc.calls.total() > 10)
+            assert index.spans == []
+            first.rpc.outages.clear()
+            second.lag = 0
+            await until(lambda: is_done(follower.status()))
+            await first.down()
+            await second.down()
+            await until(lambda: follower.status().waiting_for == "nodes")
+            registration = network.p_chain.register(first_l1(network))
+            await second.up()
+            await until(lambda: registration.tx_id in index.transactions)
+            assert follower.status().stopped is None
+        assert held(index) == expected(network)

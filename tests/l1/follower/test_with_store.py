@@ -1,0 +1,120 @@
+"""The follower with a real store: what it found is there after a restart, and a daemon killed half-way lost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from tests.l1.follower.world import (
+    Chain,
+    ChainNode,
+    following,
+    is_done,
+    nodes_of,
+    recorded_blocks,
+    recorded_l1_txs,
+    until,
+)
+from warpseal.store.leadership import Leadership
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import Store, open_store
+from warpseal.warp.ids import P_CHAIN
+
+
+@asynccontextmanager
+async def store_in(folder: Path, url: str = "") -> AsyncIterator[Store]:
+    async with open_store(StoreSettings(url), folder) as store:
+        task = asyncio.create_task(store.run())
+        try:
+            yield store
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_recorded_l1_transactions_and_origins_can_be_asked_for(tmp_path: Path) -> None:
+    chain = Chain(0)
+    chain.raw = recorded_blocks()
+    async with nodes_of(ChainNode(chain=chain, etna_s=0)) as blocks, store_in(tmp_path) as store:
+        async with following(blocks, store.l1) as follower:
+            await until(lambda: is_done(follower.status()))
+        for tx in recorded_l1_txs():
+            kept = await store.l1.transaction(tx.id)
+            assert kept is not None
+            assert (kept.kind, kept.raw) == (tx.kind, tx.raw)
+        removal = next(tx for tx in recorded_l1_txs() if tx.kind == "SetL1ValidatorWeightTx")
+        kept = await store.l1.transaction(removal.id)
+        assert kept is not None
+        assert kept.validation_id is not None
+        origin = await store.l1.origin(kept.validation_id)
+        assert origin is not None
+        assert origin.validation_id == kept.validation_id
+        assert [one.tx_id for one in await store.l1.changes(kept.validation_id)] == [removal.id]
+
+
+async def test_restarts_go_on_where_the_store_is_however_often_it_is_killed(tmp_path: Path) -> None:
+    txs = recorded_l1_txs()
+    chain = Chain(30)
+    for tx in txs:
+        chain.grow(1, tx)
+        chain.grow(20)
+    node = ChainNode(chain=chain)
+    spans: list[list[tuple[int, int]]] = []
+    async with nodes_of(node) as blocks:
+        blocks.per_s = 8
+        while not spans or spans[-1] != [(1, chain.tip)]:
+            async with store_in(tmp_path) as store:
+                asked = len(node.asked)
+                async with following(blocks, store.l1) as follower:
+                    await until(lambda: len(node.asked) > asked + 30 or is_done(follower.status()))  # noqa: B023
+                spans.append([(one.low, one.high) for one in await store.l1.ranges(P_CHAIN)])
+            if len(spans) < 4:
+                chain.grow(12)
+        async with store_in(tmp_path) as store:
+            assert all([await store.l1.transaction(tx.id) for tx in txs])
+    assert len(spans) > 3
+
+
+@asynccontextmanager
+async def contending(store: Store) -> AsyncIterator[Leadership]:
+    leadership = await store.leadership("p-chain")
+    task = asyncio.create_task(leadership.run())
+    try:
+        yield leadership
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp_path: Path, postgres_url: str) -> None:
+    txs = recorded_l1_txs()
+    chain = Chain(40)
+    nodes = ChainNode(chain=chain), ChainNode(chain=chain)
+    async with (
+        nodes_of(nodes[0]) as first_blocks,
+        nodes_of(nodes[1]) as second_blocks,
+        store_in(tmp_path / "1", postgres_url) as first_store,
+        store_in(tmp_path / "2", postgres_url) as second_store,
+        AsyncExitStack() as others,
+    ):
+        async with (
+            contending(first_store) as first_lead,
+            following(first_blocks, first_store.l1, lead=first_lead) as first,
+        ):
+            await until(lambda: is_done(first.status()))
+            second_lead = await others.enter_async_context(contending(second_store))
+            second = await others.enter_async_context(following(second_blocks, second_store.l1, lead=second_lead))
+            chain.grow(1, txs[0])
+            await until(lambda: first.status().height == 40)
+            assert first.status().is_leader
+            assert not second.status().is_leader
+            # It looks for the first block of Etna, and reads nothing.
+            assert len(nodes[1].asked) < 10
+        asked = len(nodes[0].asked)
+        chain.grow(1, txs[1])
+        await until(lambda: second.status().is_leader and second.status().height == 41)
+        assert len(nodes[0].asked) == asked
+        assert [(one.low, one.high) for one in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
+        assert await first_store.l1.transaction(txs[1].id) is not None

@@ -1,0 +1,247 @@
+"""A P-Chain of a test's own: blocks by height, loopback nodes that serve them, an index in memory, a leadership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from tests.chains.p_vectors import recorded, unchecked
+from tests.node.recorded_node import RecordedNode, RpcFault, upstream_of
+from warpseal.chains.ids import BlockID
+from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_txs import PSignedTx
+from warpseal.errors import StoreDown
+from warpseal.indexer.shared_blocks import SharedBlocks
+from warpseal.l1.follower.follower import PChainFollower
+from warpseal.l1.follower.l1_rows import read_p_block
+from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
+from warpseal.l1.follower.ranges import KnownRanges
+from warpseal.l1.follower.settings import IndexerSettings
+from warpseal.node.blocks import BlocksClient
+from warpseal.runtime.progress import FollowerStatus
+from warpseal.store.values import BlockRange, L1Transaction, Origin
+from warpseal.warp.ids import ChainID
+
+BANFF_S = 1_700_000_000
+FAST = IndexerSettings(follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05)
+PATIENCE_S = 15.0
+
+
+def recorded_blocks() -> list[bytes]:
+    """Return the bytes of all blocks of the recorded network, by height."""
+    blocks = [unchecked(result["block"]) for _, result in recorded("getBlock", "hex")]
+    return sorted(blocks, key=lambda raw: parse_p_block(raw).height)
+
+
+def recorded_l1_txs() -> list[PSignedTx]:
+    """Return the recorded network's transactions about L1s, oldest first."""
+    txs = [tx for raw in recorded_blocks() for tx in parse_p_block(raw).txs]
+    return [tx for tx in txs if 35 <= tx.type_id <= 39]
+
+
+class Chain:
+    """Blocks that link, from block 0 on. apricot: how many without a time come first."""
+
+    def __init__(self, blocks: int, apricot: int = 1, salt: bytes = b"") -> None:
+        self.raw: list[bytes] = []
+        self._apricot = apricot
+        self._parent = BlockID(sha256(b"genesis" + salt).digest())
+        self.grow(blocks)
+
+    @property
+    def tip(self) -> int:
+        """The height of the newest block."""
+        return len(self.raw) - 1
+
+    def id_at(self, height: int) -> bytes:
+        """Return the id of a block."""
+        return sha256(self.raw[height]).digest()
+
+    def grow(self, blocks: int = 1, *txs: PSignedTx) -> None:
+        """Add blocks; each holds the transactions."""
+        for _ in range(blocks):
+            self.put(lambda parent, height: self._make(parent, height, txs))
+
+    def put(self, make: Callable[[BlockID, int], bytes]) -> None:
+        """Add a block of any bytes."""
+        self.raw.append(make(self._parent, len(self.raw)))
+        self._parent = BlockID(sha256(self.raw[-1]).digest())
+
+    def _make(self, parent: BlockID, height: int, txs: tuple[PSignedTx, ...]) -> bytes:
+        if height < self._apricot:
+            return Block.build("ApricotCommitBlock", parent, height).raw
+        return Block.build("BanffStandardBlock", parent, height, BANFF_S + height, txs).raw
+
+    def fork(self, height: int) -> Chain:
+        """Return another chain that has the same blocks up to `height` and as many as this one."""
+        other = Chain(0, self._apricot)
+        other.raw = self.raw[: height + 1]
+        other._parent = BlockID(other.id_at(height))
+        while other.tip < self.tip:
+            other.put(lambda parent, at: Block.build("BanffStandardBlock", parent, at, BANFF_S + at + 1).raw)
+        return other
+
+
+def of_unknown_type(parent: BlockID, height: int) -> bytes:
+    """Return a block whose type no program knows."""
+    return b"\x00\x00" + (99).to_bytes(4, "big") + parent + height.to_bytes(8, "big")
+
+
+def cut_short(parent: BlockID, height: int) -> bytes:
+    """Return a block whose last byte is missing."""
+    return Block.build("BanffStandardBlock", parent, height, BANFF_S).raw[:-1]
+
+
+def encoded(raw: bytes) -> dict[str, str]:
+    """Return a block as a node does."""
+    return {"block": "0x" + (raw + sha256(raw).digest()[-4:]).hex(), "encoding": "hex"}
+
+
+@dataclass
+class ChainNode(RecordedNode):
+    """Serves a chain up to `tip`, or all of it. lies: other bytes for a height; asked: heights in order."""
+
+    chain: Chain = field(default_factory=lambda: Chain(1))
+    tip: int | None = None
+    lies: dict[int, bytes] = field(default_factory=dict)
+    etna_s: int | None = BANFF_S
+    asked: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers.setdefault("platform.getHeight", lambda _: {"height": str(self.height)})
+        self.answers.setdefault("platform.getBlockByHeight", self._block)
+        self.answers.setdefault("info.upgrades", self._upgrades)
+
+    @property
+    def height(self) -> int:
+        """The height that the node tells."""
+        return self.chain.tip if self.tip is None else self.tip
+
+    def _block(self, params: Any) -> Any:
+        height = int(params["height"])
+        self.asked.append(height)
+        if height > self.height:
+            raise RpcFault(f"couldn't get block at height {height}: not found")
+        return encoded(self.lies.get(height, self.chain.raw[height]))
+
+    def _upgrades(self, _: Any) -> Any:
+        if self.etna_s is None:
+            return {}
+        return {"etnaTime": datetime.fromtimestamp(self.etna_s, UTC).isoformat().replace("+00:00", "Z")}
+
+
+class MemoryIndex:
+    """Keeps rows and ranges.
+
+    is_down: as if the database were gone; down_after: it goes after so many commits. on_commit: called after each.
+    """
+
+    def __init__(self) -> None:
+        self.known = KnownRanges()
+        self.transactions: dict[bytes, L1Transaction] = {}
+        self.origins: list[Origin] = []
+        self.appended: list[BlockRange] = []
+        self.is_down = False
+        self.down_after: int | None = None
+        self.on_commit: Callable[[], None] = lambda: None
+
+    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
+        await asyncio.sleep(0)
+        if self.is_down:
+            raise StoreDown("as the test wants it")
+        return tuple(self.known)
+
+    async def append(
+        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
+    ) -> None:
+        await asyncio.sleep(0)
+        if self.is_down:
+            raise StoreDown("as the test wants it")
+        for one in self.known:
+            assert one.high + 1 != read.low or read.low_parent_id == one.high_block_id
+            assert read.high + 1 != one.low or one.low_parent_id == read.high_block_id
+        self.known.add(read)
+        self.appended.append(read)
+        self.transactions.update({tx.tx_id: tx for tx in transactions})
+        self.origins += origins
+        self.is_down = len(self.appended) == self.down_after
+        self.on_commit()
+
+    def up(self, down_after: int | None = None) -> None:
+        """Let it work again, for so many more commits."""
+        self.is_down = False
+        self.down_after = None if down_after is None else len(self.appended) + down_after
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Lowest and highest height of each range, newest first."""
+        return [(one.low, one.high) for one in self.known]
+
+
+class TestLead:
+    """A right to follow that a test gives and takes."""
+
+    __test__ = False
+
+    def __init__(self, held: bool = True) -> None:
+        self._changed = asyncio.Condition()
+        self.held = held
+
+    async def set(self, held: bool) -> None:
+        """Give or take it."""
+        async with self._changed:
+            self.held = held
+            self._changed.notify_all()
+
+    async def wait_until_held(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.held)
+
+    async def wait_until_lost(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.held)
+
+
+@asynccontextmanager
+async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[BlocksClient]:
+    """Serve nodes and yield the client of their blocks."""
+    async with upstream_of(*nodes, follow_per_s=per_s, follow_at_once=8, retry_failed_after_s=0.05) as upstream:
+        yield upstream.blocks
+
+
+@asynccontextmanager
+async def following(
+    blocks: Blocks,
+    index: Index,
+    settings: IndexerSettings = FAST,
+    lead: Lead | None = None,
+    decode: Decode = read_p_block,
+) -> AsyncIterator[PChainFollower]:
+    """Let a follower run within the block, and kill it at the end."""
+    are_coming = blocks.are_coming if isinstance(blocks, SharedBlocks) else None
+    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode, are_coming=are_coming)
+    task = asyncio.create_task(follower.run())
+    try:
+        yield follower
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition. Raises TimeoutError, after more than any machine needs."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def is_done(status: FollowerStatus) -> bool:
+    """Tell whether everything up to the tip was read."""
+    return status.lag_blocks == 0 and status.remaining_blocks == 0

@@ -1,0 +1,284 @@
+"""What each check says of a good day and of a bad one, in the words of nodes where they have some."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpseal.ops.health.chains import Following, MissingSince, Standing, chain_check
+from warpseal.ops.health.check import Check, Outcome
+from warpseal.ops.health.go_duration import go_duration
+from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
+from warpseal.ops.health.peer_checks import Traffic, clock_check, network_check, router_check
+from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.health.subnets import Bootstrapped, quorum_check
+from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import Validator
+
+SUBNET = SubnetID(bytes([7]) * 32)
+NODE = NodeID(bytes([9]) * 20)
+AT_TIP = Standing(10, 10, bytes([1]) * 32)
+GOOD = Traffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
+
+
+def look(check: Check) -> Outcome:
+    found = check.look()
+    assert not inspect.isawaitable(found)
+    return found
+
+
+def connected(weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 100) -> SubnetReadiness:
+    missing = (Validator(b"k" * 48, total - weight, (NODE,)),) if weight < total else ()
+    return SubnetReadiness(subnet_id, True, weight, total, missing)
+
+
+@dataclass
+class World:
+    """One followed chain and the weight that is connected."""
+
+    standing: Standing = AT_TIP
+    weight: int = 100
+    now: float = 0.0
+
+    def chain(self) -> Following:
+        return Following("P", PRIMARY_NETWORK, lambda: self.standing)
+
+    def check(self) -> Check:
+        return chain_check(self.chain(), lambda: (connected(self.weight),), 120.0, lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0s"),
+        (1.5, "1.5s"),
+        (0.729191965, "729.191965ms"),
+        (123.4, "2m3.4s"),
+        (3600, "1h0m0s"),
+        (90061.001, "25h1m1.001s"),
+        (0.0000015, "1.5µs"),
+        (2e-9, "2ns"),
+        (59.9999999999, "1m0s"),
+        (-1, "0s"),
+    ],
+)
+def test_durations_are_written_as_nodes_write_them(seconds: float, shown: str) -> None:
+    assert go_duration(seconds) == shown
+
+
+def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
+    found = look(World().check())
+    assert found.error is None
+    assert found.message == {
+        "engine": {
+            "consensus": {
+                "lastAcceptedHeight": 10,
+                "lastAcceptedID": id_text(bytes([1]) * 32),
+                "longestProcessingBlock": "0s",
+                "processingBlocks": 0,
+            },
+            "vm": {"nodeHeight": 10, "nodeLastAcceptedID": id_text(bytes([1]) * 32)},
+        },
+        "networking": {"disconnectedValidators": [], "percentConnected": 1},
+    }
+
+
+def test_the_tag_of_a_chain_is_its_subnet() -> None:
+    assert World().check().tags == {id_text(PRIMARY_NETWORK)}
+
+
+def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
+    world = World()
+    check = world.check()
+    for moment, tip, height, longest, fails in (
+        (0, 12, 10, "0s", False),
+        (60, 13, 10, "1m0s", False),
+        (120, 14, 10, "2m0s", False),
+        (121, 14, 10, "2m1s", True),
+        (122, 15, 12, "1m2s", False),
+        (123, 15, 15, "0s", False),
+    ):
+        world.now, world.standing = moment, Standing(height, tip)
+        found = look(check)
+        consensus = found.message["engine"]["consensus"]
+        assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
+        told = f"engine: consensus: block processing too long: {longest} > 2m0s"
+        assert found.error == (told if fails else None)
+        if tip > height:
+            assert found.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
+
+
+def test_lag_is_no_failure_while_older_blocks_are_read() -> None:
+    world = World(Standing(10, 12, is_backfilling=True))
+    check = world.check()
+    look(check)
+    world.now = 1_000
+    assert look(check).error is None
+
+
+def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopped() -> None:
+    world = World(weight=66)
+    networking = "networking: not connected to enough stake: connected to 66.000000%; required at least 67.000000%"
+    assert look(world.check()).error == networking
+    assert look(world.check()).message["networking"] == {
+        "disconnectedValidators": [node_id_text(NODE)],
+        "percentConnected": 0.66,
+    }
+    world.standing = replace(world.standing, stopped="another_chain")
+    assert look(world.check()).error == ("engine: consensus: the follower has stopped: another_chain; " + networking)
+    world.weight = 67
+    world.standing = replace(world.standing, stopped=None)
+    assert look(world.check()).error is None
+
+
+def test_what_is_remembered_of_missing_blocks_is_bounded() -> None:
+    missing = MissingSince()
+    for tip in range(100_000):
+        missing.age_s(Standing(0, tip), float(tip))
+    assert len(missing._seen) <= 4_096
+
+
+def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> None:
+    world = World(Standing(None, None), weight=0)
+    weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
+    boot = Bootstrapped(
+        (SUBNET,),
+        lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
+        lambda: {"P": world.chain()},
+    )
+    assert look(boot.check()) == Outcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
+    weights[SUBNET] = 67
+    assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)]
+    weights[PRIMARY_NETWORK] = 100
+    assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
+    world.standing = Standing(5, 9, is_backfilling=True)
+    assert look(boot.check()).error == "subnets not bootstrapped"
+    weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
+    world.standing = Standing(9, 30, is_backfilling=True)
+    assert look(boot.check()) == Outcome([], None), "the tip that there was at first; backfill never counts"
+    assert boot.has(SUBNET)
+    assert boot.has(PRIMARY_NETWORK)
+
+
+@pytest.mark.parametrize(("weight", "fails"), [(100, False), (67, False), (66, True), (0, True)])
+def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
+    check = quorum_check(SUBNET, lambda: [connected(weight, SUBNET)])
+    assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
+    found = look(check)
+    assert found.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
+    assert (found.error is not None) is fails
+
+
+def test_a_quorum_of_a_subnet_that_nobody_knows_fails() -> None:
+    assert look(quorum_check(SUBNET, list)).error == "the network is not known yet"
+    unknown = SubnetReadiness(SUBNET, False, 0, 0, ())
+    assert "not known yet" in str(look(quorum_check(SUBNET, lambda: [unknown])).error)
+
+
+def network(traffic: Traffic) -> Outcome:
+    return look(network_check(lambda: traffic, lambda: 100.0))
+
+
+def test_the_network_is_good_while_messages_come_and_go() -> None:
+    assert network(GOOD) == Outcome(
+        {
+            "connectedPeers": 6,
+            "sendFailRate": 0,
+            "timeSinceLastMsgReceived": "1s",
+            "timeSinceLastMsgSent": "1.5s",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"peers": 0}, "not connected to a minimum of 1 peer(s) only 0"),
+        ({"received_at": None}, "no messages received from network"),
+        ({"sent_at": None}, "no messages sent to network"),
+        ({"received_at": 39.0}, "no messages from network received in 1m1s > 1m0s"),
+        ({"sent_at": 39.0}, "no messages to network sent in 1m1s > 1m0s"),
+        ({"sent": 1, "unsent": 99}, "messages failure send rate 0.99 > 0.9"),
+    ],
+)
+def test_the_network_fails_in_the_words_of_nodes(change: dict[str, Any], told: str) -> None:
+    assert network(replace(GOOD, **change)).error == f"network layer is unhealthy reason: {told}"
+
+
+def test_what_connections_heard_before_they_ended_is_not_forgotten() -> None:
+    current = GOOD
+    check = network_check(lambda: current, lambda: 100.0)
+    look(check)
+    current = replace(GOOD, received_at=None, sent_at=50.0)
+    found = look(check)
+    assert (found.error, found.message["timeSinceLastMsgSent"]) == (None, "1.5s")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({}, None),
+        ({"outstanding": 1_024}, None),
+        ({"outstanding": 1_025}, "number of outstanding requests 1025 > 1024"),
+        ({"outstanding": 1_025, "capacity": 16_000}, None),
+        ({"oldest_request_at": -201.0}, "time for outstanding requests 5m1s > 5m0s"),
+        ({"oldest_request_at": None}, None),
+    ],
+)
+def test_the_router_fails_when_too_much_is_unanswered(change: dict[str, Any], error: str | None) -> None:
+    found = look(router_check(lambda: replace(GOOD, **change), lambda: 100.0))
+    assert found.error == (f"the router is not healthy reason: {error}" if error else None)
+    assert set(found.message) == {"longestRunningRequest", "outstandingRequests"}
+
+
+@pytest.mark.parametrize(("offset", "fails"), [(None, False), (29.9, False), (-29.9, False), (31.0, True), (-31, True)])
+def test_the_clock_may_be_off_by_30_s(offset: float | None, fails: bool) -> None:
+    assert (look(clock_check(lambda: offset, 30.0)).error is not None) is fails
+
+
+@pytest.mark.parametrize(
+    ("limits", "error", "warns"),
+    [((0, 0), False, False), ((101, 0), False, True), ((101, 101), True, False)],
+)
+async def test_little_space_is_a_warning_and_hardly_any_a_failure(
+    tmp_path: Path, limits: tuple[int, int], error: bool, warns: bool
+) -> None:
+    settings = HealthSettings(warn_disk_percent=limits[0], fail_disk_percent=limits[1])
+    found = diskspace_check(tmp_path / "not" / "made", settings).look()
+    assert inspect.isawaitable(found)
+    outcome: Outcome = await found
+    assert outcome.message["availableDiskBytes"] > 0
+    assert 0 <= outcome.message["availableDiskPercentage"] <= 100
+    assert ("warning" in outcome.message, outcome.error is not None) == (warns, error)
+    words = str(outcome.message.get("warning") or outcome.error)
+    if error:
+        assert words.endswith("is below minimum required available space percentage (101%)")
+    elif warns:
+        assert words.endswith("is below warning threshold available space percentage (101%)")
+
+
+def test_the_store_says_why() -> None:
+    assert look(database_check(lambda: None)) == Outcome()
+    assert look(database_check(lambda: "the store is down: no disk")) == Outcome(error="the store is down: no disk")
+
+
+def test_an_indexer_that_is_silent_for_two_rounds_fails() -> None:
+    def check(silence_s: float | None) -> Outcome:
+        return look(indexer_check(lambda: silence_s, HealthSettings(check_frequency_s=30)))
+
+    assert check(60).error is None
+    assert check(60.1).error == "silent for 1m0.1s > 1m0s"
+    assert check(None).error is not None
+
+
+def test_a_chain_that_the_indexer_stopped_at_is_named() -> None:
+    stops = ["indexing the p-chain stopped at block 7: unknown_type"]
+    settings = HealthSettings(check_frequency_s=30)
+    assert look(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
+    told = look(indexer_check(lambda: 61.0, settings, lambda: stops)).error
+    assert told == f"silent for 1m1s > 1m0s; {stops[0]}"

@@ -1,0 +1,89 @@
+"""Plugin directories with real executables in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from warpseal.ops.plugins.aliases import VMAliases
+from warpseal.ops.plugins.output import OutputBounds
+from warpseal.ops.plugins.registry import PluginRegistry
+from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.warp.ids import cb58_encode
+
+SOURCE = Path(__file__).with_name("machine.py")
+
+
+def vm_id(number: int) -> str:
+    """Return the id of the n-th virtual machine of a test."""
+    return cb58_encode(number.to_bytes(32, "big"))
+
+
+def install(folder: Path, name: str, character: str = "good", protocol_version: int = 45) -> Path:
+    """Write a plugin into the folder; see `machine.py` for the characters."""
+    text = SOURCE.read_text().replace('CHARACTER = "good"', f"CHARACTER = {character!r}")
+    text = text.replace("PROTOCOL_VERSION = 45", f"PROTOCOL_VERSION = {protocol_version}")
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    # Renamed into place: an executable that is being written cannot be started.
+    draft = folder / f".{name}.draft"
+    draft.write_text(f"#!{sys.executable}\n{text}")
+    draft.chmod(0o755)
+    return draft.rename(file)
+
+
+def told(plugin: Path) -> list[str]:
+    """Return what a plugin's process has told."""
+    file = plugin.with_name(f".{plugin.name}.told")
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that ended and nobody asked about does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def registry(
+    folder: Path,
+    *,
+    handshake_s: float = 20.0,
+    stop_s: float = 5.0,
+    protocol_version: int = 45,
+    aliases: VMAliases | None = None,
+) -> PluginRegistry:
+    """Return a registry of the folder that asks no node."""
+    settings = PluginSettings(
+        plugin_dir=folder,
+        protocol_version=protocol_version,
+        output=OutputBounds(bytes=20_000, lines=100, line_bytes=80),
+        handshake_s=handshake_s,
+        call_s=20.0,
+        stop_s=stop_s,
+    )
+    return PluginRegistry(settings, folder, aliases or VMAliases(), node_protocol=no_node)
+
+
+async def no_node() -> int | None:
+    """Tell what a node tells that does not answer."""
+    return None
+
+
+async def eventually(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true, half a minute at most."""
+    async with asyncio.timeout(30):
+        while not is_true():  # noqa: ASYNC110 - processes and files set no event
+            await asyncio.sleep(0.02)
+
+
+def open_files() -> int:
+    """Return how many files this process has open, where that can be told."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0

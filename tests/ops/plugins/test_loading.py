@@ -1,0 +1,245 @@
+"""Plugins are loaded by running them: real processes that speak gRPC, good ones and bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.ops.plugins.machines import eventually, install, is_alive, no_node, open_files, registry, told, vm_id
+from warpseal.cli.loop import run_on_loop
+from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
+from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable
+from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry
+from warpseal.ops.plugins.settings import PluginSettings
+
+NOT_FOUND = "handshake failed: vm process not found"
+
+
+async def test_a_good_plugin_is_loaded_once_and_its_process_ends(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    plugins = registry(tmp_path)
+    assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
+    assert plugins.versions[parse_vm_id(vm_id(1))] == "v1.2.3"
+    lines = told(plugin)
+    assert lines[-2:] == ["shutdown", "sigterm"]
+    assert not is_alive(int(lines[0].split()[1]))
+    assert await plugins.load() == LoadedVMs({}, {})
+
+
+async def test_a_plugin_sees_the_engine_and_switches_of_grpc_and_go_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", "secret")
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")
+    monkeypatch.setenv("GODEBUG", "x=1")
+    plugin = install(tmp_path, vm_id(1))
+    await registry(tmp_path).load()
+    seen = next(line for line in told(plugin) if line.startswith("environment"))
+    grpc = [name for name in os.environ if name.startswith("GRPC_")]
+    assert seen.split()[1:] == sorted(["AVALANCHE_VM_RUNTIME_ENGINE_ADDR", "GODEBUG", *grpc])
+
+
+async def test_what_a_plugin_prints_is_logged_by_vm_factory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    install(tmp_path, vm_id(1))
+    with caplog.at_level(logging.INFO, "vm-factory"):
+        await registry(tmp_path).load()
+    assert ("vm-factory", logging.INFO, "a machine that is good") in caplog.record_tuples
+
+
+async def test_a_flood_is_bounded_and_does_not_hinder_the_plugin(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(tmp_path, vm_id(1), "floods")
+    with caplog.at_level(logging.INFO, "vm-factory"):
+        assert (await registry(tmp_path).load()).new_vms == {vm_id(1): ()}
+    lines = [record for record in caplog.records if record.name == "vm-factory" and record.levelno == logging.INFO]
+    assert 0 < len(lines) <= 100
+    assert all(len(record.getMessage()) <= 80 for record in lines)
+    (dropped,) = [record for record in caplog.records if "dropped_bytes" in vars(record)]
+    assert vars(dropped)["dropped_bytes"] > 400_000
+
+
+async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1), protocol_version=44)
+    failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
+    assert failed.startswith(
+        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
+    )
+    assert "45" in failed
+    assert "44" in failed
+    assert str(plugin) in failed
+    assert "refused FAILED_PRECONDITION" in told(plugin)
+
+
+async def test_a_plugin_that_never_calls_back_fails_when_its_time_is_over(tmp_path: Path) -> None:
+    install(tmp_path, vm_id(1), "silent")
+    started = time.monotonic()
+    loaded = await registry(tmp_path, handshake_s=0.3).load()
+    assert loaded == LoadedVMs({}, {vm_id(1): NOT_FOUND})
+    assert 0.3 <= time.monotonic() - started < 5
+
+
+async def test_a_plugin_that_exits_early_fails_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    install(tmp_path, vm_id(1), "ends early")
+    started = time.monotonic()
+    with caplog.at_level(logging.INFO, "vm-factory"):
+        loaded = await registry(tmp_path, handshake_s=60).load()
+    assert loaded.failed_vms == {vm_id(1): NOT_FOUND}
+    assert time.monotonic() - started < 30
+    assert "nothing to do here" in caplog.messages
+
+
+async def test_a_plugin_that_dies_when_asked_fails_without_a_wait(tmp_path: Path) -> None:
+    install(tmp_path, vm_id(1), "dies when asked")
+    failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
+    assert failed == NOT_FOUND or failed.startswith("rpc error: code = Unavailable desc = ")
+
+
+async def test_a_plugin_that_answers_no_version_fails_with_what_it_says(tmp_path: Path) -> None:
+    install(tmp_path, vm_id(1), "refuses")
+    loaded = await registry(tmp_path).load()
+    assert loaded.failed_vms == {vm_id(1): "rpc error: code = Unimplemented desc = no version here"}
+
+
+async def test_only_this_machine_is_dialled(tmp_path: Path) -> None:
+    install(tmp_path, vm_id(1), "elsewhere")
+    failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
+    assert failed.startswith("handshake failed: no address of this machine with a port")
+
+
+async def test_a_plugin_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
+    assert (await registry(tmp_path, stop_s=0.3).load()).new_vms == {vm_id(1): ()}
+    lines = told(plugin)
+    assert "sigterm" in lines
+    assert not is_alive(int(lines[0].split()[1]))
+
+
+async def test_children_of_a_plugin_end_with_it(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1), "has children")
+    assert (await registry(tmp_path).load()).new_vms == {vm_id(1): ()}
+    child = next(int(line.split()[1]) for line in told(plugin) if line.startswith("child"))
+    await eventually(lambda: not is_alive(child))
+
+
+async def test_a_plugin_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
+    loading = asyncio.create_task(registry(tmp_path, stop_s=60).load())
+    await eventually(lambda: "sigterm" in told(plugin))
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    pid = int(told(plugin)[0].split()[1])
+    await eventually(lambda: not is_alive(pid))
+
+
+async def test_a_file_that_cannot_be_executed_tells_what_the_system_says(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    plugin.chmod(0o644)
+    (tmp_path / vm_id(2)).write_text("neither a program nor a script")
+    (tmp_path / vm_id(2)).chmod(0o755)
+    assert await registry(tmp_path).load() == LoadedVMs(
+        {},
+        {
+            vm_id(1): f"failed to start process: fork/exec {plugin}: permission denied",
+            vm_id(2): f"failed to start process: fork/exec {tmp_path / vm_id(2)}: exec format error",
+        },
+    )
+
+
+async def test_a_failed_plugin_is_tried_again_by_the_next_call(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    plugin.chmod(0o644)
+    plugins = registry(tmp_path)
+    assert (await plugins.load()).new_vms == {}
+    plugin.chmod(0o755)
+    assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
+
+
+async def test_calls_at_once_try_a_plugin_once(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    plugins = registry(tmp_path)
+    first, second = await asyncio.gather(plugins.load(), plugins.load())
+    assert (first, second) == (LoadedVMs({vm_id(1): ()}, {}), LoadedVMs({}, {}))
+    assert sum(line.startswith("pid") for line in told(plugin)) == 1
+
+
+async def test_an_empty_folder_hidden_files_and_directories_hold_no_plugins(tmp_path: Path) -> None:
+    plugins = registry(tmp_path)
+    assert await plugins.load() == LoadedVMs({}, {})
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / ".hidden.too").write_text("")
+    (tmp_path / "folder").mkdir()
+    assert await plugins.load() == LoadedVMs({}, {})
+
+
+async def test_one_bad_name_fails_the_whole_call(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    (tmp_path / "no-id.sh").write_text("")
+    with pytest.raises(InvalidVMID, match=r'^invalid vmID: "no-id"$'):
+        await registry(tmp_path).load()
+    assert told(plugin) == []
+
+
+async def test_platform_avm_and_evm_need_no_plugin(tmp_path: Path) -> None:
+    for name in ("platform", "avm.exe", "evm", "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"):
+        (tmp_path / name).write_text("")
+    assert await registry(tmp_path).load() == LoadedVMs({}, {})
+
+
+async def test_a_plugin_may_be_named_by_an_alias_of_its_machine(tmp_path: Path) -> None:
+    install(tmp_path, "subnetevm")
+    aliases = VMAliases({parse_vm_id(vm_id(7)): ("subnetevm", "custom")})
+    loaded = await registry(tmp_path, aliases=aliases).load()
+    assert loaded == LoadedVMs({vm_id(7): ("subnetevm", "custom")}, {})
+
+
+async def test_a_folder_that_cannot_be_read_is_told_unless_it_is_the_default(tmp_path: Path) -> None:
+    missing = tmp_path / "plugins"
+    with pytest.raises(PluginDirUnreadable, match=f"^open {missing}: no such file or directory$"):
+        await registry(missing).load()
+    default = PluginSettings()
+    assert default.folder(tmp_path) == missing
+    unset = PluginRegistry(default, missing, VMAliases(), node_protocol=no_node)
+    assert await unset.load() == LoadedVMs({}, {})
+    missing.write_text("a file")
+    with pytest.raises(PluginDirUnreadable, match=f"^open {missing}: not a directory$"):
+        await unset.load()
+
+
+@pytest.mark.parametrize(("setting", "node", "expected"), [(44, 45, "44"), (0, 43, "43"), (0, None, "45")])
+async def test_the_protocol_is_that_of_the_setting_else_of_the_node_else_the_newest_known(
+    tmp_path: Path, setting: int, node: int | None, expected: str
+) -> None:
+    async def node_protocol() -> int | None:
+        return node
+
+    install(tmp_path, vm_id(1), protocol_version=1)
+    settings = PluginSettings(protocol_version=setting, handshake_s=20)
+    plugins = PluginRegistry(settings, tmp_path, VMAliases(), node_protocol=node_protocol)
+    failed = (await plugins.load()).failed_vms[vm_id(1)]
+    assert f"version {expected}," in failed
+
+
+async def test_nothing_stays_open_after_many_trials(tmp_path: Path) -> None:
+    install(tmp_path, vm_id(1), "ends early")
+    plugins = registry(tmp_path)
+    await plugins.load()
+    before = open_files()
+    for _ in range(3):
+        await plugins.load()
+    await eventually(lambda: open_files() <= before)
+
+
+def test_plugins_are_loaded_on_the_event_loop_of_the_daemon(tmp_path: Path) -> None:
+    plugin = install(tmp_path, vm_id(1))
+    (tmp_path / vm_id(2)).write_text("")
+    loaded = run_on_loop(registry(tmp_path).load())
+    assert loaded.new_vms == {vm_id(1): ()}
+    assert loaded.failed_vms[vm_id(2)].endswith("permission denied")
+    assert told(plugin)[-1] == "sigterm"

@@ -1,0 +1,78 @@
+"""Profiles of a process that only does jobs: another one here, as the indexer's writer is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tests.ops.profiles.reading import read_profile
+from warpseal.errors import CallRefused
+from warpseal.ops.profiles.profiler import Profiler
+from warpseal.ops.profiles.worker import ProfilersOfTwo, Step
+
+SUFFIX = "-other"
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[tuple[ProfilersOfTwo, ProcessPoolExecutor]]:
+    own = Profiler(tmp_path)
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        yield ProfilersOfTwo(own, tmp_path, SUFFIX), executor
+    own.close()
+
+
+def jobs_of(executor: ProcessPoolExecutor) -> Callable[..., asyncio.Future[str]]:
+    def run(function: Callable[[Path, str, Step], str], folder: Path, suffix: str, step: Step) -> asyncio.Future[str]:
+        return asyncio.get_running_loop().run_in_executor(executor, function, folder, suffix, step)
+
+    return run
+
+
+def work() -> int:
+    return sum(number * number for number in range(2_000_000))
+
+
+async def test_the_other_process_writes_its_own_beside_ours(
+    two: tuple[ProfilersOfTwo, ProcessPoolExecutor], tmp_path: Path
+) -> None:
+    profilers, executor = two
+    await profilers.start_cpu()
+    await profilers.join(jobs_of(executor))
+    await asyncio.get_running_loop().run_in_executor(executor, work)
+    await profilers.stop_cpu()
+    await profilers.write_memory()
+    await profilers.write_locks()
+    await profilers.write_stacks()
+    assert read_profile(tmp_path / f"cpu{SUFFIX}.profile").amount_of("work") > 0
+    assert read_profile(tmp_path / "cpu.profile").amount_of("work") == 0
+    assert read_profile(tmp_path / f"mem{SUFFIX}.profile").samples
+    read_profile(tmp_path / f"lock{SUFFIX}.profile")
+    assert (tmp_path / f"stacktrace{SUFFIX}.txt").exists()
+
+
+async def test_one_that_comes_while_nothing_is_sampled_samples_nothing_and_a_stop_is_no_fault_of_it(
+    two: tuple[ProfilersOfTwo, ProcessPoolExecutor], tmp_path: Path
+) -> None:
+    profilers, executor = two
+    await profilers.write_locks()
+    assert not (tmp_path / f"lock{SUFFIX}.profile").exists()
+    await profilers.join(jobs_of(executor))
+    assert not (tmp_path / f"cpu{SUFFIX}.profile").exists()
+    for _ in range(2):
+        await profilers.start_cpu()
+        await profilers.stop_cpu()
+    assert (tmp_path / f"cpu{SUFFIX}.profile").exists()
+
+
+async def test_what_the_other_process_cannot_write_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        profilers = ProfilersOfTwo(Profiler(tmp_path), tmp_path / "file", SUFFIX)
+        await profilers.join(jobs_of(executor))
+        with pytest.raises(CallRefused, match="open "):
+            await profilers.write_locks()

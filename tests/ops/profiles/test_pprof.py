@@ -1,0 +1,66 @@
+"""Profiles are what pprof reads: by our own definitions of the format, and by Go's tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ops.profiles.reading import go_rows, go_top, read_profile
+from warpseal.ops.profiles.pprof import Contents, Unit, encode
+from warpseal.runtime.stack_samples import Frame, StackTotal
+
+FRAMES = st.builds(Frame, st.text(max_size=5), st.sampled_from(["", "a.py", "b.py"]), st.integers(0, 99), st.just(1))
+TOTALS = st.lists(
+    st.builds(StackTotal, st.lists(FRAMES, max_size=5).map(tuple), st.integers(0, 2**40), st.integers(0, 2**62)),
+    max_size=8,
+)
+INNER, OUTER = Frame("Codec.decode", "codec.py", 12, 10), Frame("main", "main.py", 3, 1)
+
+
+def contents(totals: list[StackTotal]) -> Contents:
+    return Contents(Unit("samples", "count"), Unit("cpu", "nanoseconds"), totals, 1_700_000_000 * 10**9, 10**10, 10**7)
+
+
+@given(TOTALS)
+def test_every_stack_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, totals: list[StackTotal]) -> None:
+    file = tmp_path_factory.mktemp("profile") / "cpu.profile"
+    file.write_bytes(encode(contents(totals)))
+    read = read_profile(file)
+    assert read.units == (("samples", "count"), ("cpu", "nanoseconds"))
+    assert [(one.functions, one.files, one.lines, one.count, one.amount) for one in read.samples] == [
+        (
+            tuple(frame.function for frame in total.stack),
+            tuple(frame.file for frame in total.stack),
+            tuple(frame.line for frame in total.stack),
+            total.count,
+            total.amount,
+        )
+        for total in totals
+    ]
+
+
+def test_texts_functions_and_places_stand_in_a_profile_once(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.profile"
+    elsewhere = Frame("Codec.decode", "codec.py", 14, 10)
+    totals = [StackTotal((INNER, OUTER), 1, 5), StackTotal((elsewhere, OUTER), 1, 5)]
+    file.write_bytes(encode(contents(totals)))
+    raw = read_profile(file).raw
+    assert (len(raw.function), len(raw.location)) == (2, 3)
+    assert len(set(raw.string_table)) == len(raw.string_table)
+
+
+def test_go_shows_what_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.profile"
+    file.write_bytes(encode(contents([StackTotal((INNER, OUTER), 3, 30_000_000), StackTotal((OUTER,), 1, 10_000_000)])))
+    assert "Type: cpu" in go_top(file)
+    rows = go_rows(file)
+    assert (rows["Codec.decode"][0], rows["main"][0], rows["main"][3]) == ("30ms", "10ms", "40ms")
+
+
+def test_go_reads_a_profile_without_samples(tmp_path: Path) -> None:
+    file = tmp_path / "lock.profile"
+    file.write_bytes(encode(contents([])))
+    assert "Showing nodes accounting for 0" in go_top(file)

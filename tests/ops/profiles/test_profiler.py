@@ -1,0 +1,321 @@
+"""The profiler's files are true of what the process did, and its errors are the node's."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import stat
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ops.profiles.reading import go_rows, go_top, read_profile
+from warpseal.cli.loop import run_on_loop
+from warpseal.ops.profiles import profiler as profiler_module
+from warpseal.ops.profiles import stalls as stalls_module
+from warpseal.ops.profiles.cpu import NATIVE, PROFILER
+from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning, ProfileNotWritten
+from warpseal.ops.profiles.profiler import Profiler, open_profiler
+from warpseal.ops.profiles.stalls import STALL
+from warpseal.runtime import locks
+from warpseal.runtime.locks import LOCK, AsyncLock, Waits
+
+WORK_S = 0.5
+
+
+@pytest.fixture
+def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
+    """A profiler whose waits are those of one test."""
+    fresh = Waits()
+    for module in (locks, profiler_module, stalls_module):
+        monkeypatch.setattr(module, "WAITS", fresh)
+    with open_profiler(tmp_path / "made" / "profiles") as opened:
+        yield opened
+
+
+def folder_of(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "profiles"
+
+
+def busy_in_python(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        math.factorial(50)
+
+
+def busy_elsewhere(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        math.factorial(50)
+
+
+def busy_without_the_interpreter(cpu_s: float) -> None:
+    block, until = bytes(4 * 1024 * 1024), time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        zlib.crc32(block)
+
+
+async def sampled(profiler: Profiler, *work: Callable[[float], None]) -> None:
+    """Profile threads that each do one kind of work, while the main thread serves its event loop."""
+    await profiler.start_cpu()
+    await asyncio.gather(*(asyncio.to_thread(one, WORK_S) for one in work))
+    await profiler.stop_cpu()
+
+
+async def test_cpu_is_told_by_thread_and_function(profiler: Profiler, tmp_path: Path) -> None:
+    await sampled(profiler, busy_in_python, busy_elsewhere, busy_without_the_interpreter)
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    assert profile.units == (("samples", "count"), ("cpu", "nanoseconds"))
+    for function in ("busy_in_python", "busy_elsewhere", "busy_without_the_interpreter"):
+        assert WORK_S * 1e9 * 0.8 < profile.amount_of(function) < WORK_S * 1e9 * 1.3
+        assert profile.count_of(function) > 5
+    assert profile.raw.period == 10_000_000
+    assert profile.raw.duration_nanos > WORK_S * 1e9
+
+
+async def test_the_whole_profile_adds_up_to_what_the_process_used(profiler: Profiler, tmp_path: Path) -> None:
+    before_ns = time.process_time_ns()
+    await sampled(profiler, busy_in_python)
+    used_ns = time.process_time_ns() - before_ns
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    total = sum(one.amount for one in profile.samples)
+    assert 0.8 * used_ns < total <= used_ns
+    assert profile.amount_of(NATIVE) < 0.2 * total
+    assert 0 < profile.amount_of(PROFILER) < 0.1 * total
+
+
+async def test_the_main_thread_is_told_through_its_coroutines(profiler: Profiler, tmp_path: Path) -> None:
+    async def serve() -> None:
+        busy_in_python(WORK_S)
+
+    await profiler.start_cpu()
+    await serve()
+    await profiler.stop_cpu()
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    (longest,) = sorted(profile.samples, key=lambda one: one.amount)[-1:]
+    assert any(name.endswith("serve") for name in longest.functions)
+    assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
+
+
+async def test_go_reads_the_cpu_profile(profiler: Profiler, tmp_path: Path) -> None:
+    await sampled(profiler, busy_in_python)
+    file = folder_of(tmp_path) / "cpu.profile"
+    assert "Type: cpu" in go_top(file)
+    assert go_rows(file)["busy_in_python"][3].endswith("s")
+
+
+def test_a_profile_is_taken_on_the_event_loop_of_the_daemon(profiler: Profiler, tmp_path: Path) -> None:
+    run_on_loop(sampled(profiler, busy_in_python))
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
+    profiler.close()
+
+
+async def test_start_twice_and_stop_before_start_are_refused_and_change_nothing(
+    profiler: Profiler, tmp_path: Path
+) -> None:
+    with pytest.raises(NotRunning, match=r"^cpu profiler doesn't exist$"):
+        await profiler.stop_cpu()
+    await profiler.start_cpu()
+    with pytest.raises(AlreadyRunning, match=r"^cpu profiler already running$"):
+        await profiler.start_cpu()
+    busy_in_python(WORK_S)
+    await profiler.stop_cpu()
+    assert read_profile(folder_of(tmp_path) / "cpu.profile").amount_of("busy_in_python") > 0
+    with pytest.raises(NotRunning):
+        await profiler.stop_cpu()
+
+
+async def test_a_profile_replaces_the_last_one(profiler: Profiler, tmp_path: Path) -> None:
+    await sampled(profiler, busy_in_python)
+    await sampled(profiler, busy_elsewhere)
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    assert (profile.amount_of("busy_in_python"), profile.amount_of("busy_elsewhere") > 0) == (0, True)
+
+
+async def test_threads_that_come_and_go_are_followed(profiler: Profiler, tmp_path: Path) -> None:
+    await profiler.start_cpu()
+    for _ in range(20):
+        thread = threading.Thread(target=busy_in_python, args=(0.03,))
+        thread.start()
+        while thread.is_alive():  # noqa: ASYNC110 - a thread of its own, not of a pool
+            await asyncio.sleep(0.001)
+    await profiler.stop_cpu()
+    profile = read_profile(folder_of(tmp_path) / "cpu.profile")
+    # What a thread uses after its last sample is not told as its own.
+    assert 0.2e9 < profile.amount_of("busy_in_python") < 0.7e9
+
+
+async def test_files_and_folder_are_not_for_everybody(profiler: Profiler, tmp_path: Path) -> None:
+    await profiler.write_locks()
+    folder = folder_of(tmp_path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert stat.S_IMODE((folder / "lock.profile").stat().st_mode) & 0o137 == 0
+
+
+async def test_without_a_folder_to_write_to_nothing_starts(tmp_path: Path) -> None:
+    (tmp_path / "profiles").write_text("a file")
+    profiler = Profiler(tmp_path / "profiles")
+    for act in (profiler.start_cpu, profiler.write_memory, profiler.write_locks, profiler.write_stacks):
+        with pytest.raises(ProfileNotWritten, match=f"^open {tmp_path / 'profiles'}"):
+            await act()
+    with pytest.raises(NotRunning):
+        await profiler.stop_cpu()
+
+
+class Kept:
+    """Something that memory is used for."""
+
+    def __init__(self, number: int) -> None:
+        self.text = f"a text that only this one has: {number}"
+
+
+async def test_memory_is_told_by_type_with_the_rest_as_native(profiler: Profiler, tmp_path: Path) -> None:
+    kept = [Kept(number) for number in range(2_000)]
+    kept_bytes = [bytearray(3_000_000)]
+    await profiler.write_memory()
+    profile = read_profile(folder_of(tmp_path) / "mem.profile")
+    assert profile.units == (("inuse_objects", "count"), ("inuse_space", "bytes"))
+    assert profile.count_of("test_profiler.Kept") == len(kept)
+    assert profile.amount_of("builtins.bytearray") >= len(kept_bytes[0])
+    assert profile.count_of("builtins.str") > 2_000
+    # It may be 0: memory that was never written to counts for its object, and is not resident.
+    assert any(NATIVE in one.functions for one in profile.samples)
+    assert "Type: inuse_space" in go_top(folder_of(tmp_path) / "mem.profile")
+
+
+async def test_shared_objects_are_counted_once(profiler: Profiler, tmp_path: Path) -> None:
+    shared = bytes(5_000_000)
+    holders = [[shared] for _ in range(20)]
+    await profiler.write_memory()
+    amount = read_profile(folder_of(tmp_path) / "mem.profile").amount_of("builtins.bytes")
+    assert len(holders) == 20
+    assert 5_000_000 <= amount < 60_000_000
+
+
+async def test_garbage_is_collected_before_memory_is_told(profiler: Profiler, tmp_path: Path) -> None:
+    first, second = Kept(1), Kept(2)
+    first.other, second.other = second, first  # type: ignore[attr-defined]
+    del first, second
+    await profiler.write_memory()
+    assert read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.Kept") == 0
+
+
+async def test_memory_is_told_while_the_loop_goes_on(profiler: Profiler) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await profiler.write_memory()
+    counting.cancel()
+    assert turns > 10
+
+
+async def test_memory_is_told_by_allocation_where_frames_are_kept(tmp_path: Path) -> None:
+    def allocate() -> list[bytes]:
+        return [bytes(1_000 + number) for number in range(1_000)]
+
+    with open_profiler(tmp_path, memory_frames=10) as profiler:
+        kept = allocate()
+        await profiler.write_memory()
+    assert not tracemalloc.is_tracing()
+    profile = read_profile(tmp_path / "mem.profile")
+    line = allocate.__code__.co_firstlineno + 1
+    function = f"profiles/test_profiler.py:{line}"
+    assert profile.amount_of(function) > sum(map(len, kept))
+    # The innermost call is the one that allocated; the call that asked for it stands behind it.
+    stacks = [one.functions for one in profile.samples if function in one.functions[:1]]
+    assert any(len(stack) > 1 for stack in stacks)
+    assert profile.amount_of(PROFILER) > 0
+    assert go_rows(tmp_path / "mem.profile", "-nodefraction=0")[function]
+
+
+async def test_waits_are_told_from_the_first_start_on_and_after_the_stop(profiler: Profiler, tmp_path: Path) -> None:
+    lock = AsyncLock()
+
+    async def contend() -> None:
+        async with lock:
+            await asyncio.sleep(0.02)
+
+    file = folder_of(tmp_path) / "lock.profile"
+    await asyncio.gather(contend(), contend())
+    await profiler.write_locks()
+    assert read_profile(file).samples == ()
+    await profiler.start_cpu()
+    await profiler.stop_cpu()
+    await asyncio.gather(contend(), contend())
+    await profiler.write_locks()
+    profile = read_profile(file)
+    assert profile.units == (("contentions", "count"), ("delay", "nanoseconds"))
+    assert profile.count_of(LOCK) == 1
+    assert profile.amount_of(LOCK) > 0.015e9
+    assert profile.count_of("contend") == 1
+    assert LOCK in go_rows(file)
+    assert "Type: delay" in go_top(file)
+
+
+async def test_a_stall_of_the_event_loop_names_what_the_loop_did(profiler: Profiler, tmp_path: Path) -> None:
+    def stall() -> None:
+        time.sleep(0.2)
+
+    await profiler.start_cpu()
+    await asyncio.sleep(0.03)
+    stall()
+    await asyncio.sleep(0.03)
+    await profiler.stop_cpu()
+    await profiler.write_locks()
+    profile = read_profile(folder_of(tmp_path) / "lock.profile")
+    of_stalls = [one for one in profile.samples if one.functions[0] == STALL]
+    # A busy machine holds the loop up elsewhere, too.
+    (stalled,) = [one for one in of_stalls if any(name.endswith("<locals>.stall") for name in one.functions)]
+    assert stalled.count == 1
+    assert stalled.amount > 0.15e9
+
+
+async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, tmp_path: Path) -> None:
+    async def waits_here() -> None:
+        await asyncio.sleep(60)
+
+    waiting = asyncio.create_task(waits_here(), name="the patient one")
+    await asyncio.sleep(0)
+    await profiler.write_stacks()
+    text = (folder_of(tmp_path) / "stacktrace.txt").read_text()
+    waiting.cancel()
+    assert "'MainThread':" in text
+    assert "task 'the patient one', waiting in:" in text
+    assert "waits_here" in text
+
+
+def test_another_process_writes_beside_with_its_suffix(tmp_path: Path) -> None:
+    with open_profiler(tmp_path, suffix="-indexer") as profiler:
+        asyncio.run(profiler.write_locks())
+    assert [file.name for file in tmp_path.iterdir()] == ["lock-indexer.profile"]
+
+
+def test_a_process_of_its_own_has_memory_that_no_object_explains(tmp_path: Path) -> None:
+    """Apart from the other tests, whose untouched buffers count for their objects and are not resident."""
+    script = """
+import asyncio, sys
+from pathlib import Path
+from warpseal.ops.profiles.profiler import open_profiler
+
+async def main():
+    with open_profiler(Path(sys.argv[1])) as profiler:
+        await profiler.write_memory()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    assert read_profile(tmp_path / "mem.profile").amount_of(NATIVE) > 0

@@ -1,0 +1,76 @@
+"""Stacks as small keys: told by function, file and line, and bounded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from warpseal.runtime import stack_samples
+from warpseal.runtime.stack_samples import OTHERS, Frame, StackTotals, stack_of
+
+
+def innermost() -> stack_samples.Stack:
+    return stack_of(sys._getframe())
+
+
+def outer() -> stack_samples.Stack:
+    return innermost()
+
+
+def test_a_stack_tells_functions_files_and_lines_from_the_inside_out() -> None:
+    totals = StackTotals()
+    totals.add(outer(), 5)
+    (total,) = totals.totals()
+    inner, caller = total.stack[:2]
+    assert (inner.function, caller.function) == ("innermost", "outer")
+    assert Path(inner.file).name == "test_stacks.py"
+    source = Path(inner.file).read_text().splitlines()
+    assert source[inner.line - 1].strip() == "return stack_of(sys._getframe())"
+    assert source[caller.line - 1].strip() == "return innermost()"
+    assert source[inner.first_line - 1] == "def innermost() -> stack_samples.Stack:"
+
+
+def test_equal_stacks_add_up_and_what_is_waited_for_tells_them_apart() -> None:
+    totals = StackTotals()
+    for _ in range(3):
+        totals.add(outer(), 5)
+        totals.add(outer(), 1, innermost="[x]")
+    found = list(totals.totals())
+    assert {(one.count, one.amount) for one in found if one.stack[0] == Frame("[x]")} == {(3, 3)}
+    assert {one.count for one in found} == {3}
+    assert sum(one.amount for one in found) == 18
+
+
+def test_deep_stacks_are_cut_at_the_outside() -> None:
+    def deep(levels: int) -> stack_samples.Stack:
+        return deep(levels - 1) if levels else stack_of(sys._getframe())
+
+    totals = StackTotals()
+    totals.add(deep(300), 1)
+    (total,) = totals.totals()
+    assert len(total.stack) == stack_samples.MAX_DEPTH
+    assert total.stack[0].function.endswith("deep")
+
+
+def test_more_stacks_than_are_kept_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_samples, "MAX_STACKS", 2)
+    totals = StackTotals()
+    for name in "abcd":
+        totals.add(stack_samples.NOWHERE, 10, innermost=name)
+    assert [(one.stack, one.count, one.amount) for one in totals.totals()] == [
+        ((Frame("a"),), 1, 10),
+        ((Frame("b"),), 1, 10),
+        ((Frame(OTHERS),), 2, 20),
+    ]
+
+
+def test_code_that_is_gone_keeps_its_name() -> None:
+    totals = StackTotals()
+    for name in ("first", "second"):
+        scope = {"stack_of": stack_of, "sys": sys}
+        exec(f"def {name}():\n    return stack_of(sys._getframe())", scope)
+        totals.add(scope[name](), 1)  # type: ignore[operator]
+        del scope
+    assert [one.stack[0].function for one in totals.totals()] == ["first", "second"]

@@ -1,0 +1,150 @@
+"""Waiting for locks, semaphores and worker threads is counted once somebody has asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from warpseal.runtime import locks
+from warpseal.runtime.locks import (
+    LOCK,
+    SEMAPHORE,
+    WORKER_THREAD,
+    AsyncLock,
+    AsyncSemaphore,
+    ThreadLock,
+    ThreadSemaphore,
+    Waits,
+    WorkerThreads,
+    thread_condition,
+)
+from warpseal.runtime.stack_samples import Frame, StackTotal
+
+HELD_S = 0.02
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    """Count the waits of one test apart."""
+    fresh = Waits()
+    monkeypatch.setattr(locks, "WAITS", fresh)
+    fresh.begin()
+    return fresh
+
+
+def only(counted: Waits, what: str) -> StackTotal:
+    (total,) = counted.totals()
+    assert total.stack[0] == Frame(what)
+    return total
+
+
+async def hold(lock: asyncio.Lock | asyncio.Semaphore) -> None:
+    async with lock:
+        await asyncio.sleep(HELD_S)
+
+
+@pytest.mark.parametrize(("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)])
+async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: Waits, make, what) -> None:  # type: ignore[no-untyped-def]
+    lock = make()
+    await asyncio.gather(hold(lock), hold(lock))
+    total = only(counted, what)
+    assert total.count == 1
+    assert total.amount > HELD_S * 1e9 * 0.9
+    assert "hold" in [frame.function for frame in total.stack]
+
+
+async def test_a_wait_that_is_given_up_counts_too(counted: Waits) -> None:
+    lock = AsyncLock()
+    async with lock:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(lock.acquire(), HELD_S)
+    assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.9
+
+
+async def test_what_need_not_wait_is_not_counted(counted: Waits) -> None:
+    lock, semaphore, thread_lock = AsyncLock(), AsyncSemaphore(2), ThreadLock()
+    await hold(lock)
+    await asyncio.gather(hold(semaphore), hold(semaphore))
+    with thread_lock:
+        assert not thread_lock.acquire(blocking=False)
+    with WorkerThreads(2, "test") as threads:
+        assert [future.result() for future in (threads.submit(int, "1"), threads.submit(int, "2"))] == [1, 2]
+    assert list(counted.totals()) == []
+
+
+def test_a_thread_that_waits_for_another_is_counted(counted: Waits) -> None:
+    lock = ThreadLock()
+    timer = threading.Timer(HELD_S, lock.release)
+    lock.acquire()
+    timer.start()
+    with lock:
+        timer.join()
+    assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.5
+
+
+def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_not(counted: Waits) -> None:
+    places = ThreadSemaphore(1)
+    timer = threading.Timer(HELD_S, places.release)
+    assert places.acquire(blocking=False)
+    assert not places.acquire(blocking=False)
+    assert not places.acquire(timeout=0.001)
+    assert only(counted, SEMAPHORE).count == 1
+    timer.start()
+    with places:
+        timer.join()
+    assert sum(total.amount for total in counted.totals()) > HELD_S * 1e9 * 0.5
+    with pytest.raises(ValueError, match="released"):
+        places.release()
+
+
+def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: Waits) -> None:
+    condition = thread_condition()
+    with condition:
+        assert not condition.wait(HELD_S)
+    assert list(counted.totals()) == []
+
+    def tell() -> None:
+        with condition:
+            condition.notify()
+
+    with condition:
+        teller = threading.Thread(target=tell)
+        teller.start()
+        assert condition.wait(30)
+    teller.join()
+
+
+def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(counted: Waits) -> None:
+    free = threading.Event()
+    with WorkerThreads(1, "test") as threads:
+        first, second = threads.submit(free.wait), threads.submit(int, "7")
+        threading.Timer(HELD_S, free.set).start()
+        assert (first.result(), second.result()) == (True, 7)
+    total = only(counted, WORKER_THREAD)
+    assert total.amount > HELD_S * 1e9 * 0.5
+    assert any(frame.function.startswith("test_a_job_that_finds") for frame in total.stack)
+
+
+def test_a_job_that_fails_or_is_cancelled_frees_its_thread(counted: Waits) -> None:
+    with WorkerThreads(1, "test") as threads:
+        assert isinstance(threads.submit(int, "x").exception(), ValueError)
+        free = threading.Event()
+        first, waiting = threads.submit(free.wait), threads.submit(int, "7")
+        assert waiting.cancel()
+        free.set()
+        assert first.result()
+        assert threads.submit(int, "8").result() == 8
+    assert list(counted.totals()) == []
+
+
+def test_nothing_is_counted_before_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Waits()
+    monkeypatch.setattr(locks, "WAITS", fresh)
+    lock = ThreadLock()
+    lock.acquire()
+    threading.Timer(HELD_S, lock.release).start()
+    with lock:
+        pass
+    assert list(fresh.totals()) == []

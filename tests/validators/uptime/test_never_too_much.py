@@ -1,0 +1,221 @@
+"""Whatever connects, ends, dies silently, stalls, crashes and starts again: nobody is credited more than was true.
+
+The truth is counted by a plain model, millisecond by millisecond as they pass; what the books say never exceeds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, Clock, MemoryShelf, MovedPeers, subject
+from warpseal.validators.uptime.hourly import HourBook
+from warpseal.validators.uptime.node_uptime import Roster
+from warpseal.validators.uptime.validation_uptime import ValidationBook
+from warpseal.validators.uptime.values import HOUR_MS, Uptime
+from warpseal.warp.ids import NodeID
+
+NOTHING = Uptime()
+NODES = (NODE, OTHER)
+GAP_MS = round(SETTINGS.max_gap_s * 1_000)
+UNCONFIRMED_MS = round(SETTINGS.unconfirmed_s * 1_000)
+
+
+@dataclass
+class Truth:
+    """What one node's validation could be credited at most, and what its hours could."""
+
+    is_alive: bool = False
+    is_connected: bool = False
+    start_ms: int = 0
+    is_watched: bool = False
+    is_active: bool = True
+    confirmed_ms: int = 0
+    validation: Uptime = NOTHING
+    node: Uptime = NOTHING
+
+    def pass_time(self, from_ms: int, took_ms: int) -> None:
+        """Time in which the daemon ran and looked."""
+        up_ms = took_ms if self.is_connected and self.is_alive else 0
+        self.node = Uptime(self.node.observed_ms + took_ms, self.node.connected_ms + up_ms)
+        after_start_ms = min(took_ms, max(0, from_ms + took_ms - self.start_ms))
+        if not self.is_watched or from_ms - self.confirmed_ms > UNCONFIRMED_MS:
+            return
+        credit_ms = min(up_ms, after_start_ms) if self.is_active else 0
+        whole = self.validation
+        self.validation = Uptime(whole.observed_ms + after_start_ms, whole.connected_ms + credit_ms)
+
+
+@dataclass
+class World:
+    """A daemon that may crash, and the truth beside it."""
+
+    clock: Clock = field(default_factory=Clock)
+    shelf: MemoryShelf = field(default_factory=MemoryShelf)
+    peers: MovedPeers = field(default_factory=MovedPeers)
+    truths: dict[NodeID, Truth] = field(default_factory=lambda: {node_id: Truth() for node_id in NODES})
+
+    def __post_init__(self) -> None:
+        self.truths[OTHER].start_ms = round((START_UNIX_S + 40) * 1_000)
+        self.start()
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @property
+    def unix_ms(self) -> int:
+        return round(self.clock.unix() * 1_000)
+
+    def start(self) -> None:
+        """A process begins, of which nothing is known but what was written."""
+        self.peers = MovedPeers(wanted=set(NODES))
+        self.roster = Roster(self.peers, SETTINGS)
+        self.hours = HourBook(1_000)
+        self.validations = ValidationBook(self.roster, SETTINGS)
+        self.hours.begin(self.clock.unix())
+        found = self.shelf.content(self.hours.first_hour)
+        self.validations.recalled(found.validations)
+        self.hours.recalled(found.hours)
+        self.roster.meet(found.met)
+        self.roster.look(self.now_ms)
+        for truth in self.truths.values():
+            truth.is_connected = truth.is_watched = False
+
+    def look(self, took_ms: int) -> None:
+        """Time passes as it should."""
+        for truth in self.truths.values():
+            truth.pass_time(self.unix_ms, took_ms)
+        self.clock.now_ms += took_ms
+        self.roster.look(self.now_ms)
+        self.hours.look(self.roster.tallies, self.clock.unix())
+
+    def stall(self, took_ms: int) -> None:
+        """Time passes in which nobody looks."""
+        self.clock.now_ms += took_ms
+
+    def connect(self, node_id: NodeID) -> None:
+        if not self.truths[node_id].is_connected:
+            self.peers.connect(node_id, self.clock.now())
+            self.truths[node_id].is_connected = self.truths[node_id].is_alive = True
+            self.roster.settle(node_id, self.now_ms)
+
+    def hear(self, node_id: NodeID) -> None:
+        if self.truths[node_id].is_connected and self.truths[node_id].is_alive:
+            self.peers.heard[node_id] = self.clock.now()
+
+    def die(self, node_id: NodeID) -> None:
+        """The machine of a node vanishes: its connection stays open for a while."""
+        self.truths[node_id].is_alive = False
+
+    def drop(self, node_id: NodeID) -> None:
+        if self.truths[node_id].is_connected:
+            self.truths[node_id].is_connected = False
+            self.peers.drop(node_id)
+            self.roster.settle(node_id, self.now_ms)
+
+    def unwant(self, node_id: NodeID) -> None:
+        self.peers.wanted ^= {node_id}
+
+    def watch(self, node_id: NodeID, is_active: bool = True) -> None:
+        truth = self.truths[node_id]
+        one = subject(node_id[0], node_id, truth.start_ms // 1_000, is_active=is_active)
+        self.validations.watch([one], self.now_ms, self.clock.unix())
+        truth.is_watched, truth.is_active, truth.confirmed_ms = True, is_active, self.unix_ms
+
+    def rest(self, node_id: NodeID) -> None:
+        """The validation is inactive now."""
+        self.watch(node_id, is_active=False)
+
+    def write(self) -> None:
+        self.validations.count(self.now_ms, self.clock.unix())
+        self.hours.count(self.roster.tallies)
+        validations, hours = self.validations.due(), self.hours.due()
+        self.shelf.put(validations, hours)
+        self.validations.written(validations)
+        self.hours.written(hours)
+
+    def crash(self, took_ms: int) -> None:
+        """The process is killed; it starts again later."""
+        self.clock.now_ms += took_ms
+        self.start()
+
+    def check(self) -> None:
+        for node_id, truth in self.truths.items():
+            told = self.validations.uptime(subject(node_id[0], node_id), self.now_ms, self.clock.unix())
+            assert told.connected_ms <= told.observed_ms <= truth.validation.observed_ms
+            assert told.connected_ms <= truth.validation.connected_ms
+            rows = [row for row in self.shelf.hour_rows.values() if row.node_id == node_id]
+            assert all(0 <= row.connected_ms <= row.observed_ms <= HOUR_MS for row in rows)
+            assert sum(row.connected_ms for row in rows) <= truth.node.connected_ms
+            assert sum(row.observed_ms for row in rows) <= truth.node.observed_ms
+
+
+OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "unwant", "watch", "watch", "rest")
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(OF_NODES), st.sampled_from(NODES)),
+    st.tuples(st.just("look"), st.integers(0, GAP_MS)),
+    st.tuples(st.just("look"), st.integers(GAP_MS - 1_000, GAP_MS)),
+    st.tuples(st.just("stall"), st.one_of(st.integers(GAP_MS + 1, 60_000), st.just(UNCONFIRMED_MS + 5_000))),
+    st.tuples(st.just("write")),
+    st.tuples(st.just("crash"), st.one_of(st.integers(0, 100_000), st.just(HOUR_MS))),
+)
+
+
+def play(world: World, steps: list[tuple[object, ...]]) -> None:
+    for name, *words in steps:
+        getattr(world, str(name))(*words)
+        if name == "stall":
+            world.look(0)
+
+
+@settings(max_examples=150)
+@given(st.lists(STEPS, min_size=30, max_size=80))
+def test_nobody_is_credited_more_than_was_true(steps: list[tuple[object, ...]]) -> None:
+    world = World()
+    for step in steps:
+        play(world, [step])
+        world.check()
+
+
+# Nothing is lost here: neither by stalls nor by crashes, nor because nobody wants a node or nobody confirms it.
+PEACEFUL = st.one_of(
+    st.tuples(st.sampled_from(("connect", "hear", "die", "drop")), st.just(NODE)),
+    st.tuples(st.just("look"), st.integers(0, GAP_MS)),
+    st.tuples(st.just("write")),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(PEACEFUL, min_size=10, max_size=60))
+def test_where_nothing_is_lost_every_second_that_a_node_was_gone_is_told(steps: list[tuple[object, ...]]) -> None:
+    world = World()
+    play(world, [("connect", NODE), ("watch", NODE), *steps])
+    world.watch(NODE)
+    world.drop(NODE) if world.truths[NODE].is_connected else None
+    truth = world.truths[NODE].validation
+    told = world.validations.uptime(subject(NODE[0]), world.now_ms, world.clock.unix())
+    assert told.observed_ms == truth.observed_ms
+    assert told.observed_ms - told.connected_ms >= truth.observed_ms - truth.connected_ms
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, GAP_MS), st.booleans()), max_size=60))
+def test_a_node_that_is_always_there_has_all_of_the_time_up_to_when_it_was_last_heard(
+    passing: list[tuple[int, bool]],
+) -> None:
+    world = World()
+    play(world, [("connect", NODE), ("watch", NODE)])
+    began_ms = heard_ms = world.now_ms
+    for took_ms, is_written in passing:
+        world.look(took_ms)
+        world.hear(NODE)
+        world.watch(NODE)
+        heard_ms = world.now_ms
+        if is_written:
+            world.write()
+    told = world.validations.uptime(subject(NODE[0]), world.now_ms, world.clock.unix())
+    assert told == Uptime(heard_ms - began_ms, heard_ms - began_ms)
+    assert told.percentage == 100

@@ -1,0 +1,193 @@
+"""The running part: it subscribes, beats, writes, and goes on where the store left off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from tests.store.world import settings_of, store_at
+from tests.validators.uptime.world import (
+    HASTY,
+    NODE,
+    OTHER,
+    OURS,
+    START_UNIX_S,
+    Clock,
+    MemoryShelf,
+    MovedPeers,
+    observing,
+    subject,
+    until,
+)
+from warpseal.history.index import Reach
+from warpseal.store.settings import OFF
+from warpseal.store.store import open_store
+from warpseal.store.uptime_values import HourRow
+from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.uptime.values import HOUR_MS, ObservedHour, Uptime
+
+HOUR = START_UNIX_S // 3_600
+
+
+@asynccontextmanager
+async def running(observed: Observations, peers: MovedPeers | None = None) -> AsyncIterator[Observations]:
+    """Let it run for a while; where `peers` are given, from when it looks at them."""
+    task = asyncio.create_task(observed.run())
+    await until(lambda: peers is None or bool(peers.listeners))
+    try:
+        yield observed
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def pass_time(clock: Clock, peers: MovedPeers, seconds: int) -> None:
+    """Wind the clock, second by second as everybody has looked at it, all connected nodes heard."""
+    for _ in range(seconds):
+        clock.now_ms += 1_000
+        peers.heard = dict.fromkeys(peers.heard, clock.now())
+        seen = clock.asked + 8
+        await until(lambda seen=seen: clock.asked >= seen)  # type: ignore[misc]
+
+
+async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() -> None:
+    clock, shelf, peers = Clock(), MemoryShelf(), MovedPeers()
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        observed.watch([subject()])
+        await pass_time(clock, peers, 8)
+        peers.drop(NODE)
+        await pass_time(clock, peers, 2)
+        assert observed.uptime(subject()) == Uptime(10_000, 8_000)
+    clock.now_ms += 7_000_000
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        observed.watch([subject()])
+        await pass_time(clock, peers, 5)
+        await until(lambda: observed.uptime(subject()) == Uptime(15_000, 13_000))
+        first, *_ = await observed.hours(NODE, 0)
+        assert first == ObservedHour(START_UNIX_S, 10_000, 8_000)
+    assert sum(row.connected_ms for row in shelf.hour_rows.values()) == 13_000
+
+
+async def test_our_own_stop_is_no_disconnect() -> None:
+    clock, shelf, peers = Clock(), MemoryShelf(), MovedPeers()
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        observed.watch([subject()])
+        await pass_time(clock, peers, 3)
+        clock.now_ms += 2_000
+    peers.drop(NODE)
+    assert peers.listeners == []
+    (row,) = shelf.validations.values()
+    assert (row.observed_ms, row.connected_ms) == (3_000, 3_000)
+
+
+async def test_a_blocked_loop_is_credited_to_nobody() -> None:
+    clock, peers = Clock(), MovedPeers()
+    async with running(observing(peers, MemoryShelf(), clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        peers.wanted.add(OTHER)
+        peers.dialled.add(OTHER)
+        observed.watch([subject(), subject(8, OTHER)])
+        await pass_time(clock, peers, 6)
+        clock.now_ms += 90_000
+        await pass_time(clock, peers, 6)
+        assert observed.uptime(subject()) == Uptime(11_000, 11_000)
+        assert observed.uptime(subject(8, OTHER)) == Uptime(11_000, 0)
+
+
+async def test_while_the_store_is_down_counting_goes_on_and_is_written_later() -> None:
+    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
+    before = subject()
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        observed.watch([before])
+        peers.connect(NODE, clock.now())
+        await pass_time(clock, peers, 4)
+    peers.drop(NODE)
+    shelf.is_down = True
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        observed.watch([before])
+        peers.connect(NODE, clock.now())
+        await pass_time(clock, peers, 6)
+        assert observed.uptime(before).connected_ms == 6_000
+        assert [hour.connected_ms for hour in await observed.hours(NODE, 0)] in ([5_000], [6_000])
+        assert shelf.validations[before.validation_id].connected_ms == 4_000
+        shelf.is_down = False
+        await until(lambda: shelf.validations[before.validation_id].connected_ms == 10_000)
+        assert observed.uptime(before).connected_ms == 10_000
+        await until(lambda: shelf.hour_rows[HOUR, NODE].connected_ms == 10_000)
+
+
+async def test_a_store_that_is_down_again_and_again_never_adds_anything_twice() -> None:
+    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
+    async with running(observing(peers, shelf, clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        observed.watch([subject()])
+        for is_down in (True, False) * 5:
+            shelf.is_down = is_down
+            await pass_time(clock, peers, 2)
+        shelf.is_down = False
+        await until(lambda: shelf.validations[subject().validation_id].connected_ms == 20_000)
+        assert observed.uptime(subject()) == Uptime(20_000, 20_000)
+
+
+async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they_are_a_day() -> None:
+    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
+    old = [HourRow(HOUR - number, NODE, HOUR_MS, HOUR_MS // 2) for number in range(1, 24)]
+    shelf.put([], old)
+    observed = observing(peers, shelf, clock)
+    assert await observed.reach(NODE, 0) is None
+    shelf.put([], [HourRow(HOUR - 24, NODE, HOUR_MS, HOUR_MS // 2)])
+    clock.now_ms += 59_999
+    assert await observed.reach(NODE, 0) is None, "the store is not asked twice within a minute"
+    clock.now_ms += 1
+    assert await observed.reach(NODE, 0) == Reach(50.0, 50.0)
+    assert await observed.reach(NODE, START_UNIX_S - 10 * 3_600) is None
+    assert await observed.reach(OTHER, 0) is None
+    shelf.is_down = True
+    clock.now_ms += 60_000
+    assert await observed.reach(NODE, 0) is None
+
+
+async def test_hours_older_than_what_is_kept_are_neither_told_nor_left_in_the_store() -> None:
+    clock, shelf = Clock(), MemoryShelf()
+    shelf.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
+    observed = observing(MovedPeers(), shelf, clock, replace(HASTY, keep_s=86_400.0))
+    assert [hour.start_unix_s for hour in await observed.hours(NODE, 0)] == [START_UNIX_S - 3_600]
+    async with running(observed):
+        await until(lambda: shelf.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))
+
+
+async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url: str) -> None:
+    """SQLite has one daemon at a time; of the other identity it is the same."""
+    clock, ours, theirs = Clock(), MovedPeers(), MovedPeers()
+    async with store_at(any_store_url) as store:
+        first = Observations(ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        second = Observations(theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix)
+        async with running(first, ours), running(second, theirs):
+            ours.connect(NODE, clock.now())
+            theirs.connect(NODE, clock.now())
+            first.watch([subject()])
+            second.watch([subject()])
+            await pass_time(clock, ours, 6)
+            theirs.heard[NODE] = 1_003.0
+    async with store_at(any_store_url) as store:
+        found = [(await store.observed.recall(one, 0, 0)).validations for one in (OURS, OTHER)]
+    assert [[row.connected_ms for row in rows] for rows in found] == [[6_000], [3_000]]
+
+
+async def test_without_a_store_everything_is_counted_in_memory() -> None:
+    clock, peers = Clock(), MovedPeers()
+    async with open_store(settings_of(OFF), None) as store:
+        observed = Observations(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        async with running(observed, peers):
+            peers.connect(NODE, clock.now())
+            observed.watch([subject()])
+            await pass_time(clock, peers, 6)
+            assert observed.uptime(subject()) == Uptime(6_000, 6_000)
+            await pass_time(clock, peers, 1)
+            assert [hour.connected_ms >= 5_000 for hour in await observed.hours(NODE, 0)] == [True]

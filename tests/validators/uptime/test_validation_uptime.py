@@ -1,0 +1,198 @@
+"""Validations are counted from when they are watched and under way, while somebody confirms it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, MovedPeers, subject
+from warpseal.store.uptime_values import ValidationRow
+from warpseal.validators.uptime.node_uptime import Roster
+from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.validation_uptime import ValidationBook
+from warpseal.validators.uptime.values import Subject, Uptime
+from warpseal.warp.ids import NodeID
+
+
+class Book:
+    """A book on a clock in seconds from 0, and peers."""
+
+    def __init__(self, settings: ObservedSettings = SETTINGS) -> None:
+        self.peers = MovedPeers()
+        self.roster = Roster(self.peers, settings)
+        self.book = ValidationBook(self.roster, settings)
+        self.now_s = 0
+        self.roster.beat(0)
+
+    def wait(self, seconds: int, *heard: NodeID) -> None:
+        """Let time pass with all beats; these nodes are heard at its end."""
+        for _ in range(seconds):
+            self.now_s += 1
+            self.roster.beat(self.now_s * 1_000)
+        for node_id in heard:
+            self.peers.heard[node_id] = self.now_s
+
+    def connect(self) -> None:
+        self.peers.connect(NODE, self.now_s)
+        self.roster.settle(NODE, self.now_s * 1_000)
+
+    def drop(self) -> None:
+        self.peers.drop(NODE)
+        self.roster.settle(NODE, self.now_s * 1_000)
+
+    def watch(self, *subjects: Subject) -> None:
+        self.book.watch(subjects, self.now_s * 1_000, START_UNIX_S + self.now_s)
+
+    def uptime(self, one: Subject) -> Uptime:
+        return self.book.uptime(one, self.now_s * 1_000, START_UNIX_S + self.now_s)
+
+    def rows(self) -> tuple[ValidationRow, ...]:
+        self.book.count(self.now_s * 1_000, START_UNIX_S + self.now_s)
+        return self.book.due()
+
+
+def test_time_before_a_validation_is_watched_does_not_count_even_if_it_is_decided_later() -> None:
+    world = Book()
+    world.connect()
+    world.wait(10)
+    world.watch(subject())
+    assert world.uptime(subject()) == Uptime()
+    world.wait(5, NODE)
+    assert world.uptime(subject()) == Uptime(5_000, 5_000)
+
+
+def test_time_before_the_start_of_a_validation_does_not_count() -> None:
+    world = Book()
+    one = subject(start_unix_s=START_UNIX_S + 30)
+    world.connect()
+    world.watch(one)
+    world.wait(29, NODE)
+    assert world.uptime(one) == Uptime()
+    world.wait(1)
+    assert world.uptime(one) == Uptime()
+    world.wait(12, NODE)
+    assert world.uptime(one) == Uptime(12_000, 12_000)
+
+
+def test_an_inactive_validation_is_observed_and_not_connected() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject())
+    world.wait(60, NODE)
+    assert world.uptime(subject()) == Uptime(60_000, 60_000)
+    world.watch(subject(is_active=False))
+    for _ in range(4):
+        world.wait(10)
+        world.watch(subject(is_active=False))
+    world.wait(10, NODE)
+    world.watch(subject())
+    assert world.uptime(subject()) == Uptime(110_000, 60_000)
+    world.wait(20, NODE)
+    assert world.uptime(subject()) == Uptime(130_000, 80_000)
+
+
+def test_silence_while_a_validation_was_inactive_is_not_credited_once_its_node_is_heard() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject(is_active=False))
+    world.wait(15)
+    world.watch(subject())
+    world.wait(5, NODE)
+    assert world.uptime(subject()) == Uptime(20_000, 5_000)
+
+
+def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject())
+    world.wait(60, NODE)
+    world.watch(subject(is_active=False))
+    assert world.uptime(subject()) == Uptime(60_000, 0)
+
+
+def test_what_nobody_confirms_for_five_minutes_is_not_counted_until_somebody_does() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject())
+    world.wait(300, NODE)
+    assert world.uptime(subject()) == Uptime(300_000, 300_000)
+    world.wait(400, NODE)
+    assert world.uptime(subject()) == Uptime(300_000, 300_000)
+    world.wait(10)
+    world.watch(subject())
+    world.wait(10, NODE)
+    assert world.uptime(subject()) == Uptime(310_000, 310_000)
+
+
+def test_two_validations_of_one_node_are_counted_each_for_itself() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject(1))
+    world.wait(30, NODE)
+    world.watch(subject(1), subject(2))
+    world.wait(10, NODE)
+    world.roster.look(world.now_s * 1_000)
+    world.drop()
+    world.wait(60)
+    assert world.uptime(subject(1)) == Uptime(100_000, 40_000)
+    assert world.uptime(subject(2)) == Uptime(70_000, 10_000)
+    assert world.uptime(subject(1)).percentage == 40.0
+
+
+def test_a_validation_goes_on_from_what_was_written_whether_it_is_read_before_or_after() -> None:
+    written = ValidationRow(subject().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
+    before, after = Book(), Book()
+    before.book.recalled([written])
+    for world in (before, after):
+        world.connect()
+        world.watch(subject())
+        world.wait(20, NODE)
+    after.book.recalled([written])
+    assert before.uptime(subject()) == after.uptime(subject()) == Uptime(520_000, 420_000)
+    assert (
+        before.rows()
+        == after.rows()
+        == (replace(written, seen_at=START_UNIX_S, observed_ms=520_000, connected_ms=420_000),)
+    )
+
+
+def test_only_what_changed_is_due_and_what_is_seen_again_once_a_day() -> None:
+    world = Book()
+    world.watch(subject())
+    world.book.written(world.rows())
+    world.wait(60)
+    world.watch(subject())
+    assert world.rows() == ()
+    world.book.watch([subject()], 86_400_000, START_UNIX_S + 86_400)
+    (row,) = world.book.due()
+    assert row.seen_at == START_UNIX_S + 86_400
+
+
+def test_a_validation_that_ended_long_ago_is_forgotten() -> None:
+    world = Book()
+    world.connect()
+    world.watch(subject())
+    world.wait(10, NODE)
+    world.book.forget(START_UNIX_S + SETTINGS.keep_s)
+    assert world.uptime(subject()) == Uptime(10_000, 10_000)
+    world.book.forget(START_UNIX_S + SETTINGS.keep_s + 1)
+    assert world.uptime(subject()) == Uptime()
+    assert world.book.node_ids == frozenset()
+
+
+def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> None:
+    world = Book(ObservedSettings(max_validations=2))
+    world.connect()
+    world.watch(subject(1), subject(2), subject(3, OTHER))
+    world.wait(10, NODE)
+    assert [world.uptime(subject(number)).observed_s for number in (1, 2, 3)] == [10, 10, 0]
+    world.wait(295)
+    world.watch(subject(2), subject(3))
+    world.wait(10, NODE)
+    assert world.uptime(subject(1)) == Uptime()
+    assert world.uptime(subject(3)) == Uptime(10_000, 10_000)
+
+
+def test_of_nobody_watched_nothing_was_observed_which_is_all_of_the_time() -> None:
+    assert Book().uptime(subject()) == Uptime()
+    assert Uptime().percentage == 100
+    assert (Uptime(1_999, 999).observed_s, Uptime(1_999, 999).connected_s) == (1, 0)

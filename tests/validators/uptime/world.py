@@ -1,0 +1,153 @@
+"""A small world for what is observed: peers that a test moves, a shelf in memory, and a clock that it winds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from warpseal.errors import StoreDown
+from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
+from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.values import Subject
+from warpseal.warp.ids import NodeID
+
+PATIENCE_S = 20.0
+OURS = NodeID(b"\xee" * 20)
+NODE, OTHER = NodeID(b"\x01" * 20), NodeID(b"\x02" * 20)
+SETTINGS = ObservedSettings()
+HASTY = ObservedSettings(beat_s=0.005, look_s=0.01, write_s=0.02, retry_s=0.02)
+START_UNIX_S = 1_800_000_000 - 1_800_000_000 % 3_600
+
+
+def subject(number: int = 7, node_id: NodeID = NODE, start_unix_s: int = 0, *, is_active: bool = True) -> Subject:
+    """A validation by number."""
+    return Subject(number.to_bytes(32, "big"), node_id, start_unix_s, is_active)
+
+
+@dataclass
+class MovedPeers:
+    """Peers by node: when they were last heard, of those that are connected; all others are wanted and were tried."""
+
+    heard: dict[NodeID, float] = field(default_factory=dict)
+    wanted: set[NodeID] = field(default_factory=set)
+    dialled: set[NodeID] = field(default_factory=set)
+    listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
+
+    def heard_at(self, node_id: NodeID) -> float | None:
+        return self.heard.get(node_id)
+
+    def is_wanted(self, node_id: NodeID) -> bool:
+        return node_id in self.wanted
+
+    def tried(self) -> Iterable[NodeID]:
+        return self.dialled
+
+    def was_tried(self, node_id: NodeID) -> bool:
+        return node_id in self.dialled
+
+    def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def connect(self, node_id: NodeID, now_s: float) -> None:
+        """A node that is wanted is dialled, and connected."""
+        self.wanted.add(node_id)
+        self.dialled.add(node_id)
+        self.heard[node_id] = now_s
+        self._tell(node_id, True)
+
+    def drop(self, node_id: NodeID) -> None:
+        """The connection ends."""
+        del self.heard[node_id]
+        self._tell(node_id, False)
+
+    def _tell(self, node_id: NodeID, connected: bool) -> None:
+        for listener in tuple(self.listeners):
+            listener(node_id, connected)
+
+
+@dataclass
+class MemoryShelf:
+    """What a store keeps, in dictionaries; is_down: every call is refused."""
+
+    validations: dict[bytes, ValidationRow] = field(default_factory=dict)
+    hour_rows: dict[tuple[int, NodeID], HourRow] = field(default_factory=dict)
+    is_down: bool = False
+    pruned: tuple[int, float] | None = None
+
+    async def recall(self, observer: NodeID, first_hour: int, met_since_hour: int) -> RecalledObservations:
+        self._check()
+        return self.content(first_hour, met_since_hour)
+
+    def content(self, first_hour: int = 0, met_since_hour: int = 0) -> RecalledObservations:
+        """What a process begins with."""
+        rows = self.hour_rows.values()
+        return RecalledObservations(
+            tuple(self.validations.values()),
+            tuple(row for row in rows if row.hour >= first_hour),
+            frozenset(row.node_id for row in rows if row.hour >= met_since_hour),
+        )
+
+    async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+        self._check()
+        self.put(validations, hours)
+
+    def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+        if not self.is_down:
+            self.put(validations, hours)
+
+    def put(self, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+        """Write rows that never become less."""
+        for row in validations:
+            known = self.validations.get(row.validation_id)
+            if known is None or row.observed_ms >= known.observed_ms:
+                self.validations[row.validation_id] = row
+        for hour in hours:
+            written = self.hour_rows.get((hour.hour, hour.node_id))
+            if written is None or hour.observed_ms >= written.observed_ms:
+                self.hour_rows[hour.hour, hour.node_id] = hour
+
+    async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
+        self._check()
+        found = (row for row in self.hour_rows.values() if row.node_id == node_id)
+        return sorted((row for row in found if first_hour <= row.hour <= last_hour), key=lambda row: row.hour)
+
+    async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
+        self._check()
+        self.pruned = before_hour, unseen_since_unix_s
+        return False
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StoreDown("a test wants it")
+
+
+@dataclass
+class Clock:
+    """A clock that a test winds, in milliseconds; the wall shows the same. asked: how often it was looked at."""
+
+    now_ms: int = 1_000_000
+    asked: int = 0
+
+    def now(self) -> float:
+        self.asked += 1
+        return self.now_ms / 1_000
+
+    def unix(self) -> float:
+        return START_UNIX_S + (self.now_ms - 1_000_000) / 1_000
+
+
+def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: ObservedSettings = HASTY) -> Observations:
+    """Observations that hurry, on the clock of a test."""
+    return Observations(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.002)
