@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.cli.test_index import config_file, ended, started
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import Daemon, running, until
+from tests.integration.daemon import Daemon, running
 from warpseal.config.load import load
 
 KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}

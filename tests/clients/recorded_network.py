@@ -16,9 +16,10 @@ from aiohttp import web
 
 from tests.chains.exchanges import lines
 from tests.cli.test_index import config_file, ended
+from tests.eventually import until
 from tests.evm_rpc.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import PATIENCE_S, Daemon, until
+from tests.integration.daemon import PATIENCE_S, Daemon
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 L1_CHAIN: Final[str] = next(

@@ -24,9 +24,10 @@ from tests.clients.recorded_network import (
     recorded_network,
     serving_l1,
 )
+from tests.eventually import until
 from tests.evm_rpc.evm import exchanges, front_of
 from tests.evm_rpc.test_subnet_evm import rows
-from tests.integration.daemon import config_of, running, simulated, until
+from tests.integration.daemon import config_of, running, simulated
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
 from tests.ops.plugins.machines import install, vm_id
 from tests.ops.profiles.reading import read_profile

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import until
 from tests.evm_rpc.evm import CHAIN, Node, front_of
 from tests.evm_rpc.evm import running as serving
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.integration.daemon import Daemon, config_of, running, simulated
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
 

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import until
 from tests.evm_rpc.anvil import Anvil, anvil
 from tests.evm_rpc.evm import front_of, recorded_config
 from tests.evm_rpc.test_anvil import FEE_MANAGER_CODE, FIRST, SECOND
 from tests.evm_rpc.test_daemon_derived import ask, blockchain_id, file_of
-from tests.integration.daemon import Daemon, config_of, running, until
+from tests.integration.daemon import Daemon, config_of, running
 from tests.recorded.recording import RECORDING
 from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS
 from warpseal.simnet.recorded import recorded_network

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.eventually import until
 from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, running, told
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.node import FaultKind, NodeFault, NodeReply
@@ -22,12 +22,6 @@ async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.one(call(method, *params), body)
     return json.loads(reply.body) if isinstance(reply, NodeReply) else told(reply)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:

@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 from starlette.requests import Request
 
+from tests.eventually import until
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from tests.evm_rpc.evm import Node, all_logged, front_of, missing, recorded_config, replay, running
 from tests.evm_rpc.test_endpoint import PATH, Admission, Served, served, ws_of
-from tests.evm_rpc.test_forwarder import Counted, until
+from tests.evm_rpc.test_forwarder import Counted
 from warpseal.errors import ApiKeyRefused
 from warpseal.ops.health.check import Outcome
 from warpseal.ops.health.evm import evm_check

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from tests.eventually import until
 from tests.indexer.indexed import GENESIS, caught_up, index_all, indexing_of, only
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
@@ -40,16 +39,6 @@ async def stopped(indexing: Indexing, folder: Path) -> dict[str, object]:
     await until(lambda: "stopped" in indexing.chains[PrimaryChain.P].as_fields())
     await until(lambda: query(folder, "SELECT 1 FROM notes WHERE chain = 0") != [])
     return indexing.chains[PrimaryChain.P].as_fields()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; the tables may be made meanwhile."""
-    async with asyncio.timeout(10):
-        while True:
-            with suppress(sqlite3.OperationalError):
-                if holds():
-                    return
-            await asyncio.sleep(0.005)
 
 
 def note(folder: Path, chain: int = 0) -> ChainNote:

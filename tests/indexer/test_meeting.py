@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.l1.follower.world import FAST, Chain, ChainNode, MemoryIndex, TestLead, nodes_of, until
+from tests.eventually import until
+from tests.l1.follower.world import FAST, Chain, ChainNode, MemoryIndex, TestLead, nodes_of
 from warpseal.indexer.meeting import MOVING_WITHIN_S, NEAR_BLOCKS, WAITED_S, Meeting
 from warpseal.l1.follower.follower import PChainFollower
 

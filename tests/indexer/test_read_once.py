@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import until
 from tests.indexer.indexed import caught_up, index_all, indexing_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
 from tests.l1.follower.long_chain import ONLY_P, asked_twice, follow_all, followed, long_chains, shared
-from tests.l1.follower.world import is_done, until
+from tests.l1.follower.world import is_done
 from warpseal.history.chains import PrimaryChain
 from warpseal.indexer import meeting, shared_blocks, waiting_blocks
 from warpseal.indexer.proposervm_blocks import RawBlock

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import until
 from tests.indexer.indexed import FAST, caught_up, index_all, indexing_of, only
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query, rows
-from tests.indexer.test_index_faults import note, until
+from tests.indexer.test_index_faults import note
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import rebuild

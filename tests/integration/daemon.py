@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from tests.eventually import until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon.app import Listening, serve
@@ -150,16 +151,6 @@ class Daemon:
             return (await self.metrics())["warpseal_peer_connections"] == count
 
         await until(are_connected)
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait until something holds; give up after a time that no machine needs."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            held = holds()
-            if held if isinstance(held, bool) else await held:
-                return
-            await asyncio.sleep(_POLL_S)
 
 
 @asynccontextmanager

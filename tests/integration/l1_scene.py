@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import Daemon, Reply, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, Reply, config_of, running, simulated
 from tests.integration.judge import Verdict, judge
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.daemon import config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import ask_py_ecc, judge
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind

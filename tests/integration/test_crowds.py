@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from tests.integration.daemon import KEBAB, Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, Daemon, config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK

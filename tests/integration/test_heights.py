@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import KEBAB, Reply, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, Reply, config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from sqlalchemy import func, select
 
-from tests.integration.daemon import KEBAB, config_file, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, config_file, config_of, running, simulated
 from tests.integration.judge import judge
 from tests.integration.nursery import nursery
 from tests.store.signed import made

@@ -14,7 +14,8 @@ from time import monotonic
 import aiohttp
 import pytest
 
-from tests.integration.daemon import KEBAB, config_file, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, config_file, simulated
 from tests.integration.nursery import Nursery, nursery
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.daemon import simulated, until
+from tests.eventually import until
+from tests.integration.daemon import simulated
 from tests.integration.l1_scene import LIFE, Scene, beside, scene, validation_of
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import Reply, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Reply, simulated
 from tests.integration.judge import ask_py_ecc, canonical, parse
 from tests.integration.l1_scene import HEIGHT, Scene, beside, until_status
 from warpseal.simnet.ledger import Transaction

@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, config_of, running, simulated
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.rpc import Outage, OutageKind

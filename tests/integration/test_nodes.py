@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, config_of, running, simulated
 from tests.store.world import PATIENCE_S, store_at
 from warpseal.config.keys import Config
 from warpseal.simnet.network import SimulatedNetwork

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import KEBAB, V1, Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, V1, Daemon, config_of, running, simulated
 from tests.integration.judge import judge
 from warpseal.runtime.request_id import request_id
 from warpseal.simnet.network import SimulatedNetwork

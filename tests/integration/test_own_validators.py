@@ -15,7 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, config_of, running, simulated
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, node_id_text

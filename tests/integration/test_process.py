@@ -11,7 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.integration.daemon import KEBAB, V1, config_file, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import KEBAB, V1, config_file, simulated
 from tests.integration.judge import judge
 from tests.integration.process import finished, started
 from warpseal.simnet.network import SimulatedNetwork

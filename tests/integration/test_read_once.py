@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.cli.test_index import ended, started
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
-from tests.integration.daemon import Daemon, running, until
+from tests.integration.daemon import Daemon, running
 from tests.integration.indexed_daemon import config_file, config_of
 from tests.l1.follower.long_chain import asked_twice, long_chains
 from warpseal.indexer import shared_blocks, waiting_blocks

@@ -12,7 +12,8 @@ from time import perf_counter
 
 import pytest
 
-from tests.integration.daemon import Daemon, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, simulated
 from tests.integration.judge import judge
 from tests.integration.l1_scene import LIFE, Scene, asked, beside, until_status, validation_of
 from tests.store.postgres import PostgresServer

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import Daemon, config_of, running, simulated, until
+from tests.eventually import until
+from tests.integration.daemon import Daemon, config_of, running, simulated
 from tests.integration.judge import judge
 from tests.integration.l1_scene import Scene, asked, beside, validation_of
 from warpseal.errors import StartupError

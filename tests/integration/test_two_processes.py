@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 
 from tests.cli.test_index import config_file, ended
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import until
 
 
 async def test_levels_change_in_the_indexer_too_and_health_shows_what_it_does(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.integration.daemon import until
+from tests.eventually import until
 from tests.l1.test_truth import LIFE, NETWORK_ID
 from tests.l1.world import wanted, world
 from warpseal.chains.p_txs import parse_p_tx

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import simulated, until
+from tests.eventually import until
+from tests.integration.daemon import simulated
 from tests.l1.world import STORY, World, over, wanted, world
 from warpseal.errors import (
     InvalidTimeout,

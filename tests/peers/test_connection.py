@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.peers.world import until
+from tests.eventually import until
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import PeerConnection, Wiring
 from warpseal.peers.failures import Failure

@@ -6,17 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.peers.world import (
-    Questioner,
-    all_connected,
-    client,
-    introduce,
-    node_settings,
-    on_a_thread,
-    plan,
-    until,
-    world,
-)
+from tests.eventually import until
+from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, on_a_thread, plan, world
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
 

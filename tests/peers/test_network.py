@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, until, world
+from tests.eventually import until
+from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, world
 from warpseal.peers import peer_warnings
 from warpseal.peers.reachability import Reachability
 from warpseal.peers.settings import ManualPeer

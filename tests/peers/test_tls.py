@@ -13,6 +13,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
+from tests.eventually import until
 from warpseal.peers.credentials import client_context, issue
 from warpseal.peers.failures import Failure
 from warpseal.peers.tls import MAX_UNSENT_BYTES, READ_BYTES, ReceiveBuffer, TlsConnection
@@ -113,12 +114,6 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             writer.write(data)
             await writer.drain()
     writer.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 (what is waited for has no event)
-            await asyncio.sleep(0.002)
 
 
 async def test_bytes_come_back_as_they_went_and_the_certificate_is_the_servers(tmp_path: Path) -> None:

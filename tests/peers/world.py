@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import until
 from warpseal.peers.address_store import Shelf
 from warpseal.peers.identity import claim_identity
 from warpseal.peers.network import PeerNetwork
@@ -77,13 +78,6 @@ def introduce(peers: PeerNetwork, validators: Sequence[SimValidator], hinted: in
         assert one.address is not None
         peers.hint(one.node_id, one.address.host, one.address.port)
     peers.follow(PRIMARY_NETWORK, [one.node_id for one in validators])
-
-
-async def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(patience_s):
-        while not condition():  # noqa: ASYNC110 (what is waited for has no event)
-            await asyncio.sleep(0.005)
 
 
 async def all_connected(peers: PeerNetwork, validators: Sequence[SimValidator]) -> None:

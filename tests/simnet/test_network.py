@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
+from tests.eventually import until
 from tests.simnet.client import Identity, call, connected, dialled, report
 from tests.simnet.sessions import VECTORS
 from warpseal import bls
@@ -30,12 +30,6 @@ def port_of(network: SimulatedNetwork, index: int = 0) -> int:
     address = network.validators[index].address
     assert address is not None
     return address.port
-
-
-async def until(condition: Any, timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_an_honest_client_gets_shares_and_leaves_no_trace_in_the_report() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.store.world import message, recalled, settings_of, share, signature, store_at, until
+from tests.eventually import until
+from tests.store.world import message, recalled, settings_of, share, signature, store_at
 from warpseal.store.store import open_store
 from warpseal.store.values import Recollection
 

@@ -7,7 +7,8 @@ import time
 
 from sqlalchemy import Connection, update
 
-from tests.store.world import message, share, signature, store_at, until
+from tests.eventually import until
+from tests.store.world import message, share, signature, store_at
 from warpseal.store.schema import ADDRESSES, MESSAGES
 from warpseal.store.store import Store
 from warpseal.store.values import AddressKind, AddressRow, Recollection

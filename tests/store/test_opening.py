@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from tests.eventually import until
 from tests.store.postgres import PostgresServer
-from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at, until
+from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at
 from warpseal.store.access import alone
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.store import open_store

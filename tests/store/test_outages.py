@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from tests.eventually import until
 from tests.store.postgres import PostgresServer
-from tests.store.world import message, share, signature, store_at, until
+from tests.store.world import message, share, signature, store_at
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import AddressKind, AddressRow, Recollection, StoredShare

@@ -69,14 +69,6 @@ async def recalled(store: Store, of: UnsignedMessage, until: Callable[[Recollect
     return found
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
 def sqlite_url(folder: Path) -> str:
     """The URL of a file in a folder."""
     return f"sqlite:///{folder / 'store.db'}"

@@ -7,8 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.eventually import until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
-from tests.validators.world import nth_node, until, world
+from tests.validators.world import nth_node, world
 from warpseal.node.platform import CurrentValidator
 from warpseal.validators.activity import reluctant_nodes
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text

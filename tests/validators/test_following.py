@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.eventually import until
 from tests.node.recorded_node import (
     L1,
     RecordedNode,
     RpcFault,
     node_id,
 )
-from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, until, world
+from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, world
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import canonical_set
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.eventually import until
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,
@@ -22,7 +23,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.test_following import L1_NODES
 from tests.validators.test_listing import Sight
-from tests.validators.world import Peers, World, until, world
+from tests.validators.world import Peers, World, world
 from warpseal.node.chain_validators import ChainValidators
 from warpseal.validators.chain_validators import ListedChain, OwnKnowledge
 from warpseal.validators.current_validations import CurrentValidations, Validations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -107,13 +106,6 @@ class Peers:
 
     def is_connected(self, node_id: NodeID) -> bool:
         return node_id in self.connected
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait, for ten seconds at most, for something that no event tells."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def nth_node(number: int) -> NodeID:

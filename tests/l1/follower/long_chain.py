@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from tests.eventually import until
 from tests.indexer.indexed import only, upstream_of
 from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, with_checksum
-from tests.l1.follower.world import FAST, MemoryIndex, following, is_done, until
+from tests.l1.follower.world import FAST, MemoryIndex, following, is_done
 from warpseal.chains.p_blocks import Block, parse_p_block
 from warpseal.chains.proposervm import ProposedBlock, unwrap
 from warpseal.history.chains import PrimaryChain

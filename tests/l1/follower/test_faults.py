@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.eventually import until
 from tests.l1.follower.world import (
     FAST,
     Chain,
@@ -19,7 +20,6 @@ from tests.l1.follower.world import (
     nodes_of,
     of_unknown_type,
     recorded_l1_txs,
-    until,
 )
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import Block

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
+from tests.eventually import until
 from tests.l1.follower.world import (
     BANFF_S,
     FAST,
@@ -21,7 +22,6 @@ from tests.l1.follower.world import (
     nodes_of,
     recorded_blocks,
     recorded_l1_txs,
-    until,
 )
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin

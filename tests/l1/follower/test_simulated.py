@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.l1.follower.world import MemoryIndex, following, is_done, until
+from tests.eventually import until
+from tests.l1.follower.world import MemoryIndex, following, is_done
 from tests.node.recorded_node import connected, settings_for
 from warpseal.node.blocks import BlocksClient
 from warpseal.node.rpc import open_session

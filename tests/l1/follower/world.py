@@ -235,13 +235,6 @@ async def following(
         assert task.cancelled()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition. Raises TimeoutError, after more than any machine needs."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 def is_done(status: FollowerStatus) -> bool:
     """Tell whether everything up to the tip was read."""
     return status.lag_blocks == 0 and status.remaining_blocks == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import until
+from tests.eventually import until
 from warpseal.ops.health.check import Check, Outcome, rfc3339
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.settings import HealthSettings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import until
+from tests.eventually import until
 from tests.ops.ipc.world import acting, running
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc.server import SOCKET_NAME, Siblings

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.integration.daemon import until
+from tests.eventually import until
 from warpseal.ops.ipc.client import Act, do_as_told
 from warpseal.ops.ipc.server import SOCKET_NAME, Siblings
 

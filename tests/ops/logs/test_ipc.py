@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import until
+from tests.eventually import until
 from tests.ops.ipc.world import acting, running
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc.server import Siblings

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from warpseal.ops.plugins.aliases import VMAliases
@@ -74,13 +72,6 @@ def registry(
 async def no_node() -> int | None:
     """Tell what a node tells that does not answer."""
     return None
-
-
-async def eventually(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true, half a minute at most."""
-    async with asyncio.timeout(30):
-        while not is_true():  # noqa: ASYNC110 - processes and files set no event
-            await asyncio.sleep(0.02)
 
 
 def open_files() -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.plugins.machines import eventually, install, is_alive, no_node, open_files, registry, told, vm_id
+from tests.eventually import until
+from tests.ops.plugins.machines import install, is_alive, no_node, open_files, registry, told, vm_id
 from warpseal.cli.loop import run_on_loop
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
 from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable
@@ -124,18 +125,18 @@ async def test_children_of_a_plugin_end_with_it(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "has children")
     assert (await registry(tmp_path).load()).new_vms == {vm_id(1): ()}
     child = next(int(line.split()[1]) for line in told(plugin) if line.startswith("child"))
-    await eventually(lambda: not is_alive(child))
+    await until(lambda: not is_alive(child))
 
 
 async def test_a_plugin_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
     loading = asyncio.create_task(registry(tmp_path, stop_s=60).load())
-    await eventually(lambda: "sigterm" in told(plugin))
+    await until(lambda: "sigterm" in told(plugin))
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await loading
     pid = int(told(plugin)[0].split()[1])
-    await eventually(lambda: not is_alive(pid))
+    await until(lambda: not is_alive(pid))
 
 
 async def test_a_file_that_cannot_be_executed_tells_what_the_system_says(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ async def test_nothing_stays_open_after_many_trials(tmp_path: Path) -> None:
     before = open_files()
     for _ in range(3):
         await plugins.load()
-    await eventually(lambda: open_files() <= before)
+    await until(lambda: open_files() <= before)
 
 
 def test_plugins_are_loaded_on_the_event_loop_of_the_daemon(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from tests.eventually import until
 from tests.store.world import settings_of, store_at
 from tests.validators.uptime.world import (
     HASTY,
@@ -19,7 +20,6 @@ from tests.validators.uptime.world import (
     MovedPeers,
     observing,
     subject,
-    until,
 )
 from warpseal.history.index import Reach
 from warpseal.store.settings import OFF

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -143,11 +141,3 @@ class Clock:
 def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: ObservedSettings = HASTY) -> Observations:
     """Observations that hurry, on the clock of a test."""
     return Observations(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.002)
