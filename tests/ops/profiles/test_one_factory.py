@@ -1,4 +1,4 @@
-"""Locks, semaphores and worker threads of the daemon come from `waits.py`, so that lock.profile knows them all."""
+"""Locks, semaphores and worker threads of the daemon come from `runtime/locks.py`, so that its profile has them all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELSEWHERE = {"simnet", "pb"}
 def modules() -> Iterator[Path]:
     for file in SOURCE.rglob("*.py"):
         inside = file.relative_to(SOURCE)
-        if inside.parts[0] not in ELSEWHERE and inside.name != "waits.py":
+        if inside.parts[0] not in ELSEWHERE and inside.name != "locks.py":
             yield file
 
 
