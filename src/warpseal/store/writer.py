@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
-from random import Random
 from typing import Final, Protocol, TypeGuard, TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from warpseal.errors import StartupError
 from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
@@ -67,9 +67,8 @@ class Writer:
         self._upkeep = upkeep
         self._observer = observer
         self._tell = tell
-        self._backoff = Backoff(settings.retry_first_s, settings.retry_cap_s)
+        self._retry_delays = RetryDelays(Backoff(settings.retry_first_s, settings.retry_cap_s))
         self._stopping = threading.Event()
-        self._random = Random()
         self._give_up_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self.waiting = Waiting(settings.max_waiting_bytes, settings.gather_s)
@@ -154,14 +153,12 @@ class Writer:
 
     def _work(self) -> None:
         tidy_at = time.monotonic() + self._settings.first_prune_s
-        delay_s = 0.0
         while not self._is_over():
             if not self.is_up:
-                delay_s = self._backoff.next_delay(delay_s, self._random)
-                self._stopping.wait(delay_s)
+                self._stopping.wait(self._retry_delays.next())
                 self._try_to_come_up()
                 continue
-            delay_s = 0.0
+            self._retry_delays.reset()
             batch = self.waiting.take(tidy_at)
             self._in_hand = batch.writes
             self._write(batch)
