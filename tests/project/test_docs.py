@@ -1,0 +1,40 @@
+"""Documentation names only files and pages that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.paths import DOCS, ROOT
+
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+MODULE = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+(?:\.py|/))`")
+SOURCE = ROOT / "src" / "warpseal"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_module_and_package_that_the_architecture_page_names_exists() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    packages = {path.name for path in SOURCE.rglob("*") if path.is_dir()} | {"proto", "pb"}
+    named = MODULE.findall(text)
+    missing = [
+        name
+        for name in named
+        if not ((SOURCE / name).exists() or name.rstrip("/") in packages or (ROOT / name).exists())
+    ]
+    assert len(named) > 20
+    assert [name for name in missing if name != "__init__.py"] == []
+
+
+def test_every_package_is_in_the_table_of_the_architecture_page() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    packages = [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert [name for name in packages if f"| `{name}/` |" not in text] == []
