@@ -21,7 +21,6 @@ from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
 from warpseal.indexer.settings import IndexingSettings
-from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.indexer.worker import ThreadDesk
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
@@ -67,7 +66,7 @@ async def indexing_of(
             index = IndexWriter(engine, subject.params, own)
             deriving = Rederivation(index, reading_index(index_url(own, folder), own), subject.params)
             desk = ThreadDesk(thread, index, works_of(index, subject, settings), deriving)
-            indexing = Indexing(upstream, desk, settings, folder / WAITING_NAME)
+            indexing = Indexing(upstream, desk, settings)
             running = asyncio.create_task(indexing.run())
             try:
                 yield indexing

@@ -124,6 +124,12 @@ def unwrap(raw: bytes) -> Outer | None:
     return outer if _is_plausible(outer) else None
 
 
+def inner_block(raw: bytes) -> bytes:
+    """Return the chain's own block in bytes that may be wrapped."""
+    outer = unwrap(raw)
+    return raw if outer is None else outer.inner
+
+
 def parse_outer(raw: bytes) -> Outer:
     """Return the outer block behind `raw`, judged by its layout alone. Raises MalformedChainBytes."""
     cursor = Cursor(raw)

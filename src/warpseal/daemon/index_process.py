@@ -28,7 +28,6 @@ from warpseal.index.index import Index
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
 from warpseal.indexer.verify import Finding, Verification
-from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.indexer.worker import ProcessDesk, process_desk
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
@@ -183,7 +182,7 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         opening = Opened(url, config.index, config.indexing, subject.params)
         desk = await stack.enter_async_context(process_desk(opening, gone))
         await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
-        await Indexing(upstream, desk, config.indexing, folder / WAITING_NAME).run()
+        await Indexing(upstream, desk, config.indexing).run()
 
 
 def _genesis(config: Config, network_id: int) -> Genesis | None:

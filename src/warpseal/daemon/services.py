@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from warpseal.aggregation.service import Rooms, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
-from warpseal.indexer.read_ahead import ReadAhead
-from warpseal.indexer.shared_blocks import IndexedBlocks, SharedBlocks
-from warpseal.indexer.waiting_file import WAITING_NAME
 from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.ports import AreComing, Blocks
+from warpseal.l1.follower.indexed_blocks import IndexFirstBlocks
+from warpseal.l1.follower.ports import Blocks
 from warpseal.l1.prefetch import EagerRooms, EagerWork
 from warpseal.l1.service import L1Messages, L1Rooms
 from warpseal.metrics.registry import Metrics
@@ -119,6 +118,8 @@ async def core_of(
     """
     settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
     async with AsyncExitStack() as stack:
+        if claim.folder is not None:
+            delete_waiting_blocks(claim.folder)
         verifying = stack.enter_context(WorkerThreads(1, "verify"))
         hashing = stack.enter_context(WorkerThreads(1, "hash"))
         store = await stack.enter_async_context(open_store(config.store, claim.folder, observer=metrics))
@@ -147,8 +148,7 @@ async def core_of(
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
         following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
-        blocks, are_coming = stack.enter_context(_blocks_of(config, upstream, claim))
-        follower = PChainFollower(blocks, store.l1, leadership, following, are_coming=are_coming)
+        follower = PChainFollower(_follower_blocks(config, upstream, claim, stack), store.l1, leadership, following)
         l1_rooms = L1Rooms(
             platform=platform,
             x_chain=upstream.x_chain,
@@ -174,22 +174,18 @@ async def core_of(
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
-@contextmanager
-def _blocks_of(config: Config, upstream: Upstream, claim: Claim) -> Iterator[tuple[Blocks, AreComing | None]]:
-    """Hold where the follower's blocks come from, and which of them it leaves to the index for a moment.
-
-    Each is read from the node once, also where it is indexed: before the index got to it, it waits for it in a file.
-    """
+def _follower_blocks(config: Config, upstream: Upstream, claim: Claim, stack: AsyncExitStack) -> Blocks:
+    """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
     if PrimaryChain.P not in config.indexing.chains:
-        yield upstream.blocks, None
-        return
-    with ExitStack() as stack:
-        indexed = stack.enter_context(closing(IndexedBlocks(index_url(config.index, claim.folder), config.index)))
-        ahead = None
-        if claim.folder is not None:
-            ahead = stack.enter_context(closing(ReadAhead(upstream.containers, claim.folder / WAITING_NAME)))
-        blocks = SharedBlocks(upstream.blocks, indexed, ahead)
-        yield blocks, blocks.are_coming
+        return upstream.blocks
+    url = index_url(config.index, claim.folder)
+    return stack.enter_context(closing(IndexFirstBlocks(upstream.blocks, url, config.index)))
+
+
+def delete_waiting_blocks(folder: Path) -> None:
+    """Delete the file that earlier versions kept for P-Chain blocks that the index did not have yet."""
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
 def sources_of(core: Core, config: Config) -> Sources:

@@ -12,14 +12,15 @@ from typing import Final, Protocol, TypeVar
 
 from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.proposervm import inner_block
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.errors import NodeFailure, NodeUnavailable
-from warpseal.indexer.proposervm_blocks import RawBlock, inner_of
-from warpseal.l1.follower.retry import Patience
+from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.node.c_blocks import BatchRefused, CBlocksClient, EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, Container, ContainersClient, Stream
 from warpseal.node.x_chain import XChainClient
 from warpseal.runtime.locks import AsyncLock
+from warpseal.runtime.retry import Retrier
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -82,11 +83,11 @@ HeightOf = Callable[[bytes], int]
 class Containers:
     """Blocks of one chain from the index API, as long as it has them; which container holds a height is found out."""
 
-    def __init__(self, client: ContainersClient, stream: Stream, height_of: HeightOf, patience: Patience) -> None:
+    def __init__(self, client: ContainersClient, stream: Stream, height_of: HeightOf, retrier: Retrier) -> None:
         self._client = client
         self._stream = stream
         self._height_of = height_of
-        self._patience = patience
+        self._retrier = retrier
         self._per_call = MAX_CONTAINERS // 2
         self._first_height: int | None = None
         self._ask_again_at = float("-inf")
@@ -147,7 +148,7 @@ class Containers:
                 if wanted > 1 and any(attempt.failure in _TOO_MUCH for attempt in error.attempts):
                     self._per_call = max(1, wanted // 2)
                     continue
-                found = await self._patience.nodes(partial(self._client.range, self._stream, index, wanted))
+                found = await self._retrier.call(partial(self._client.range, self._stream, index, wanted))
             self._per_call = min(MAX_CONTAINERS, self._per_call + 1 + self._per_call // 8)
             return found
 
@@ -160,13 +161,13 @@ class LineSource:
         singles: Singles,
         tips: Callable[[], Awaitable[tuple[int, ...]]],
         containers: Containers | None,
-        patience: Patience,
+        retrier: Retrier,
         at_once: int,
     ) -> None:
         self._singles = singles
         self._tips = tips
         self._containers = containers
-        self._patience = patience
+        self._retrier = retrier
         self._at_once = at_once
         self._span = _FIRST_SPAN
         self._turn = AsyncLock()
@@ -232,7 +233,7 @@ class LineSource:
 
         async def work() -> None:
             for height in heights:
-                found[height] = await self._patience.nodes(partial(self._singles.block_at, height))
+                found[height] = await self._retrier.call(partial(self._singles.block_at, height))
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(self._at_once, end - low)):
@@ -243,9 +244,9 @@ class LineSource:
 class CSource:
     """Blocks of the C-Chain, by the batch."""
 
-    def __init__(self, client: CBlocksClient, patience: Patience) -> None:
+    def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
         self._client = client
-        self._patience = patience
+        self._retrier = retrier
         self._per_call = _MOST_BATCHED
 
     @property
@@ -261,7 +262,7 @@ class CSource:
         """Return the blocks from number `first` on."""
         blocks: list[EvmBlock] = []
         while len(blocks) < count:
-            blocks += await self._patience.nodes(partial(self._some, first + len(blocks), count - len(blocks)))
+            blocks += await self._retrier.call(partial(self._some, first + len(blocks), count - len(blocks)))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
@@ -295,15 +296,15 @@ class CSource:
         return blocks[: next((n for n, block in enumerate(found) if block is None), len(found))]
 
 
-def p_containers(client: ContainersClient, patience: Patience) -> Containers:
+def p_containers(client: ContainersClient, retrier: Retrier) -> Containers:
     """Return the P-Chain's blocks of the index API."""
-    return Containers(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_of(raw)).height, patience)
+    return Containers(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_block(raw)).height, retrier)
 
 
-def x_source(client: XChainClient, containers: ContainersClient, patience: Patience, at_once: int) -> LineSource:
+def x_source(client: XChainClient, containers: ContainersClient, retrier: Retrier, at_once: int) -> LineSource:
     """Return where the X-Chain's blocks come from."""
-    kept = Containers(containers, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_of(raw)).height, patience)
-    return LineSource(client, client.heights, kept, patience, at_once)
+    kept = Containers(containers, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
+    return LineSource(client, client.heights, kept, retrier, at_once)
 
 
 async def first_available(source: Source[object], wanted: int, tip: int) -> int:

@@ -21,9 +21,9 @@ from warpseal.index.checkpoint import ChainNote
 from warpseal.indexer.chain_sync import Driver
 from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.indexer.settings import IndexingSettings
-from warpseal.l1.follower.retry import Patience
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.progress import Pace
+from warpseal.runtime.retry import Retrier
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ class ChainIndexer(Generic[T]):
         driver: Driver[T],
         note: Callable[[ChainNote], Awaitable[None]],
         bootstrapped: Callable[[], Awaitable[bool]],
-        patience: Patience,
+        retrier: Retrier,
         settings: IndexingSettings,
     ) -> None:
         self._driver = driver
         self._note = note
         self._bootstrapped = bootstrapped
-        self._patience = patience
+        self._retrier = retrier
         self._settings = settings
         self._pace = Pace()
         self._next: int | None = None
@@ -86,7 +86,7 @@ class ChainIndexer(Generic[T]):
         """Return how it stands, for a log line."""
         rate, eta_s = self._rate_and_eta()
         shown: dict[str, Any] = {"chain": self._driver.chain.value, "height": self.height}
-        shown |= {"node_height": max(self._tips, default=None), "waiting_for": self._patience.waiting_for}
+        shown |= {"node_height": max(self._tips, default=None), "waiting_for": self._retrier.blocked_on}
         shown |= {"blocks_per_s": None if rate is None else round(rate, 1)}
         shown |= {"eta_s": None if eta_s is None else round(eta_s)}
         if self._stopped is not None:
@@ -134,7 +134,7 @@ class ChainIndexer(Generic[T]):
 
     async def _poll(self) -> int:
         """Return the height of the node in use."""
-        self._tips = await self._patience.nodes(self._driver.source.tips)
+        self._tips = await self._retrier.call(self._driver.source.tips)
         self._told_at = int(time.time())
         if _now() - self._asked_bootstrapped_at >= _BOOTSTRAPPED_EVERY_S:
             self._asked_bootstrapped_at = _now()
@@ -190,7 +190,7 @@ class ChainIndexer(Generic[T]):
         if fault.reason not in _TAKES_ANOTHER:
             raise fault
         self._driver.source.distrust()
-        for block in await self._patience.nodes(lambda: self._driver.source.others(fault.height)):
+        for block in await self._retrier.call(lambda: self._driver.source.others(fault.height)):
             place = await self._driver.resume()
             if place is None or place.height + 1 != fault.height:
                 break

@@ -16,12 +16,12 @@ from warpseal.indexer.p_processor import PWork
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.worker import Desk
 from warpseal.indexer.x_processor import XWork
-from warpseal.l1.follower.retry import Patience
 from warpseal.node.c_blocks import EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
 from warpseal.node.limits import Origin
 from warpseal.node.x_chain import XChainClient
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.retry import Retrier
 
 T = TypeVar("T")
 
@@ -59,10 +59,10 @@ class PDriver:
 
     chain = PrimaryChain.P
 
-    def __init__(self, source: Source[RawBlock], desk: Desk, patience: Patience) -> None:
+    def __init__(self, source: Source[RawBlock], desk: Desk, retrier: Retrier) -> None:
         self.source = source
         self._desk = desk
-        self._patience = patience
+        self._retrier = retrier
 
     async def resume(self) -> Place | None:
         """Go back to what is written."""
@@ -71,13 +71,13 @@ class PDriver:
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about the one before it."""
         wanted = max(wanted, await self._desk.run(self.chain, PWork.least_height))
-        first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        first = await self._retrier.call(lambda: first_available(self.source, wanted, tip))
         while True:
             (block,) = await self.source.read(first, 1)
             if await self._desk.run(self.chain, PWork.begin, block, first):
                 return first + 1
             # Its parent where there is one, else its child: neither is a decision.
-            has_parent = await self._patience.nodes(partial(self.source.has, first - 1))
+            has_parent = await self._retrier.call(partial(self.source.has, first - 1))
             first = first - 1 if has_parent else first + 1
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
@@ -95,12 +95,12 @@ class XDriver:
         source: LineSource,
         clients: tuple[XChainClient, ContainersClient],
         desk: Desk,
-        patience: Patience,
+        retrier: Retrier,
     ) -> None:
         self.source = source
         self._client, self._containers = clients
         self._desk = desk
-        self._patience = patience
+        self._retrier = retrier
         self._past_count = 0
 
     async def resume(self) -> Place | None:
@@ -109,7 +109,7 @@ class XDriver:
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis and what the index API has of the time before the first block."""
-        first = await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        first = await self._retrier.call(lambda: first_available(self.source, wanted, tip))
         if first == 0:
             await self._desk.run(self.chain, XWork.begin)
             await self._read_past()
@@ -126,7 +126,7 @@ class XDriver:
         while True:
             first = max(0, await self._desk.run(self.chain, XWork.past_count))
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
-            containers = await self._patience.nodes(read)
+            containers = await self._retrier.call(read)
             if not containers:
                 return
             unknown = await self._desk.run(self.chain, XWork.prepare_past, containers)
@@ -138,7 +138,7 @@ class XDriver:
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:
-                return await self._patience.nodes(partial(self._client.transaction, tx_id, Origin.FOLLOWER))
+                return await self._retrier.call(partial(self._client.transaction, tx_id, Origin.FOLLOWER))
 
         async with asyncio.TaskGroup() as tasks:
             fetching = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]
@@ -150,10 +150,10 @@ class CDriver:
 
     chain = PrimaryChain.C
 
-    def __init__(self, source: CSource, desk: Desk, patience: Patience) -> None:
+    def __init__(self, source: CSource, desk: Desk, retrier: Retrier) -> None:
         self.source = source
         self._desk = desk
-        self._patience = patience
+        self._retrier = retrier
 
     async def resume(self) -> Place | None:
         """Go back to what is written."""
@@ -161,7 +161,7 @@ class CDriver:
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin at the first block that a node has: many of them do not keep the oldest."""
-        return await self._patience.nodes(lambda: first_available(self.source, wanted, tip))
+        return await self._retrier.call(lambda: first_available(self.source, wanted, tip))
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
         """Write the next blocks."""

@@ -11,12 +11,13 @@ from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
 from warpseal.chains.p_blocks import Block, parse_p_block
 from warpseal.chains.p_genesis import Genesis
+from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Place
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, inner_of, unwrapped
+from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
 from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.errors import LedgerFault
@@ -136,7 +137,7 @@ class PWork:
         state = self._checkpoint() or self._beginning(place)
         for raw in self._index.raw_blocks(self.chain, state.height + 1, place.height):
             try:
-                apply(state, parse_p_block(inner_of(raw)), None)
+                apply(state, parse_p_block(inner_block(raw)), None)
             except (LedgerFault, MalformedChainBytes) as fault:
                 told = f"blocks that are written cannot be applied again: {fault}"
                 raise Stopped(StopReason.CONTRADICTION, state.height + 1, told) from None
@@ -158,7 +159,7 @@ class PWork:
         if place.first_height == 0 and self._genesis is not None:
             return from_genesis(self._genesis, self._params)[0]
         raw = next(self._index.raw_blocks(self.chain, place.first_height, place.first_height))
-        first = parse_p_block(inner_of(raw))
+        first = parse_p_block(inner_block(raw))
         state = without_genesis(self._params, first.time or 0, place.first_height)
         state.block_id = first.parent_id
         return state

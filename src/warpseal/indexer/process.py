@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from warpseal.chains.ids import AssetID
@@ -24,7 +22,7 @@ from warpseal.index.errors import Underivable
 from warpseal.index.rebuild import Rederivation
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.block_sources import CSource, LineSource, Singles, p_containers, x_source
+from warpseal.indexer.block_sources import CSource, LineSource, p_containers, x_source
 from warpseal.indexer.c_processor import CWork
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CDriver, Driver, PDriver, XDriver
@@ -32,10 +30,8 @@ from warpseal.indexer.errors import StopReason
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.p_processor import CheckpointRule, PWork
 from warpseal.indexer.settings import IndexingSettings
-from warpseal.indexer.waiting_source import WaitingFirst
 from warpseal.indexer.worker import Desk, Works
 from warpseal.indexer.x_processor import XBeginning, XWork
-from warpseal.l1.follower.retry import Patience
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
     L1FeeConfig,
@@ -48,6 +44,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Retrier
 from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
@@ -103,17 +100,13 @@ def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -
 
 
 class Indexing:
-    """All chains; run it, and ask it how it stands.
+    """All chains; run it, and ask it how it stands. desk: where their works are."""
 
-    desk: where their works are. waiting: the file in which blocks of the P-Chain wait that were read already, if any.
-    """
-
-    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings, waiting: Path | None = None) -> None:
+    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings) -> None:
         self._upstream = upstream
         self._desk = desk
         self._settings = settings
-        self._waiting = waiting
-        makers: dict[PrimaryChain, Callable[[Patience], Driver[Any]]] = {
+        makers: dict[PrimaryChain, Callable[[Retrier], Driver[Any]]] = {
             PrimaryChain.P: self._p,
             PrimaryChain.X: self._x,
             PrimaryChain.C: self._c,
@@ -162,27 +155,24 @@ class Indexing:
                 if not chain.is_caught_up:
                     log.info("indexing", extra=chain.as_fields())
 
-    def _p(self, patience: Patience) -> Driver[Any]:
-        blocks, containers = self._upstream.blocks, p_containers(self._upstream.containers, patience)
+    def _p(self, retrier: Retrier) -> Driver[Any]:
+        blocks, containers = self._upstream.blocks, p_containers(self._upstream.containers, retrier)
+        source = LineSource(blocks, blocks.tips, containers, retrier, self._settings.at_once)
+        return PDriver(source, self._desk, retrier)
 
-        def nodes(singles: Singles) -> LineSource:
-            return LineSource(singles, blocks.tips, containers, patience, self._settings.at_once)
-
-        source = nodes(blocks) if self._waiting is None else WaitingFirst(self._waiting, blocks, patience, nodes)
-        return PDriver(source, self._desk, patience)
-
-    def _x(self, patience: Patience) -> Driver[Any]:
+    def _x(self, retrier: Retrier) -> Driver[Any]:
         clients = (self._upstream.x_chain, self._upstream.containers)
-        return XDriver(x_source(*clients, patience, self._settings.at_once), clients, self._desk, patience)
+        return XDriver(x_source(*clients, retrier, self._settings.at_once), clients, self._desk, retrier)
 
-    def _c(self, patience: Patience) -> Driver[Any]:
-        return CDriver(CSource(self._upstream.c_blocks, patience), self._desk, patience)
+    def _c(self, retrier: Retrier) -> Driver[Any]:
+        return CDriver(CSource(self._upstream.c_blocks, retrier), self._desk, retrier)
 
-    def _indexer(self, make: Callable[[Patience], Driver[Any]]) -> ChainIndexer[Any]:
-        patience = Patience(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s), Random())
-        driver = make(patience)
+    def _indexer(self, make: Callable[[Retrier], Driver[Any]]) -> ChainIndexer[Any]:
+        backoff = Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)
+        retrier = Retrier(backoff, {NodeUnavailable: "nodes"})
+        driver = make(retrier)
         bootstrapped = partial(self._upstream.info.is_bootstrapped, _ALIASES[driver.chain])
-        return ChainIndexer(driver, self._desk.note, bootstrapped, patience, self._settings)
+        return ChainIndexer(driver, self._desk.note, bootstrapped, retrier, self._settings)
 
 
 async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | None) -> Subject:

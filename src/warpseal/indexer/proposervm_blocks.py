@@ -41,12 +41,6 @@ class Unwrapped(Generic[B]):
     proposer: Proposer | None
 
 
-def inner_of(raw: bytes) -> bytes:
-    """Return the chain's own block in bytes that may be wrapped."""
-    outer = unwrap(raw)
-    return raw if outer is None else outer.inner
-
-
 def unwrapped(parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None) -> Unwrapped[B]:
     """Return the block of this height that was given. before: the proposer of the block in front. Raises Stopped."""
     outer = unwrap(given.raw) if given.is_container else None

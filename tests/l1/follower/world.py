@@ -16,7 +16,6 @@ from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import Block, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
-from warpseal.indexer.shared_blocks import SharedBlocks
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.follower.l1_rows import read_p_block
 from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
@@ -223,8 +222,7 @@ async def following(
     decode: Decode = read_p_block,
 ) -> AsyncIterator[PChainFollower]:
     """Let a follower run within the block, and kill it at the end."""
-    are_coming = blocks.are_coming if isinstance(blocks, SharedBlocks) else None
-    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode, are_coming=are_coming)
+    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode)
     task = asyncio.create_task(follower.run())
     try:
         yield follower

@@ -15,7 +15,7 @@ from hashlib import sha256
 from warpseal.chains.cursor import UnknownType
 from warpseal.l1.follower.ports import Blocks, Decode, ReadBlock
 from warpseal.l1.follower.ranges import Batch
-from warpseal.l1.follower.retry import Patience
+from warpseal.runtime.retry import Retrier
 from warpseal.warp.codec import MalformedMessage
 
 
@@ -57,10 +57,10 @@ class _Answer:
 class BlockReader:
     """Blocks of one chain from nodes, as many at a time as `blocks` lets through."""
 
-    def __init__(self, blocks: Blocks, decode: Decode, patience: Patience) -> None:
+    def __init__(self, blocks: Blocks, decode: Decode, retrier: Retrier) -> None:
         self._blocks = blocks
         self._decode = decode
-        self._patience = patience
+        self._retrier = retrier
 
     async def read(self, batch: Batch) -> Reading:
         """Return the blocks of a batch, linked to each other and to what it has to fit to.
@@ -103,7 +103,7 @@ class BlockReader:
         return found
 
     async def _answer_at(self, height: int) -> _Answer:
-        return self._judged(height, await self._patience.nodes(lambda: self._blocks.block_at(height)))
+        return self._judged(height, await self._retrier.call(lambda: self._blocks.block_at(height)))
 
     def _judged(self, height: int, raw: bytes) -> _Answer:
         block_id = sha256(raw).digest()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from random import Random
 from typing import Any, Final
 
 from warpseal.errors import NodeUnavailable
@@ -18,12 +17,12 @@ from warpseal.l1.follower.block_reader import BlockReader, Fault, FaultReason, R
 from warpseal.l1.follower.first_block import first_block_from
 from warpseal.l1.follower.l1_rows import read_p_block
 from warpseal.l1.follower.listeners import Listener, Listeners
-from warpseal.l1.follower.ports import AreComing, Blocks, Decode, Index, Lead
+from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
 from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
-from warpseal.l1.follower.retry import Patience
 from warpseal.l1.follower.settings import IndexerSettings
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.progress import FollowerStatus, Pace
+from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import RangesDisagree, StoreDown
 from warpseal.store.values import BlockRange
 from warpseal.warp.ids import P_CHAIN
@@ -44,10 +43,7 @@ class _Stopped(Exception):
 
 
 class PChainFollower:
-    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop.
-
-    are_coming: which blocks of the past are put off; new ones never are.
-    """
+    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop."""
 
     def __init__(
         self,
@@ -57,15 +53,14 @@ class PChainFollower:
         settings: IndexerSettings,
         *,
         decode: Decode = read_p_block,
-        are_coming: AreComing | None = None,
     ) -> None:
         self._blocks = blocks
         self._index = index
         self._leadership = leadership
         self._settings = settings
-        self._patience = Patience(Backoff(settings.retry_first_s, settings.retry_cap_s), Random())
-        self._reader = BlockReader(blocks, decode, self._patience)
-        self._are_coming = are_coming
+        backoff = Backoff(settings.retry_first_s, settings.retry_cap_s)
+        self._retrier = Retrier(backoff, {StoreDown: "store", NodeUnavailable: "nodes"})
+        self._reader = BlockReader(blocks, decode, self._retrier)
         # About a second of requests: no longer do new blocks wait for the backfill.
         self._batch_blocks = max(_LEAST_BATCH, min(_MOST_BATCH, blocks.per_s))
         self._listeners = Listeners()
@@ -110,7 +105,7 @@ class PChainFollower:
             is_leader=self._leadership.held,
             stopped=reason,
             stopped_at=stopped_at,
-            waiting_for=self._patience.waiting_for,
+            waiting_for=self._retrier.blocked_on,
             remaining_blocks=remaining,
             blocks_read=self._blocks_read,
             block_id=newest.high_block_id if newest else None,
@@ -187,17 +182,9 @@ class PChainFollower:
             self._stopped = None
             self._pace.begin(_now())
             await asyncio.sleep(self._settings.follow_poll_s)
-        elif await self._is_put_off(batch):
-            await asyncio.sleep(self._settings.follow_poll_s)
         else:
             await self._read(batch)
             self._stopped = None
-
-    async def _is_put_off(self, batch: Batch) -> bool:
-        newest = self._known.newest
-        if self._are_coming is None or newest is None or batch.high > newest.high:
-            return False
-        return await self._are_coming(batch.low, batch.high)
 
     async def _read(self, batch: Batch) -> None:
         oldest = self._known.oldest
@@ -215,7 +202,7 @@ class PChainFollower:
         So the same batch comes again, and what cannot be read is never passed over for newer blocks.
         """
         if self._tip is None or _now() - self._polled_at >= self._settings.follow_poll_s:
-            self._tip = await self._patience.nodes(self._blocks.tip)
+            self._tip = await self._retrier.call(self._blocks.tip)
             self._polled_at = _now()
         if self._planned_tip is None or self._stopped is None:
             self._planned_tip = self._tip
@@ -243,7 +230,7 @@ class PChainFollower:
 
     async def _find_first(self, tip: int) -> int:
         """Return the first block of Etna; where nobody knows when Etna was, the very first block."""
-        upgrades = await self._patience.nodes(self._blocks.upgrades)
+        upgrades = await self._retrier.call(self._blocks.upgrades)
         if upgrades.etna_s is None:
             return 0
         first = await first_block_from(upgrades.etna_s, tip, self._time_of)
@@ -263,7 +250,7 @@ class PChainFollower:
         transactions = tuple(tx for block in reading.blocks for tx in block.transactions)
         origins = tuple(origin for block in reading.blocks for origin in block.origins)
         try:
-            await self._patience.store(lambda: self._index.append(P_CHAIN, read, transactions, origins))
+            await self._retrier.call(lambda: self._index.append(P_CHAIN, read, transactions, origins))
         except RangesDisagree as error:
             self._is_loaded = False
             raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
@@ -273,7 +260,7 @@ class PChainFollower:
         self._listeners.tell(tx for tx in transactions if tx.height > above)
 
     async def _load(self) -> None:
-        self._known = KnownRanges(await self._patience.store(lambda: self._index.ranges(P_CHAIN)))
+        self._known = KnownRanges(await self._retrier.call(lambda: self._index.ranges(P_CHAIN)))
         self._is_loaded = True
         if self._fresh_above is None and self._known.oldest is not None:
             self._fresh_above = self._known.oldest.high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,9 +83,6 @@ class ReadBlock:
     transactions: tuple[L1Transaction, ...] = ()
     origins: tuple[Origin, ...] = ()
 
-
-AreComing = Callable[[int, int], Awaitable[bool]]
-"""Tells whether the blocks from one height to another come without a node in a moment; never for long."""
 
 Decode = Callable[[bytes], ReadBlock]
 """Returns what is kept of a block's bytes. Raises MalformedMessage; of it UnknownType for a type that is not known."""
