@@ -169,7 +169,7 @@ def test_the_service_s_auditor_learns_of_what_requests_bring() -> None:
         await asyncio.sleep(1.0)
         world.network.scripts = {4: silent, 5: silent}
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(80, kept_for_ever=True, timeout_s=1.0))
+            await world.service.aggregate(request(80, is_pinned=True, timeout_s=1.0))
         await asyncio.sleep(2.0)
         assert [one.verified for one in archive.shares[MESSAGE.id].values()] == [True] * 3
         auditing.cancel()

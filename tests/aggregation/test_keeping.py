@@ -251,7 +251,7 @@ def test_a_message_is_kept_for_ever_from_the_first_request_that_says_so() -> Non
         await world.service.aggregate(request(67))
         assert archive.for_ever == set()
         for _ in range(3):
-            assert (await world.service.aggregate(request(67, kept_for_ever=True))).cached
+            assert (await world.service.aggregate(request(67, is_pinned=True))).cached
         assert archive.pledged == [MESSAGE.id]
         # It may have been evicted since it left for the first time.
         assert len(archive.commits) == 2
@@ -266,14 +266,14 @@ def test_a_message_is_kept_for_ever_though_the_round_was_begun_by_another_or_fai
         world.network.scripts = dict.fromkeys(range(1, 6), signs(0.5))
         plain = asyncio.create_task(world.service.aggregate(request(67)))
         await asyncio.sleep(0.1)
-        await world.service.aggregate(request(67, kept_for_ever=True))
+        await world.service.aggregate(request(67, is_pinned=True))
         await plain
-        assert (await world.service.aggregate(request(67, kept_for_ever=True))).cached
+        assert (await world.service.aggregate(request(67, is_pinned=True))).cached
         assert (archive.pledged, len(archive.commits)) == ([MESSAGE.id], 1)
         other = message(b"other", CHAIN)
         world.network.scripts = dict.fromkeys(range(1, 6), silent)
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(67, about=other, kept_for_ever=True, timeout_s=1.0))
+            await world.service.aggregate(request(67, about=other, is_pinned=True, timeout_s=1.0))
         assert archive.pledged == [MESSAGE.id, other.id]
 
     play(World(members([20] * 5), archive=archive), scene)

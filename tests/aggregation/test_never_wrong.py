@@ -96,7 +96,7 @@ class Story:
             self.random.choice([0, 0, 10]),
             justification=self.random.choice([b"", b"", b"proof"]),
             timeout_s=self.random.choice([0.3, 3.0]),
-            kept_for_ever=self.random.random() < 0.3,
+            is_pinned=self.random.random() < 0.3,
             stored_only=self.random.random() < 0.4,
         )
 

@@ -67,7 +67,7 @@ def test_a_signed_message_of_one_daemon_leaves_the_next_one_though_weights_chang
 
     async def main() -> None:
         async with daemon(tmp_path, before) as (world, _):
-            answer = await world.service.aggregate(request(75, kept_for_ever=True))
+            answer = await world.service.aggregate(request(75, is_pinned=True))
             then = assert_valid(answer.signed_message, MESSAGE.raw, before, 75)
         async with daemon(tmp_path, after) as (world, _):
             answer = await world.service.aggregate(request(60, stored_only=True))
@@ -119,7 +119,7 @@ def test_shares_of_a_message_kept_for_ever_are_verified_in_the_background(tmp_pa
         async with daemon(tmp_path, members([20] * 5)) as (world, store):
             auditing = asyncio.create_task(world.service.auditor.run())
             world.network.scripts = {4: wrong(), 5: silent}
-            caller = asyncio.create_task(world.service.aggregate(request(100, kept_for_ever=True)))
+            caller = asyncio.create_task(world.service.aggregate(request(100, is_pinned=True)))
             await recalled(store, shares=4)
             caller.cancel()
             await asyncio.wait((caller,))

@@ -15,7 +15,7 @@ from warpseal import bls
 from warpseal.aggregation.no_archive import NoArchive
 from warpseal.aggregation.ports import Archive
 from warpseal.aggregation.request import AggregationRequest
-from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
@@ -407,7 +407,7 @@ class World:
         self.activity = Activity()
         self.followed = Followed()
         self.metrics = Metrics()
-        self.rooms = Rooms(
+        self.rooms = AggregationDeps(
             peers=self.network,
             heights=self.heights,
             sets=self.sets,
@@ -449,7 +449,7 @@ def request(
     height: int | None = None,
     timeout_s: float | None = None,
     is_epoch_height: bool = False,
-    kept_for_ever: bool = False,
+    is_pinned: bool = False,
     stored_only: bool = False,
 ) -> AggregationRequest:
     """Return a request for the usual message unless another is given."""
@@ -462,6 +462,6 @@ def request(
         height=height,
         timeout_s=timeout_s,
         is_epoch_height=is_epoch_height,
-        kept_for_ever=kept_for_ever,
+        is_pinned=is_pinned,
         stored_only=stored_only,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.daemon import config_of, simulated
-from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1Messages, L1Rooms
@@ -124,7 +124,7 @@ def _build(
     sets = ValidatorSets(platform, heights, PublicKeys(1_000), config.validators)
     chains, epochs = Chains(platform), Epochs(upstream.proposervm)
     followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), peers, config.validators)
-    rooms = Rooms(
+    rooms = AggregationDeps(
         peers, heights, sets, chains, epochs, L1Activity(platform, chains), followed, Metrics(), store.archive
     )
     aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=executor)

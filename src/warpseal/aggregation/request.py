@@ -15,7 +15,7 @@ class AggregationRequest:
 
     signing_subnet_id: None means the subnet that validates the source chain. quorum, buffer: percent.
     height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
-    is_epoch_height: the height is known to be an epoch's, so no lookback applies. kept_for_ever: whatever is signed
+    is_epoch_height: the height is known to be an epoch's, so no lookback applies. is_pinned: whatever is signed
     of the message, now or later, is never evicted. stored_only: nobody is asked; what is kept suffices or not.
     """
 
@@ -27,7 +27,7 @@ class AggregationRequest:
     height: int | None
     timeout_s: float | None
     is_epoch_height: bool = False
-    kept_for_ever: bool = False
+    is_pinned: bool = False
     stored_only: bool = False
 
 

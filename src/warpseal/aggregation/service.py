@@ -38,7 +38,7 @@ from warpseal.errors import (
 from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import id_text
 
-__all__ = ["Aggregation", "AggregationRequest", "Rooms", "SignatureAggregator"]
+__all__ = ["Aggregation", "AggregationDeps", "AggregationRequest", "SignatureAggregator"]
 
 log = logging.getLogger("warpseal.aggregation")
 
@@ -47,7 +47,7 @@ _CANCELLED: Final = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class AggregationDeps:
     """What the aggregation works with. archive: what was signed before; without one nothing is kept."""
 
     peers: Peers
@@ -69,7 +69,7 @@ class SignatureAggregator:
 
     def __init__(
         self,
-        rooms: Rooms,
+        rooms: AggregationDeps,
         network_id: int,
         settings: AggregationSettings,
         *,
@@ -141,13 +141,13 @@ class SignatureAggregator:
         work.stages["validators"] = self._clock() - work.started_at
         total = resolved.members.total_weight
         goal = Goal(request.quorum, request.buffer, deadline, total, stored_only=request.stored_only)
-        if request.kept_for_ever:
+        if request.is_pinned:
             self._pledges.message(resolved.message)
         answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
         work.is_cached = answer is not None
         if answer is None:
             answer = await self._collect(request, work, resolved, goal)
-        elif request.kept_for_ever:
+        elif request.is_pinned:
             await self._pledges.cached(resolved.message, answer, resolved.members)
         work.answer = answer
         return Aggregation(
@@ -174,7 +174,7 @@ class SignatureAggregator:
         work.stages.update(outcome.stages)
         if isinstance(outcome, Missed):
             raise work.failed(outcome, stored_only=goal.stored_only)
-        if request.kept_for_ever:
+        if request.is_pinned:
             self._pledges.fresh(resolved.message, outcome.answer)
         return outcome.answer
 

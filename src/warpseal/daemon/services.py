@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from warpseal.aggregation.service import Rooms, SignatureAggregator
+from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
@@ -131,7 +131,7 @@ async def core_of(
         network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
         observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.observed)
         followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
-        rooms = Rooms(
+        rooms = AggregationDeps(
             peers=network,
             heights=heights,
             sets=sets,

@@ -182,7 +182,7 @@ def _wanted(request: L1Request, subject: Subject, justification: bytes) -> Aggre
         height=subject.choice.height,
         timeout_s=None,
         is_epoch_height=subject.choice.is_epoch,
-        kept_for_ever=True,
+        is_pinned=True,
     )
 
 
