@@ -26,7 +26,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import process_desk
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
@@ -101,7 +101,9 @@ def rate(url: str, chain: PrimaryChain, count: int) -> float:
 async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
     genesis = folder / "genesis"
     genesis.write_bytes(index_chain.genesis().raw)
-    settings = IndexingSettings(chains=(chain,), genesis_file=genesis, per_s=1_000_000, at_once=AT_ONCE, poll_s=0.05)
+    settings = IndexerSettings(
+        chains=(chain,), genesis_file=genesis, calls_per_s=1_000_000, max_concurrency=AT_ONCE, poll_s=0.05
+    )
     endpoint = (NodeEndpoint(url),)
     nodes = node_settings(NodeSettings(endpoint, endpoint), settings)
     async with AsyncExitStack() as stack:

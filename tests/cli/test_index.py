@@ -27,7 +27,7 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
     file = folder / "config.json"
     # The other tests that run at the same time would leave it no turn.
-    own = {"genesis-file": str(genesis), "index-gives-way": False}
+    own = {"genesis-file": str(genesis), "index-low-priority": False}
     file.write_text(json.dumps(keys | own | more))
     return file
 
@@ -112,7 +112,7 @@ async def test_verify_says_at_once_that_no_node_answers(tmp_path: Path) -> None:
 async def test_it_gives_way_to_whoever_signs(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
-        process = await started("run", "--config", config_file(tmp_path, node, **{"index-gives-way": True}))
+        process = await started("run", "--config", config_file(tmp_path, node, **{"index-low-priority": True}))
         stack.push_async_callback(ended, process)
         assert process.stdout is not None
         await process.stdout.readline()

@@ -29,7 +29,7 @@ async def test_a_key_is_made_shown_once_listed_and_revoked_while_a_daemon_runs(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--store-url", any_store_url)
-    async with open_store(settings_of(any_store_url, call_wait_s=PATIENCE_S), None) as store:
+    async with open_store(settings_of(any_store_url, call_timeout_s=PATIENCE_S), None) as store:
         assert key("create", "explorer", "--per-minute", "50", "--per-day", "0", *where) == 0
         text = capsys.readouterr().out.strip()
         digest = digest_of(text)

@@ -103,13 +103,16 @@ def test_keys_of_a_node_are_read_by_its_environment_names(tmp_path: Path) -> Non
     }
     assert len([key for key in KEYS if key.node]) == len(environ)
     config = load(write(tmp_path, LEAST), {}, environ).config
-    assert (config.ext.admin_enabled, config.ext.health_enabled) == (True, False)
+    assert (config.node_api.admin_enabled, config.node_api.health_enabled) == (True, False)
     assert config.health.check_frequency_s == 90
     assert (config.profiles.profile_dir, config.plugins.plugin_dir) == (Path("/n/profiles"), Path("/n/plugins"))
     assert (config.log_dir, config.log_display_level) == (Path("/n/logs"), "warn")
-    assert config.ext.allowed_hosts == ("a.example", "b.example")
-    assert config.data.http_allowed_origins == ("https://a.example", "https://b.example")
-    assert (config.ext.chain_aliases_file, config.plugins.aliases_file) == (Path("/n/chains.json"), Path("/n/vms.json"))
+    assert config.node_api.allowed_hosts == ("a.example", "b.example")
+    assert config.data_api.http_allowed_origins == ("https://a.example", "https://b.example")
+    assert (config.node_api.chain_aliases_file, config.plugins.aliases_file) == (
+        Path("/n/chains.json"),
+        Path("/n/vms.json"),
+    )
 
 
 def test_our_environment_name_wins_over_a_nodes_which_wins_over_the_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from warpseal.evm_rpc.build import ForwardedChain, forwarded_chains
 from warpseal.evm_rpc.calls import RpcAnswer, RpcCall
 from warpseal.evm_rpc.chain_config import ChainConfig, chain_config
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver, silent
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
 from warpseal.node.upgrades import decode_upgrades
@@ -30,7 +30,7 @@ from warpseal.warp.ids import ChainID
 RECORDED = paths.LOCALNET / "evm-chains.jsonl"
 CHAIN = ChainID(bytes([7]) * 32)
 GENESIS_HASH = "0x" + "11" * 32
-SETTINGS = ForwardingSettings(connect_timeout_s=2.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
+SETTINGS = EvmRpcSettings(connect_timeout_s=2.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
 HALTS = object()
 """What a node answers that drops the connection after it has read the call."""
 
@@ -275,7 +275,7 @@ async def front_of(port: int) -> AsyncIterator[Front]:
 async def forwarding(
     *urls: str,
     config: ChainConfig | None = None,
-    settings: ForwardingSettings = SETTINGS,
+    settings: EvmRpcSettings = SETTINGS,
     observer: ForwardingObserver = silent,
     ws: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),

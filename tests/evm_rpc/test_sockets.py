@@ -172,7 +172,7 @@ async def test_a_subscription_that_is_given_up_makes_room() -> None:
 
 
 async def test_calls_that_wait_for_an_answer_are_bounded() -> None:
-    node, few = Node(), replace(FORWARDING, max_under_way=2)
+    node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with fronted(node, settings=few) as front, front.socket() as client:
         told = await say(client, [call(number, "eth_chainId") for number in range(3)])
         assert {one["error"]["message"] for one in told} == {"too many calls wait for an answer"}

@@ -20,7 +20,7 @@ from warpseal.index.rebuild import Rederivation
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import ThreadDesk
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
@@ -28,9 +28,9 @@ from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 
 GENESIS = parse_p_genesis(genesis_bytes("localnet"))
-FAST = IndexingSettings(
+FAST = IndexerSettings(
     chains=tuple(PrimaryChain),
-    per_s=100_000,
+    calls_per_s=100_000,
     poll_s=0.02,
     retry_first_s=0.01,
     retry_cap_s=0.05,
@@ -40,7 +40,7 @@ FAST = IndexingSettings(
 
 
 @asynccontextmanager
-async def upstream_of(*nodes: ReplayNode, settings: IndexingSettings = FAST) -> AsyncIterator[Upstream]:
+async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
     """Hold the clients of some nodes."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
@@ -52,7 +52,7 @@ async def upstream_of(*nodes: ReplayNode, settings: IndexingSettings = FAST) -> 
 async def indexing_of(
     folder: Path,
     *nodes: ReplayNode,
-    settings: IndexingSettings = FAST,
+    settings: IndexerSettings = FAST,
     change: Callable[[Subject], Subject] = lambda subject: subject,
     with_genesis: bool = True,
 ) -> AsyncIterator[Indexing]:
@@ -83,7 +83,7 @@ async def caught_up(indexing: Indexing, within_s: float = 20.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexingSettings = FAST) -> None:
+async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings = FAST) -> None:
     """Index everything that some nodes have."""
     async with indexing_of(folder, *nodes, settings=settings) as indexing:
         await caught_up(indexing)
@@ -93,6 +93,6 @@ async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexingSettings
                 await asyncio.sleep(0.005)
 
 
-def only(*chains: PrimaryChain, settings: IndexingSettings = FAST) -> IndexingSettings:
+def only(*chains: PrimaryChain, settings: IndexerSettings = FAST) -> IndexerSettings:
     """Return settings for some chains."""
     return replace(settings, chains=chains)

@@ -6,10 +6,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.subprocess import IndexChild
 
-FAST = IndexingSettings(restart_first_s=0.01, restart_cap_s=0.02)
+FAST = IndexerSettings(restart_first_s=0.01, restart_cap_s=0.02)
 
 
 async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:

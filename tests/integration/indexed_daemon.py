@@ -71,7 +71,7 @@ def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
         "genesis-file": str(genesis),
         "index-chains": ["p", "x", "c"],
         # The other tests that run at the same time would leave it no turn.
-        "index-gives-way": False,
+        "index-low-priority": False,
     }
     own |= dict.fromkeys(("api-host", "metrics-host"), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
     file = folder / "config.json"

@@ -50,7 +50,7 @@ async def own_id(daemon: Daemon) -> NodeID:
 
 async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
     """Return what the store has of each node, of all hours. The daemon must have ended."""
-    async with store_at(store_url(folder), call_wait_s=PATIENCE_S) as store:
+    async with store_at(store_url(folder), call_timeout_s=PATIENCE_S) as store:
         rows = (await store.observed.recall(observer, 0, 0)).hours
     return {
         node_id: Uptime(
@@ -119,7 +119,7 @@ async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Pa
             assert await uptime_told(daemon, unknown.name) == of_node
         hour = int(time.time()) // 3_600
         halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
-        async with store_at(store_url(tmp_path), call_wait_s=PATIENCE_S) as store:
+        async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             await store.observed.keep(observer, [], halves)
         async with running(quick_config(network, tmp_path)) as daemon:
             uptime, reachability = await uptime_told(daemon, known.name)

@@ -23,7 +23,7 @@ from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
 CHAIN = ChainID(b"\x07" * 32)
-SETTINGS = L1Settings(look_up_s=0.05)
+SETTINGS = L1Settings(lookup_timeout_s=0.05)
 
 
 class Clock:

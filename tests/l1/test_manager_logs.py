@@ -22,7 +22,7 @@ LOCALNET = paths.LOCALNET
 CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))
 MANAGER = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
 REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
-QUICK = L1Settings(logs_s=0.3)
+QUICK = L1Settings(logs_timeout_s=0.3)
 
 
 @dataclass

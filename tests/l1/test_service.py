@@ -28,8 +28,8 @@ from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage
 
 # What was looked up is forgotten at once, so that a test sees each change.
-QUICK = L1Settings(truth_kept_s=0.0, miss_kept_s=0.0, watch_s=0.05)
-NO_HASHES = L1Settings(truth_kept_s=0.0, miss_kept_s=0.0, watch_s=0.05, bootstrap_indices=0)
+QUICK = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05)
+NO_HASHES = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05, bootstrap_indices=0)
 
 
 def validation(transaction: Transaction) -> ValidationID:

@@ -97,7 +97,10 @@ async def test_only_so_many_calls_are_in_flight_and_in_a_second_whatever_callers
         return block_answer(params["height"].encode())
 
     node = blocks_node(**{METHOD: slow})
-    async with upstream_of(node, follow_at_once=3, upstream_at_once=1) as upstream, asyncio.TaskGroup() as tasks:
+    async with (
+        upstream_of(node, follow_max_concurrency=3, upstream_max_concurrency=1) as upstream,
+        asyncio.TaskGroup() as tasks,
+    ):
         asked = [tasks.create_task(upstream.blocks.block_at(height)) for height in range(8)]
         async with asyncio.timeout(5):
             await full.wait()
@@ -109,7 +112,7 @@ async def test_only_so_many_calls_are_in_flight_and_in_a_second_whatever_callers
 
 
 async def test_requests_per_second_are_bounded() -> None:
-    async with upstream_of(blocks_node(), follow_per_s=5, follow_at_once=20) as upstream:
+    async with upstream_of(blocks_node(), follow_calls_per_s=5, follow_max_concurrency=20) as upstream:
         started_at = asyncio.get_running_loop().time()
         await asyncio.gather(*(upstream.blocks.block_at(height) for height in range(11)))
         assert asyncio.get_running_loop().time() - started_at >= 1.9

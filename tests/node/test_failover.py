@@ -320,7 +320,7 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
 
 async def test_one_node_in_both_lists_has_one_limit() -> None:
     node = RecordedNode()
-    async with upstream_of(node, upstream_at_once=1, upstream_per_s=3) as upstream:
+    async with upstream_of(node, upstream_max_concurrency=1, upstream_calls_per_s=3) as upstream:
         started_at = asyncio.get_running_loop().time()
         await asyncio.gather(
             *(upstream.platform.height() for _ in range(3)),

@@ -234,7 +234,7 @@ async def test_who_answers_for_another_and_is_wanted_is_connected_as_itself(tmp_
 
 
 async def test_what_cannot_be_reached_is_lost_with_the_reason_and_the_next_dial(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(4, "1:closed"), address_patience_s=0.3) as (network, peers):
+    async with world(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
         up, closed, unknown, foreign = network.validators
         peers.follow(PRIMARY_NETWORK, [one.node_id for one in (up, closed, unknown)])
         loop = asyncio.get_running_loop()
@@ -259,7 +259,7 @@ async def test_what_cannot_be_reached_is_lost_with_the_reason_and_the_next_dial(
 async def test_a_node_without_address_is_lost_when_patience_with_its_subnet_ends_and_listeners_are_told(
     tmp_path: Path,
 ) -> None:
-    async with client(1, tmp_path, address_patience_s=0.2, ping_interval_s=0.4) as peers:
+    async with client(1, tmp_path, address_timeout_s=0.2, ping_interval_s=0.4) as peers:
         told: list[NodeID] = []
         peers.subscribe(lambda node_id, connected: told.append(node_id))
         nobody, later = NodeID(b"\1" * 20), NodeID(b"\2" * 20)

@@ -122,7 +122,7 @@ async def test_a_server_that_restarts_between_two_uses_is_no_outage(
 
 
 async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: PostgresServer, postgres_url: str) -> None:
-    async with store_at(postgres_url, commit_wait_s=0.2, recall_wait_s=0.2) as store:
+    async with store_at(postgres_url, commit_timeout_s=0.2, load_timeout_s=0.2) as store:
         await store.archive.keep_signature(message(1), signature(1))
         with postgres_server.paused():
             await store.archive.keep_signature(message(2), signature(2))
@@ -137,7 +137,7 @@ async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: Postgr
 
 
 async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, outage: Outage) -> None:
-    async with store_at(any_store_url, stop_wait_s=0.2) as store:
+    async with store_at(any_store_url, stop_timeout_s=0.2) as store:
         context = outage()
         context.__enter__()
         await store.archive.keep_signature(message(1), signature(1))

@@ -20,8 +20,8 @@ PATIENCE_S = 20.0
 CHAIN = ChainID(b"\x07" * 32)
 # Waits that a slow machine may need are generous; what only delays a test is short.
 HASTY = StoreSettings(
-    commit_wait_s=PATIENCE_S,
-    recall_wait_s=PATIENCE_S,
+    commit_timeout_s=PATIENCE_S,
+    load_timeout_s=PATIENCE_S,
     gather_s=0.02,
     retry_first_s=0.02,
     retry_cap_s=0.1,

@@ -139,7 +139,7 @@ async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_i
 
 async def test_at_most_so_many_named_subnets_are_followed() -> None:
     peers, forgotten = Peers(), list[SubnetID]()
-    async with world(max_followed_by_request=3) as here:
+    async with world(max_tracked_by_request=3) as here:
         following = here.followed(peers, forgotten)
         named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
         for subnet_id in named:

@@ -77,7 +77,7 @@ async def world(
 ) -> AsyncIterator[World]:
     """Serve one node and build the room over it."""
     node = node or RecordedNode()
-    async with upstream_of(node, call_timeout_s=2.0, upstream_per_s=10_000) as upstream:
+    async with upstream_of(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
         yield World(node, upstream, ValidatorSettings(**settings), parse)
 
 

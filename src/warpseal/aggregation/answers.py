@@ -44,11 +44,11 @@ class _Entry:
 class AnswerCache:
     """Answers within the budget's bytes, and within half of them; the least recently used go first."""
 
-    def __init__(self, budget: ByteBudget, limit_bytes: int, missed_buffer_s: float) -> None:
+    def __init__(self, budget: ByteBudget, limit_bytes: int, below_buffer_ttl_s: float) -> None:
         self.lookups: Final = Lookups()
         self._budget = budget
         self._limit_bytes = limit_bytes // 2
-        self._missed_buffer_s = missed_buffer_s
+        self._missed_buffer_s = below_buffer_ttl_s
         self._held_bytes = 0
         self._entries: OrderedDict[tuple[MessageID, bytes], _Entry] = OrderedDict()
         budget.attach(self._evict_oldest)

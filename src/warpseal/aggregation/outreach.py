@@ -75,7 +75,7 @@ class Outreach:
         now = self._loop.time()
         if now < self.next_look_at:
             return
-        self.next_look_at = now + self._tools.settings.reach_poll_s
+        self.next_look_at = now + self._tools.settings.reachability_poll_s
         self._round.set_reluctant(self._tools.activity.reluctant(self._subject.subnet_id))
         for node_id in self._absent:
             self._look_for(node_id, now)

@@ -83,7 +83,7 @@ class SignatureAggregator:
         self._budget = ByteBudget(settings.cache_bytes)
         # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
         self._shares = ShareCache(settings.signature_cache_size, self._budget)
-        self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.missed_buffer_s)
+        self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.below_buffer_ttl_s)
         self._pledges = Pledges(rooms.archive)
         workbench = Workbench(executor)
         self.auditor: Final = ShareAuditor(rooms.archive, self._shares, workbench)

@@ -38,7 +38,7 @@ class AggregationSettings:
     reask_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     reask_jitter: float = 0.1
     probes: int = 8
-    reach_poll_s: float = 0.25
+    reachability_poll_s: float = 0.25
     suspect_s: float = 600.0
-    missed_buffer_s: float = 30.0
+    below_buffer_ttl_s: float = 30.0
     empty_set_retry_s: float = 1.0

@@ -18,10 +18,10 @@ from warpseal.config.data_keys import DATA_KEYS
 from warpseal.config.key import Key
 from warpseal.config.node_keys import NODE_KEYS
 from warpseal.config.signing_keys import SIGNING_KEYS
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.settings import IndexingSettings
-from warpseal.l1.follower.settings import IndexerSettings
+from warpseal.indexer.settings import IndexerSettings
+from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
@@ -35,7 +35,7 @@ from warpseal.prices.urls import host_of
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import shown_url
 from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import id_text, node_id_text
 
 
@@ -52,18 +52,18 @@ class Config:
     peers: PeerSettings
     node: NodeSettings
     l1: L1Settings
-    indexer: IndexerSettings
+    follower: FollowerSettings
     store: StoreSettings
-    observed: ObservedSettings
-    data: DataApiSettings
+    uptime: UptimeSettings
+    data_api: DataApiSettings
     prices: PriceSettings
-    ext: NodeApiSettings
+    node_api: NodeApiSettings
     health: HealthSettings
     index: IndexSettings
-    indexing: IndexingSettings
+    indexer: IndexerSettings
     plugins: PluginSettings
     profiles: ProfileSettings
-    forwarding: ForwardingSettings
+    evm_rpc: EvmRpcSettings
     log_level: str = "info"
     log_display_level: str | None = None
     log_dir: Path | None = None
@@ -78,18 +78,18 @@ _ROOMS = {
     "peers": PeerSettings,
     "node": NodeSettings,
     "l1": L1Settings,
-    "indexer": IndexerSettings,
+    "follower": FollowerSettings,
     "store": StoreSettings,
-    "observed": ObservedSettings,
-    "data": DataApiSettings,
+    "uptime": UptimeSettings,
+    "data_api": DataApiSettings,
     "prices": PriceSettings,
-    "ext": NodeApiSettings,
+    "node_api": NodeApiSettings,
     "health": HealthSettings,
     "index": IndexSettings,
-    "indexing": IndexingSettings,
+    "indexer": IndexerSettings,
     "plugins": PluginSettings,
     "profiles": ProfileSettings,
-    "forwarding": ForwardingSettings,
+    "evm_rpc": EvmRpcSettings,
 }
 
 

@@ -8,19 +8,19 @@ from warpseal.config import values as v
 from warpseal.config.key import HOUR_S, Key
 
 NODE_KEYS: Final = (
-    Key("api-admin-enabled", "ext.admin_enabled", v.boolean, "serve /ext/admin", "BOOL", node=True),
+    Key("api-admin-enabled", "node_api.admin_enabled", v.boolean, "serve /ext/admin", "BOOL", node=True),
     Key(
         "admin-token",
-        "ext.admin_token",
+        "node_api.admin_token",
         v.secret,
         "who has it may use /ext/admin; without one, this machine only (never a flag)",
         "TOKEN",
         secret=True,
     ),
-    Key("api-health-enabled", "ext.health_enabled", v.boolean, "serve /ext/health", "BOOL", node=True),
+    Key("api-health-enabled", "node_api.health_enabled", v.boolean, "serve /ext/health", "BOOL", node=True),
     Key(
         "http-allowed-hosts",
-        "ext.allowed_hosts",
+        "node_api.allowed_hosts",
         v.list_of(v.text),
         "names by which clients may call /ext; addresses always pass, * is any",
         "NAMES",
@@ -28,7 +28,7 @@ NODE_KEYS: Final = (
     ),
     Key(
         "chain-aliases-file",
-        "ext.chain_aliases_file",
+        "node_api.chain_aliases_file",
         v.optional_path,
         "JSON: blockchain id -> aliases",
         "FILE",

@@ -118,11 +118,14 @@ SIGNING_KEYS: Final = (
     ),
     Key("node-timeout-seconds", "node.call_timeout_s", v.seconds(0.1, HOUR_S), "time of one call to a node", "SECONDS"),
     Key(
-        "upstream-at-once", "node.upstream_at_once", v.integer(1, 10**4), "calls to one node at once that callers cause"
+        "upstream-at-once",
+        "node.upstream_max_concurrency",
+        v.integer(1, 10**4),
+        "calls to one node at once that callers cause",
     ),
     Key(
         "upstream-per-second",
-        "node.upstream_per_s",
+        "node.upstream_calls_per_s",
         v.integer(1, 10**5),
         "calls a second to one node that callers cause",
     ),

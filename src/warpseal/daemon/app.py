@@ -74,7 +74,7 @@ async def _serve(
     opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
     face = NodeFace(config, opening.readiness, loggers, metrics)
     face.mount()
-    data_api = DataApi(data, config.api, config.data)
+    data_api = DataApi(data, config.api, config.data_api)
     evm = EvmFace(config, face.interfaces, data_api.access, metrics)
     api, page = _front_doors(config, opening, data_api, face, metrics)
     announce(Listening(api.url, page.url))
@@ -84,8 +84,8 @@ async def _serve(
         checking = tasks.create_task(face.run())
         forwarding = tasks.create_task(evm.run(face.health, face.know_evm))
         working = tasks.create_task(_work(config, opening, data, (face, evm), metrics))
-        if config.indexing.chains and index_command:
-            tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexing)))
+        if config.indexer.chains and index_command:
+            tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexer)))
         await stopping.wait()
         log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
         api.stop()

@@ -47,7 +47,7 @@ class EvmFace:
 
     async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
         """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
-        evm_chains, settings = self._config.node.evm_chains, self._config.forwarding
+        evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
         async with forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
             for chain in chains:
                 self._interfaces.add_evm(chain, self._admission, settings)

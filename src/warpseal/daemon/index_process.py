@@ -65,12 +65,12 @@ async def run_index(
 
     loggers: what this process logs through; it takes over the levels that the daemon tells where there is one.
     """
-    if not config.indexing.chains:
+    if not config.indexer.chains:
         raise StartupError("index-chains names no chain: there is nothing to index")
-    if config.indexing.gives_way:
+    if config.indexer.low_priority:
         _give_way()
     stopping, gone = asyncio.Event(), asyncio.Event()
-    loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexing.chains)
+    loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
@@ -179,14 +179,14 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         folder = network_folder(config, network_id)
         stack.enter_context(_locked(folder))
         url = index_url(config.index, folder)
-        opening = Opened(url, config.index, config.indexing, subject.params)
+        opening = Opened(url, config.index, config.indexer, subject.params)
         desk = await stack.enter_async_context(process_desk(opening, gone))
         await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
-        await Indexing(upstream, desk, config.indexing).run()
+        await Indexing(upstream, desk, config.indexer).run()
 
 
 def _genesis(config: Config, network_id: int) -> Genesis | None:
-    genesis = genesis_of(network_id, config.indexing.genesis_file)
+    genesis = genesis_of(network_id, config.indexer.genesis_file)
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
     return genesis
@@ -197,7 +197,7 @@ async def _upstream_of(config: Config) -> AsyncIterator[Upstream]:
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
-        yield connect_upstream(node_settings(config.node, config.indexing), session, executor=decoding)
+        yield connect_upstream(node_settings(config.node, config.indexer), session, executor=decoding)
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:

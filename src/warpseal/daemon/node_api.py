@@ -81,7 +81,7 @@ class NodeFace:
         self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
-        self.interfaces = NodeInterfaces(config.api, config.data, config.ext, observer)
+        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, observer)
         pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
         self.bootstrapped = Bootstrapped(pinned, readiness, lambda: self._followings)
         self.health.register(
@@ -95,7 +95,7 @@ class NodeFace:
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, P_NAMES, PrimaryChain.P)
-        for chain_id, names in read_aliases(self._config.ext.chain_aliases_file).items():
+        for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             try:
                 self.aliases.configure({chain_id: names})
             except AliasRefused as error:
@@ -116,7 +116,7 @@ class NodeFace:
         self.interfaces.node_id = node_id_text(node_id)
         if not core.follower.status().is_off:
             self._followings["P"] = Following("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
-        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[one] for one in config.indexing.chains)))
+        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[one] for one in config.indexer.chains)))
 
         def traffic() -> Traffic:
             return _traffic(network, config.peers.max_outstanding)
@@ -133,7 +133,7 @@ class NodeFace:
             router_check(traffic, now),
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
         )
-        if config.indexing.chains:
+        if config.indexer.chains:
             self.health.register(indexer_check(self._siblings.silence_s, config.health, index.stops))
         network.subscribe(lambda node_id, connected: self.health.nudge())
         core.heights.watch(self.health.nudge)
@@ -152,7 +152,7 @@ class NodeFace:
         with self._held:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.health.run())
-                if self._config.indexing.chains:
+                if self._config.indexer.chains:
                     tasks.create_task(self._siblings.run())
 
     async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
@@ -185,7 +185,7 @@ class NodeFace:
 
     def _indexed(self, index: IndexStatus) -> Iterator[Following]:
         """Yield the chains of the index that nothing else follows. Nobody waits for them: they may take days."""
-        for chain in self._config.indexing.chains:
+        for chain in self._config.indexer.chains:
             name = PRIMARY_ALIASES[chain]
             if name not in self._followings:
                 yield Following(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))

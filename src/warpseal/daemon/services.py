@@ -129,7 +129,7 @@ async def core_of(
         chains = Chains(platform)
         epochs = Epochs(upstream.proposervm)
         network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
-        observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.observed)
+        observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.uptime)
         followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
         rooms = AggregationDeps(
             peers=network,
@@ -147,7 +147,7 @@ async def core_of(
         aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
-        following = replace(config.indexer, follow_p_chain=config.indexer.follow_p_chain and is_kept)
+        following = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         follower = PChainFollower(_follower_blocks(config, upstream, claim, stack), store.l1, leadership, following)
         l1_rooms = L1Rooms(
             platform=platform,
@@ -176,7 +176,7 @@ async def core_of(
 
 def _follower_blocks(config: Config, upstream: Upstream, claim: Claim, stack: AsyncExitStack) -> Blocks:
     """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
-    if PrimaryChain.P not in config.indexing.chains:
+    if PrimaryChain.P not in config.indexer.chains:
         return upstream.blocks
     url = index_url(config.index, claim.folder)
     return stack.enter_context(closing(IndexFirstBlocks(upstream.blocks, url, config.index)))

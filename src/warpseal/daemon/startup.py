@@ -126,10 +126,10 @@ async def _open_data(
             data.unavailable(error)
             delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
             await asyncio.sleep(delay_s)
-    if not config.indexing.chains:
+    if not config.indexer.chains:
         data.open(services)
         return
     async with Index(index_url(config.index, folder), services.chains, config.index) as index:
         status.index = index
-        data.open(replace(services, index=index, indexed=frozenset(config.indexing.chains)))
+        data.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
         await index.run()

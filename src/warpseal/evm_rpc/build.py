@@ -14,7 +14,7 @@ from warpseal.evm_rpc.forwarder import Configured, EvmForwarder, ForwardingObser
 from warpseal.evm_rpc.methods import DenyList
 from warpseal.evm_rpc.node import EvmNode, Sessions, open_sessions
 from warpseal.evm_rpc.pool import EvmPool
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
 from warpseal.node.evm_chain import EvmChain
 from warpseal.warp.ids import ChainID, id_text
@@ -37,7 +37,7 @@ class ForwardedChain:
 @asynccontextmanager
 async def forwarded_chains(
     chains: Iterable[EvmChain],
-    settings: ForwardingSettings,
+    settings: EvmRpcSettings,
     configured: Callable[[EvmChain], Configured],
     observer: ForwardingObserver = silent,
 ) -> AsyncIterator[tuple[ForwardedChain, ...]]:
@@ -58,7 +58,7 @@ async def follow(chains: Iterable[ForwardedChain]) -> None:
 def _forwarded(
     chain: EvmChain,
     sessions: Sessions,
-    settings: ForwardingSettings,
+    settings: EvmRpcSettings,
     configured: Configured,
     observer: ForwardingObserver,
 ) -> ForwardedChain:

@@ -32,7 +32,7 @@ from warpseal.evm_rpc.methods import (
 from warpseal.evm_rpc.node import FaultKind, NodeFault, NodeReply
 from warpseal.evm_rpc.outgoing_calls import Sending, Work, told_of
 from warpseal.evm_rpc.pool import EvmPool, Member
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.subnet_evm import derive, with_last_changed
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class EvmForwarder:
         name: str,
         pool: EvmPool,
         denied: DenyList,
-        settings: ForwardingSettings,
+        settings: EvmRpcSettings,
         configured: Configured,
         observer: ForwardingObserver = silent,
     ) -> None:

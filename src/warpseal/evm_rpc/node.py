@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 
 import warpseal
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 
 JSON: Final = "application/json"
@@ -79,7 +79,7 @@ class Sessions:
 
 
 @asynccontextmanager
-async def open_sessions(settings: ForwardingSettings) -> AsyncIterator[Sessions]:
+async def open_sessions(settings: EvmRpcSettings) -> AsyncIterator[Sessions]:
     """Hold the sessions to all nodes: no cookies, no redirects, no proxy of the environment."""
     per_node = settings.connections_per_node
     pooled = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, keepalive_timeout=15)
@@ -92,7 +92,7 @@ async def open_sessions(settings: ForwardingSettings) -> AsyncIterator[Sessions]
 class EvmNode:
     """One node. position: in the list of its chain, as logs and metrics name it."""
 
-    def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: ForwardingSettings) -> None:
+    def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: EvmRpcSettings) -> None:
         self.position = position
         self._endpoint = endpoint
         self._url = endpoint.url("")

@@ -14,7 +14,7 @@ from warpseal.evm_rpc.calls import RpcCall
 from warpseal.evm_rpc.messages import decode_result, encode_calls, quantity_of
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
 from warpseal.evm_rpc.node import EvmNode, FaultKind, NodeFault
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.runtime.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Member:
 class EvmPool:
     """The members in the operator's order. identity: the first member's that answered; whoever differs is refused."""
 
-    def __init__(self, nodes: Sequence[EvmNode], settings: ForwardingSettings) -> None:
+    def __init__(self, nodes: Sequence[EvmNode], settings: EvmRpcSettings) -> None:
         self.identity: ChainIdentity | None = None
         self.members = tuple(Member(node) for node in nodes)
         self._settings = settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
-DENIED = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
+DENIED_METHODS = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardingSettings:
+class EvmRpcSettings:
     """What holds for every forwarded chain.
 
     deny_methods: RPC methods that nobody may call, a trailing * stands for any ending; a chain may name more.
@@ -20,7 +20,7 @@ class ForwardingSettings:
     reader; max_queued_in_all_bytes: for all of a chain. max_under_way: calls of one WebSocket client.
     """
 
-    deny_methods: tuple[str, ...] = DENIED
+    deny_methods: tuple[str, ...] = DENIED_METHODS
     connect_timeout_s: float = 3.0
     call_timeout_s: float = 30.0
     connections_per_node: int = 256
@@ -32,5 +32,5 @@ class ForwardingSettings:
     max_message_bytes: int = 15 * MEBIBYTE
     max_queued: int = 256
     max_queued_bytes: int = 32 * MEBIBYTE
-    max_queued_in_all_bytes: int = 256 * MEBIBYTE
-    max_under_way: int = 4_096
+    max_total_queued_bytes: int = 256 * MEBIBYTE
+    max_in_flight: int = 4_096

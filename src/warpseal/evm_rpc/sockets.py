@@ -19,7 +19,7 @@ import msgspec
 from warpseal.evm_rpc.calls import RpcAnswer
 from warpseal.evm_rpc.messages import decode_answers, encode_calls, quantity_of
 from warpseal.evm_rpc.pool import CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL, ChainIdentity, EvmPool, identity_of
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class EvmSockets:
         endpoints: Sequence[NodeEndpoint],
         session: aiohttp.ClientSession,
         pool: EvmPool,
-        settings: ForwardingSettings,
+        settings: EvmRpcSettings,
     ) -> None:
         self.clients = 0
         self.refused: dict[int, str] = {}

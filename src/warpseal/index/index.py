@@ -66,7 +66,7 @@ class Index:
         if url.kind is Kind.SQLITE:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
             event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
-        bounds = StoreSettings(readers=settings.readers, max_waiting_reads=settings.max_waiting_reads)
+        bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
         self._reader = Reader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
         self._memory = Memory()
         self._freshness: tuple[ChainFreshness, ...] = ()
@@ -113,7 +113,7 @@ class Index:
     def _is_told(self, chain: PrimaryChain) -> bool:
         """Tell whether what the node's height is was told lately; who indexes may be gone, or reach no node."""
         note = self._notes.get(chain)
-        return note is not None and self._now() - note.told_at <= self._settings.believed_s
+        return note is not None and self._now() - note.told_at <= self._settings.node_height_ttl_s
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
@@ -170,7 +170,7 @@ class Index:
         return Page(values.of(shown), None if more is None else (more,))
 
     async def _read(self, query: Callable[[Reading], T]) -> T:
-        return await self._reader.read(lambda connection: self._look(connection, query), self._settings.read_wait_s)
+        return await self._reader.read(lambda connection: self._look(connection, query), self._settings.read_timeout_s)
 
     def _look(self, connection: Connection, query: Callable[[Reading], T]) -> T:
         """Ask for everything as of one moment."""

@@ -26,7 +26,7 @@ class IndexSettings:
     raw_bytes: int = 256 * 1024
 
     readers: int = 2
-    max_waiting_reads: int = 64
-    read_wait_s: float = 10.0
+    max_queued_reads: int = 64
+    read_timeout_s: float = 10.0
     refresh_s: float = 0.5
-    believed_s: float = 60.0
+    node_height_ttl_s: float = 60.0

@@ -20,7 +20,7 @@ from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainNote
 from warpseal.indexer.chain_sync import Driver
 from warpseal.indexer.errors import Stopped, StopReason
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.progress import Pace
 from warpseal.runtime.retry import Retrier
@@ -55,7 +55,7 @@ class ChainIndexer(Generic[T]):
         note: Callable[[ChainNote], Awaitable[None]],
         bootstrapped: Callable[[], Awaitable[bool]],
         retrier: Retrier,
-        settings: IndexingSettings,
+        settings: IndexerSettings,
     ) -> None:
         self._driver = driver
         self._note = note

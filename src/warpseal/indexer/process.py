@@ -29,7 +29,7 @@ from warpseal.indexer.chain_sync import CDriver, Driver, PDriver, XDriver
 from warpseal.indexer.errors import StopReason
 from warpseal.indexer.genesis import genesis_of
 from warpseal.indexer.p_processor import CheckpointRule, PWork
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Desk, Works
 from warpseal.indexer.x_processor import XBeginning, XWork
 from warpseal.ledger.params import (
@@ -73,7 +73,7 @@ class Opened:
 
     url: StoreUrl
     index: IndexSettings
-    indexing: IndexingSettings
+    indexing: IndexerSettings
     params: Parameters
     has_genesis: bool = True
 
@@ -86,7 +86,7 @@ class Opened:
         return index, works_of(index, Subject(self.params, genesis), self.indexing), deriving
 
 
-def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -> Works:
+def works_of(index: IndexWriter, subject: Subject, settings: IndexerSettings) -> Works:
     """Return what applies and writes the blocks of each chain."""
     params, first = subject.params, settings.first_heights
     rule = CheckpointRule(settings.checkpoint_blocks, settings.checkpoint_s)
@@ -102,7 +102,7 @@ def works_of(index: IndexWriter, subject: Subject, settings: IndexingSettings) -
 class Indexing:
     """All chains; run it, and ask it how it stands. desk: where their works are."""
 
-    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexingSettings) -> None:
+    def __init__(self, upstream: Upstream, desk: Desk, settings: IndexerSettings) -> None:
         self._upstream = upstream
         self._desk = desk
         self._settings = settings
@@ -157,12 +157,12 @@ class Indexing:
 
     def _p(self, retrier: Retrier) -> Driver[Any]:
         blocks, containers = self._upstream.blocks, p_containers(self._upstream.containers, retrier)
-        source = LineSource(blocks, blocks.tips, containers, retrier, self._settings.at_once)
+        source = LineSource(blocks, blocks.tips, containers, retrier, self._settings.max_concurrency)
         return PDriver(source, self._desk, retrier)
 
     def _x(self, retrier: Retrier) -> Driver[Any]:
         clients = (self._upstream.x_chain, self._upstream.containers)
-        return XDriver(x_source(*clients, retrier, self._settings.at_once), clients, self._desk, retrier)
+        return XDriver(x_source(*clients, retrier, self._settings.max_concurrency), clients, self._desk, retrier)
 
     def _c(self, retrier: Retrier) -> Driver[Any]:
         return CDriver(CSource(self._upstream.c_blocks, retrier), self._desk, retrier)
@@ -218,12 +218,12 @@ async def _first_that_answers(nodes: Sequence[NodeState]) -> NodeState:
     return nodes[-1]
 
 
-def node_settings(settings: NodeSettings, indexing: IndexingSettings) -> NodeSettings:
+def node_settings(settings: NodeSettings, indexing: IndexerSettings) -> NodeSettings:
     """Return how this process calls nodes: at its own pace, and with room for large answers."""
     return replace(
         settings,
-        follow_per_s=indexing.per_s,
-        follow_at_once=indexing.at_once,
+        follow_calls_per_s=indexing.calls_per_s,
+        follow_max_concurrency=indexing.max_concurrency,
         max_answer_bytes=settings.max_set_bytes,
         call_timeout_s=max(settings.call_timeout_s, indexing.call_timeout_s),
     )

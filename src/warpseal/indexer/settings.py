@@ -10,24 +10,24 @@ from warpseal.history.chains import PrimaryChain
 
 
 @dataclass(frozen=True, slots=True)
-class IndexingSettings:
+class IndexerSettings:
     """Durations in seconds.
 
-    chains: which are indexed; none: nothing is. first_heights: where a chain begins, by chain; from its first block
-    where it is not named. genesis_file: of the P-Chain, for networks that are not known; zstd or plain. per_s, at_once:
-    calls to one node. gives_way: to every other process of the machine, for whom the indexer then hardly exists.
-    poll_s: how often nodes are asked for new blocks. checkpoint_blocks, checkpoint_s: after how many blocks, or how
-    long, the P-Chain's state is written too, so that little is repeated after a restart.
+    chains: the chains that are indexed; none: nothing is. first_heights: the first height of a chain, by chain; 0 if
+    it is not named. genesis_file: genesis of the P-Chain for networks that are not known; zstd or plain.
+    calls_per_s, max_concurrency: limits of calls to one node. low_priority: run with nice 19 and SCHED_IDLE.
+    poll_s: interval at which nodes are polled for new blocks. checkpoint_blocks, checkpoint_s: number of blocks, or
+    time, after which the P-Chain's state is written, so that little is repeated after a restart.
     """
 
     chains: tuple[PrimaryChain, ...] = ()
     first_heights: Mapping[PrimaryChain, int] = field(default_factory=dict)
     genesis_file: Path | None = None
-    per_s: int = 100
-    at_once: int = 8
+    calls_per_s: int = 100
+    max_concurrency: int = 8
     poll_s: float = 1.0
     call_timeout_s: float = 30.0
-    gives_way: bool = True
+    low_priority: bool = True
 
     checkpoint_blocks: int = 20_000
     checkpoint_s: float = 60.0

@@ -13,7 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from warpseal.indexer.settings import IndexingSettings
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class IndexChild:
     """Runs `command` for as long as `run` does. The child's standard error is the daemon's; it ends when its
     standard input does, so that not even kill -9 leaves it behind."""
 
-    def __init__(self, command: Sequence[str], settings: IndexingSettings) -> None:
+    def __init__(self, command: Sequence[str], settings: IndexerSettings) -> None:
         self._command = tuple(command)
         self._backoff = Backoff(settings.restart_first_s, settings.restart_cap_s)
         self._random = Random()

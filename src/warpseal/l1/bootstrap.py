@@ -45,7 +45,7 @@ class BootstrapSearch:
         now: Callable[[], float] | None = None,
     ) -> None:
         self._platform = platform
-        self._kept_s = settings.subnets_kept_s
+        self._kept_s = settings.subnets_ttl_s
         self._suffixes = tuple(index.to_bytes(4, "big") for index in range(settings.bootstrap_indices))
         self._executor = executor
         self._now = now or (lambda: asyncio.get_running_loop().time())

@@ -44,7 +44,7 @@ class HeightChooser:
 
     def __init__(self, epochs: Epochs, settings: L1Settings, *, now: Callable[[], float] | None = None) -> None:
         self._epochs = epochs
-        self._look_up_s = settings.look_up_s
+        self._look_up_s = settings.lookup_timeout_s
         self._known: RecentCache[ChainID, int | None] = RecentCache(_MAX_CHAINS, now)
         self._asking: dict[ChainID, asyncio.Task[int | None]] = {}
 

@@ -54,7 +54,7 @@ class ManagerLogs:
 
     def __init__(self, chains: Mapping[ChainID, Evm], settings: L1Settings) -> None:
         self._chains = chains
-        self._patience_s = settings.logs_s
+        self._patience_s = settings.logs_timeout_s
         self._scans: OrderedDict[_Manager, _Scan] = OrderedDict()
         self._flights: SingleFlight[_Manager, None] = SingleFlight()
 

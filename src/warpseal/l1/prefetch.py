@@ -143,7 +143,7 @@ class EagerWork:
         """Hear of what was accepted lately, once: a process that died may not have planned all that it had read."""
         if self._has_looked_back:
             return
-        since = self._now_unix() - self._settings.eager_for_s
+        since = self._now_unix() - self._settings.eager_retry_for_s
         try:
             newest = await self._rooms.queue.newest(_MAX_LOOKED_AT)
         except StoreDown:
@@ -181,7 +181,7 @@ class EagerWork:
     # Doing it.
 
     async def _begin_due(self, attempts: asyncio.TaskGroup) -> None:
-        free = self._settings.eager_at_once - len(self._running)
+        free = self._settings.eager_max_concurrency - len(self._running)
         if free <= 0:
             return
         now = self._now_unix()
@@ -225,7 +225,7 @@ class EagerWork:
             return False
         if row is None or not row.time:
             return task.attempts >= _MOST_ATTEMPTS
-        return self._now_unix() - row.time > self._settings.eager_for_s
+        return self._now_unix() - row.time > self._settings.eager_retry_for_s
 
     async def _written(self, write: Awaitable[None]) -> None:
         """Wait for a write; where the store is down, the lease ends by itself."""

@@ -105,7 +105,9 @@ class L1Messages:
 
     async def _collect(self, wanted: AggregationRequest, subject: Subject, deadline: float) -> Aggregation | Superseded:
         """Ask validators for as long as the message may be true. Raises QuorumNotReached and others."""
-        watch = Watch(lambda: self._parts.truths.of(subject.derived, subject.at_least), self._settings.watch_s)
+        watch = Watch(
+            lambda: self._parts.truths.of(subject.derived, subject.at_least), self._settings.recheck_interval_s
+        )
         try:
             return await watch.over(self._aggregate(wanted, deadline))
         except QuorumNotReached as error:

@@ -22,14 +22,14 @@ class L1Settings:
 
     eager_l1_messages: bool = False
 
-    miss_kept_s: float = 1.0
-    kept_transactions: int = 16_384
-    look_up_s: float = 1.0
-    truth_kept_s: float = 1.0
-    watch_s: float = 2.0
+    miss_ttl_s: float = 1.0
+    max_cached_transactions: int = 16_384
+    lookup_timeout_s: float = 1.0
+    validity_ttl_s: float = 1.0
+    recheck_interval_s: float = 2.0
     bootstrap_indices: int = 1_024
-    subnets_kept_s: float = 600.0
-    logs_s: float = 5.0
+    subnets_ttl_s: float = 600.0
+    logs_timeout_s: float = 5.0
     eager_quorum: int = 67
-    eager_at_once: int = 4
-    eager_for_s: float = 12 * HOUR_S
+    eager_max_concurrency: int = 4
+    eager_retry_for_s: float = 12 * HOUR_S

@@ -69,8 +69,8 @@ class Transactions:
         self._x_chain = x_chain
         self._index = index
         self._network_id = network_id
-        self._miss_kept_s = settings.miss_kept_s
-        self._found: RecentCache[bytes, Located] = RecentCache(settings.kept_transactions, now)
+        self._miss_kept_s = settings.miss_ttl_s
+        self._found: RecentCache[bytes, Located] = RecentCache(settings.max_cached_transactions, now)
         self._missed: RecentCache[bytes, TxStatus | None] = RecentCache(_MAX_MISSED, now)
         self._flights: SingleFlight[bytes, Located] = SingleFlight()
 

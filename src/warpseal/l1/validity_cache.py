@@ -30,8 +30,8 @@ class Truths:
     ) -> None:
         self._platform = platform
         self._index = index
-        self._kept_s = settings.truth_kept_s
-        self._look_up_s = settings.look_up_s
+        self._kept_s = settings.validity_ttl_s
+        self._look_up_s = settings.lookup_timeout_s
         self._kept: RecentCache[MessageID, Truth] = RecentCache(_MAX_KEPT, now)
         self._over: RecentCache[MessageID, Superseded] = RecentCache(_MAX_KEPT, now)
         self._flights: SingleFlight[tuple[MessageID, bool], Truth] = SingleFlight()

@@ -169,8 +169,8 @@ class UpstreamNode:
         self._settings = settings
         self._observer = observer
         self._executor = executor
-        self._limit = UpstreamLimit(settings.upstream_at_once, settings.upstream_per_s)
-        self._follower_limit = UpstreamLimit(settings.follow_at_once, settings.follow_per_s)
+        self._limit = UpstreamLimit(settings.upstream_max_concurrency, settings.upstream_calls_per_s)
+        self._follower_limit = UpstreamLimit(settings.follow_max_concurrency, settings.follow_calls_per_s)
         self._pause = Pause()
         self._working_paths: dict[tuple[str, ...], str] = {}
         self._urls: dict[str, URL] = {}

@@ -23,10 +23,10 @@ class NodeSettings:
     p_chain_api: tuple[NodeEndpoint, ...]
     info_api: tuple[NodeEndpoint, ...]
     call_timeout_s: float = 5.0
-    upstream_at_once: int = 8
-    upstream_per_s: int = 50
-    follow_at_once: int = 4
-    follow_per_s: int = 20
+    upstream_max_concurrency: int = 8
+    upstream_calls_per_s: int = 50
+    follow_max_concurrency: int = 4
+    follow_calls_per_s: int = 20
     retry_failed_after_s: float = 10.0
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE

@@ -90,7 +90,9 @@ def connect_upstream(
         platform=platform,
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
-        blocks=BlocksClient(pool(platform_nodes), info, at_once=settings.follow_at_once, per_s=settings.follow_per_s),
+        blocks=BlocksClient(
+            pool(platform_nodes), info, at_once=settings.follow_max_concurrency, per_s=settings.follow_calls_per_s
+        ),
         x_chain=XChainClient(pool(nodes)),
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),

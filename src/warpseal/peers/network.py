@@ -66,7 +66,7 @@ class PeerNetwork:
         self._node_id = claim.identity.node_id
         self._wanted = WantedNodes(claim.identity.node_id, (peer.node_id for peer in settings.manual_peers))
         self._book = AddressBook(
-            self._wanted, allow_private=settings.allow_private_ips, max_nodes=settings.max_remembered_nodes
+            self._wanted, allow_private=settings.allow_private_ips, max_nodes=settings.max_stored_nodes
         )
         self._keeper = AddressKeeper(self._book, shelf or Nowhere(), claim.folder, settings.address_save_interval_s)
         self._plan = DialPlan(_pace(settings), self._random)
@@ -257,9 +257,9 @@ class PeerNetwork:
 
     def _announce_unknown(self, now: float) -> None:
         """Tell listeners of the nodes without an address, once the patience with their subnet is at its end."""
-        if self._started_at is None or now < self._started_at + self._settings.address_patience_s:
+        if self._started_at is None or now < self._started_at + self._settings.address_timeout_s:
             return
-        for node_id in self._wanted.grown_old(now - self._settings.address_patience_s):
+        for node_id in self._wanted.grown_old(now - self._settings.address_timeout_s):
             prospect = self._plan.get(node_id)
             if prospect is not None and prospect.stage is Stage.PARKED:
                 self._switchboard.notify(node_id, False)
@@ -281,7 +281,7 @@ class PeerNetwork:
 
     def _patient_until(self, subnet_id: SubnetID) -> float:
         since = self._wanted.followed_since(subnet_id)
-        return max(filter(None, (since, self._started_at)), default=self._now()) + self._settings.address_patience_s
+        return max(filter(None, (since, self._started_at)), default=self._now()) + self._settings.address_timeout_s
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -53,7 +53,7 @@ class PeerSettings:
     pong_delay_s: float = 0.005
 
     gossip_interval_s: float = 2.0
-    address_patience_s: float = 30.0
+    address_timeout_s: float = 30.0
     address_save_interval_s: float = 30.0
-    max_remembered_nodes: int = 20_000
+    max_stored_nodes: int = 20_000
     clock_tolerance_s: float = 30.0

@@ -54,7 +54,7 @@ class Addresses:
         if not self._writes.is_up:
             return []
         try:
-            rows = await self._reads.read(_all_rows, self._settings.address_wait_s)
+            rows = await self._reads.read(_all_rows, self._settings.address_timeout_s)
         except StoreDown as error:
             log.warning("the remembered addresses cannot be read", extra={"reason": error.reason})
             return []
@@ -71,7 +71,7 @@ class Addresses:
             return True
         try:
             written = asyncio.wrap_future(self._writes.call(_writing(changed, gone, now)))
-            await asyncio.wait_for(written, self._settings.address_wait_s)
+            await asyncio.wait_for(written, self._settings.address_timeout_s)
         except (StoreDown, TimeoutError) as error:
             log.debug("addresses are not written now", extra={"reason": str(error)})
             return False

@@ -29,7 +29,7 @@ class ApiKeys:
     def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
         self._reads = reads
         self._writes = writes
-        self._wait_s = settings.call_wait_s
+        self._wait_s = settings.call_timeout_s
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
         """Return the key of this digest, revoked or not; None where there is none. Raises StoreDown."""

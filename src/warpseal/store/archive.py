@@ -42,7 +42,7 @@ class Archive:
             return Recollection(is_unread=True)
         try:
             found = await self._reads.read(
-                lambda connection: archive_rows.recall(connection, message_id), self._settings.recall_wait_s
+                lambda connection: archive_rows.recall(connection, message_id), self._settings.load_timeout_s
             )
         except StoreDown as error:
             log.debug("what is kept of a message cannot be read", extra={"reason": error.reason})
@@ -86,14 +86,14 @@ class Archive:
         future = asyncio.get_running_loop().create_future()
         self._writes.waiting.sign(KeepSignature(message, signed, _resolver(future)))
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.commit_wait_s):
+            async with asyncio.timeout(self._settings.commit_timeout_s):
                 await future
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         """Return candidates of messages kept for ever, at most `limit` shares; nothing while the store is down."""
         with suppress(StoreDown):
             return await self._reads.read(
-                lambda connection: archive_rows.unverified(connection, limit), self._settings.call_wait_s
+                lambda connection: archive_rows.unverified(connection, limit), self._settings.call_timeout_s
             )
         return ()
 

@@ -57,7 +57,7 @@ class L1Index:
         row = l1_rows.origin_row(origin, source, time.time())
         if self._writes.is_stuck or self._reads.is_stuck:
             raise StoreDown("no answer to earlier reads or writes")
-        await self._write(lambda connection: l1_rows.add_origins(connection, [row]), self._settings.commit_wait_s)
+        await self._write(lambda connection: l1_rows.add_origins(connection, [row]), self._settings.commit_timeout_s)
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         """Return what was read of a chain: disjoint, newest first."""
@@ -100,13 +100,13 @@ class L1Index:
 
     async def _look_up(self, query: Callable[[Connection], T]) -> T:
         """Read for a caller who has other sources."""
-        return await self._reads.read(query, self._settings.recall_wait_s)
+        return await self._reads.read(query, self._settings.load_timeout_s)
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
-        return await self._reads.read(query, self._settings.call_wait_s)
+        return await self._reads.read(query, self._settings.call_timeout_s)
 
     async def _write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
-        wait_s = self._settings.call_wait_s if wait_s is None else wait_s
+        wait_s = self._settings.call_timeout_s if wait_s is None else wait_s
         try:
             async with asyncio.timeout(wait_s):
                 return await asyncio.wrap_future(self._writes.call(write))

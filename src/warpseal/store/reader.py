@@ -33,7 +33,7 @@ class Reader:
         self._tell = tell
         self._abandoned = 0
         self._threads = WorkerThreads(settings.readers, "store-reader")
-        self._room = ThreadSemaphore(settings.max_waiting_reads)
+        self._room = ThreadSemaphore(settings.max_queued_reads)
 
     @property
     def is_stuck(self) -> bool:

@@ -23,18 +23,18 @@ class StoreSettings:
     max_bytes: int = GIBIBYTE
     max_age_s: float = 30 * DAY_S
 
-    max_waiting_bytes: int = 64 * 1024 * 1024
-    commit_wait_s: float = 1.0
-    recall_wait_s: float = 1.0
+    max_queued_bytes: int = 64 * 1024 * 1024
+    commit_timeout_s: float = 1.0
+    load_timeout_s: float = 1.0
     gather_s: float = 0.5
     retry_first_s: float = 0.25
     retry_cap_s: float = 5.0
-    stop_wait_s: float = 5.0
+    stop_timeout_s: float = 5.0
     first_prune_s: float = 5.0
     prune_interval_s: float = 30.0
     prune_batch: int = 100
     max_addresses: int = 50_000
     readers: int = 2
-    max_waiting_reads: int = 64
-    call_wait_s: float = 30.0
-    address_wait_s: float = 5.0
+    max_queued_reads: int = 64
+    call_timeout_s: float = 30.0
+    address_timeout_s: float = 5.0

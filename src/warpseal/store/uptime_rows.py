@@ -59,7 +59,7 @@ class ObservedRows:
                 _hours_since(connection, observer, first_hour),
                 _met(connection, observer, met_since_hour),
             ),
-            self._settings.call_wait_s,
+            self._settings.call_timeout_s,
         )
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
@@ -79,7 +79,7 @@ class ObservedRows:
         """
         asked = range(first_hour, last_hour + 1)[-_MAX_HOURS_READ:]
         return await self._reads.read(
-            lambda connection: _hours_of(connection, observer, node_id, asked), self._settings.recall_wait_s
+            lambda connection: _hours_of(connection, observer, node_id, asked), self._settings.load_timeout_s
         )
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:

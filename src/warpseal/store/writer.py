@@ -71,7 +71,7 @@ class Writer:
         self._stopping = threading.Event()
         self._give_up_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-        self.waiting = Waiting(settings.max_waiting_bytes, settings.gather_s)
+        self.waiting = Waiting(settings.max_queued_bytes, settings.gather_s)
         self.schema_version: str | None = None
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
@@ -99,7 +99,7 @@ class Writer:
     @property
     def is_stuck(self) -> bool:
         """Whether a transaction takes longer than anybody waits for it."""
-        return time.monotonic() - self._working_since > self._settings.commit_wait_s
+        return time.monotonic() - self._working_since > self._settings.commit_timeout_s
 
     def open(self) -> None:
         """Make the database ready, on the caller's thread. Raises StartupError, and DBAPIError of one that fails."""
@@ -120,10 +120,10 @@ class Writer:
 
     def stop(self) -> None:
         """Write what waits, for `stop_wait_s` at most, and end; blocks until then."""
-        self._give_up_at = time.monotonic() + self._settings.stop_wait_s
+        self._give_up_at = time.monotonic() + self._settings.stop_timeout_s
         self._stopping.set()
         self.waiting.stop()
-        self._thread.join(self._settings.stop_wait_s + 1)
+        self._thread.join(self._settings.stop_timeout_s + 1)
         if self.waiting.writes:
             log.error("the store was down at the end: writes are lost", extra={"writes": self.waiting.writes})
         self._engine.dispose()

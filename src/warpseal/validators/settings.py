@@ -30,5 +30,5 @@ class ValidatorSettings:
     activity_refresh_s: float = 3.0
     current_refresh_s: float = 5.0
     min_balance_navax: int = 2_048
-    follow_unused_for_s: float = 600.0
-    max_followed_by_request: int = 500
+    untrack_unused_after_s: float = 600.0
+    max_tracked_by_request: int = 500

@@ -95,8 +95,8 @@ class FollowedSubnets:
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
         self._list = FollowList(
             pinned,
-            max_named=settings.max_followed_by_request,
-            keep_unused_s=settings.follow_unused_for_s,
+            max_named=settings.max_tracked_by_request,
+            keep_unused_s=settings.untrack_unused_after_s,
         )
         self._hints: dict[NodeID, tuple[PeerHint, ...]] = {}
         self._strangers = asyncio.Event()
@@ -175,7 +175,7 @@ class FollowedSubnets:
         now = self._now()
         self._forget(self._list.expire(now))
         for followed in self._list:
-            if followed.forget_sets_unused_since(now - self._settings.follow_unused_for_s):
+            if followed.forget_sets_unused_since(now - self._settings.untrack_unused_after_s):
                 self._tell(followed)
 
     async def _keep_refreshing(self) -> None:
@@ -210,7 +210,7 @@ class FollowedSubnets:
 
     async def _keep_expiring(self) -> None:
         while True:
-            await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.follow_unused_for_s))
+            await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.untrack_unused_after_s))
             self.expire()
 
     async def _refresh_one(self, followed: Followed, height: int, gate: asyncio.Semaphore) -> bool:

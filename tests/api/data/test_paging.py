@@ -212,7 +212,7 @@ async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
 async def test_a_real_store_keeps_the_key_of_tokens_over_a_restart(tmp_path: Path) -> None:
     world, token = indexed(txs=MANY), ""
     for _ in range(2):
-        async with store_at(sqlite_url(tmp_path), call_wait_s=PATIENCE_S) as store:
+        async with store_at(sqlite_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             page = await get(replace(world, secrets=store.api_keys), P_TXS, pageSize=2, pageToken=token)
         assert len(hashes(page)) == 2
         token = page["nextPageToken"]

@@ -20,14 +20,14 @@ from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.follower.l1_rows import read_p_block
 from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
 from warpseal.l1.follower.ranges import KnownRanges
-from warpseal.l1.follower.settings import IndexerSettings
+from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.node.blocks import BlocksClient
 from warpseal.runtime.progress import FollowerStatus
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
 BANFF_S = 1_700_000_000
-FAST = IndexerSettings(follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05)
+FAST = FollowerSettings(follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05)
 PATIENCE_S = 15.0
 
 
@@ -209,7 +209,9 @@ class TestLead:
 @asynccontextmanager
 async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[BlocksClient]:
     """Serve nodes and yield the client of their blocks."""
-    async with upstream_of(*nodes, follow_per_s=per_s, follow_at_once=8, retry_failed_after_s=0.05) as upstream:
+    async with upstream_of(
+        *nodes, follow_calls_per_s=per_s, follow_max_concurrency=8, retry_failed_after_s=0.05
+    ) as upstream:
         yield upstream.blocks
 
 
@@ -217,7 +219,7 @@ async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[Bl
 async def following(
     blocks: Blocks,
     index: Index,
-    settings: IndexerSettings = FAST,
+    settings: FollowerSettings = FAST,
     lead: Lead | None = None,
     decode: Decode = read_p_block,
 ) -> AsyncIterator[PChainFollower]:

@@ -66,7 +66,7 @@ async def test_a_killed_daemon_loses_what_was_not_written_and_gains_nothing(any_
         now_ms, took_s = await asyncio.to_thread(observed_until_killed, any_store_url, written_ms + 100)
         assert now_ms > written_ms
         written_ms, lived_s = now_ms, lived_s + took_s
-    async with store_at(any_store_url, call_wait_s=PATIENCE_S) as store:
+    async with store_at(any_store_url, call_timeout_s=PATIENCE_S) as store:
         found = await store.observed.recall(OURS, 0, 0)
     (row,) = found.validations
     assert written_ms <= row.connected_ms <= row.observed_ms <= lived_s * 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.validators.uptime.world import NODE, OTHER, SETTINGS, MovedPeers
 from warpseal.validators.uptime.node_uptime import Roster
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.values import Uptime
 from warpseal.warp.ids import NodeID
 
@@ -56,7 +56,7 @@ def test_who_is_seen_or_kept_is_not_forgotten() -> None:
 
 def test_nodes_are_bounded_in_number() -> None:
     peers = MovedPeers(wanted={NODE, OTHER}, dialled={NODE, OTHER})
-    roster = Roster(peers, ObservedSettings(max_nodes=1))
+    roster = Roster(peers, UptimeSettings(max_nodes=1))
     roster.look(0)
     assert len(roster.tallies) == 1
     assert roster.settle(NodeID(b"\x03" * 20), 0) is None

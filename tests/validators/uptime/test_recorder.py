@@ -156,7 +156,7 @@ async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they
 async def test_hours_older_than_what_is_kept_are_neither_told_nor_left_in_the_store() -> None:
     clock, shelf = Clock(), MemoryShelf()
     shelf.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
-    observed = observing(MovedPeers(), shelf, clock, replace(HASTY, keep_s=86_400.0))
+    observed = observing(MovedPeers(), shelf, clock, replace(HASTY, retention_s=86_400.0))
     assert [hour.start_unix_s for hour in await observed.hours(NODE, 0)] == [START_UNIX_S - 3_600]
     async with running(observed):
         await until(lambda: shelf.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))

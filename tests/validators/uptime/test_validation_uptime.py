@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, MovedPeers, subject
 from warpseal.store.uptime_values import ValidationRow
 from warpseal.validators.uptime.node_uptime import Roster
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationBook
 from warpseal.validators.uptime.values import Subject, Uptime
 from warpseal.warp.ids import NodeID
@@ -16,7 +16,7 @@ from warpseal.warp.ids import NodeID
 class Book:
     """A book on a clock in seconds from 0, and peers."""
 
-    def __init__(self, settings: ObservedSettings = SETTINGS) -> None:
+    def __init__(self, settings: UptimeSettings = SETTINGS) -> None:
         self.peers = MovedPeers()
         self.roster = Roster(self.peers, settings)
         self.book = ValidationBook(self.roster, settings)
@@ -172,15 +172,15 @@ def test_a_validation_that_ended_long_ago_is_forgotten() -> None:
     world.connect()
     world.watch(subject())
     world.wait(10, NODE)
-    world.book.forget(START_UNIX_S + SETTINGS.keep_s)
+    world.book.forget(START_UNIX_S + SETTINGS.retention_s)
     assert world.uptime(subject()) == Uptime(10_000, 10_000)
-    world.book.forget(START_UNIX_S + SETTINGS.keep_s + 1)
+    world.book.forget(START_UNIX_S + SETTINGS.retention_s + 1)
     assert world.uptime(subject()) == Uptime()
     assert world.book.node_ids == frozenset()
 
 
 def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> None:
-    world = Book(ObservedSettings(max_validations=2))
+    world = Book(UptimeSettings(max_validations=2))
     world.connect()
     world.watch(subject(1), subject(2), subject(3, OTHER))
     world.wait(10, NODE)

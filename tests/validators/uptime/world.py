@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from warpseal.errors import StoreDown
 from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
 from warpseal.validators.uptime.recorder import Observations
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.values import Subject
 from warpseal.warp.ids import NodeID
 
 PATIENCE_S = 20.0
 OURS = NodeID(b"\xee" * 20)
 NODE, OTHER = NodeID(b"\x01" * 20), NodeID(b"\x02" * 20)
-SETTINGS = ObservedSettings()
-HASTY = ObservedSettings(beat_s=0.005, look_s=0.01, write_s=0.02, retry_s=0.02)
+SETTINGS = UptimeSettings()
+HASTY = UptimeSettings(heartbeat_s=0.005, refresh_s=0.01, write_s=0.02, retry_s=0.02)
 START_UNIX_S = 1_800_000_000 - 1_800_000_000 % 3_600
 
 
@@ -138,6 +138,6 @@ class Clock:
         return START_UNIX_S + (self.now_ms - 1_000_000) / 1_000
 
 
-def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: ObservedSettings = HASTY) -> Observations:
+def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: UptimeSettings = HASTY) -> Observations:
     """Observations that hurry, on the clock of a test."""
     return Observations(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)

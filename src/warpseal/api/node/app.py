@@ -33,7 +33,7 @@ from warpseal.api.request_body import DiscardUnread
 from warpseal.api.request_log import HttpObserver, RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.warp.ids import id_text
 
 _ROUTE_HEADER: Final = b"avalanche-api-route"
@@ -94,7 +94,7 @@ class NodeInterfaces:
             rpc = ObjectRpc(ADMIN, Administration(rooms).methods(), self._settings)
             self.router.add(ADMIN, {"": Guard(rpc, self._node.admin_token or None)})
 
-    def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: ForwardingSettings) -> None:
+    def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
         endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
         door = EvmSocketDoor(chain.forwarder, chain.sockets, admission, forwarding)

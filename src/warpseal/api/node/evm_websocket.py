@@ -26,7 +26,7 @@ from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.calls import RpcAnswer
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import MethodClass
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets, NodeSocket, NoSocket, TooManySockets
 
 log = logging.getLogger("warpseal.api")
@@ -46,7 +46,7 @@ class _Rooms:
 
     forwarder: EvmForwarder
     admission: Admission
-    settings: ForwardingSettings
+    settings: EvmRpcSettings
     waiting: Waiting
 
 
@@ -54,7 +54,7 @@ class EvmSocketDoor:
     """Serves the WebSocket clients of one chain, an ASGI app."""
 
     def __init__(
-        self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: ForwardingSettings
+        self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: EvmRpcSettings
     ) -> None:
         self._rooms = _Rooms(forwarder, admission, settings, Waiting())
         self._sockets = sockets

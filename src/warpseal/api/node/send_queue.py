@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 
 TOO_SLOW: Final = 1008
 
@@ -25,7 +25,7 @@ class Outbox:
     ended: the code and reason with which the connection closes.
     """
 
-    def __init__(self, settings: ForwardingSettings, everyone: Waiting) -> None:
+    def __init__(self, settings: EvmRpcSettings, everyone: Waiting) -> None:
         self.ended: tuple[int, str] | None = None
         self._settings = settings
         self._everyone = everyone
@@ -72,7 +72,7 @@ class Outbox:
         return (
             len(self._messages) < settings.max_queued
             and self._size_bytes + size_bytes <= settings.max_queued_bytes
-            and (not self._messages or self._everyone.size_bytes + size_bytes <= settings.max_queued_in_all_bytes)
+            and (not self._messages or self._everyone.size_bytes + size_bytes <= settings.max_total_queued_bytes)
         )
 
     def _count(self, size_bytes: int) -> None:

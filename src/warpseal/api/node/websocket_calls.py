@@ -13,7 +13,7 @@ import msgspec
 
 from warpseal.api.node import jsonrpc_geth as b
 from warpseal.evm_rpc.methods import MethodClass, class_of
-from warpseal.evm_rpc.settings import ForwardingSettings
+from warpseal.evm_rpc.settings import EvmRpcSettings
 
 SUBSCRIBE: Final = "_subscribe"
 _UNSUBSCRIBE: Final = "_unsubscribe"
@@ -46,7 +46,7 @@ class _Asked:
 class SocketCalls:
     """The calls of one client. What it subscribed to counts until the node refuses it or confirms its end."""
 
-    def __init__(self, settings: ForwardingSettings, count: Count) -> None:
+    def __init__(self, settings: EvmRpcSettings, count: Count) -> None:
         self._settings = settings
         self._count = count
         self._asked: dict[object, list[_Asked]] = {}
@@ -59,7 +59,7 @@ class SocketCalls:
         wanted = sum(call.method.endswith(SUBSCRIBE) for call in calls)
         if wanted and len(self._active) + self._subscribing + wanted > self._settings.max_subscriptions:
             return "too many subscriptions"
-        if self._under_way + len(calls) > self._settings.max_under_way:
+        if self._under_way + len(calls) > self._settings.max_in_flight:
             return "too many calls wait for an answer"
         return None
 

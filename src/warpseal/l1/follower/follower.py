@@ -19,7 +19,7 @@ from warpseal.l1.follower.l1_rows import read_p_block
 from warpseal.l1.follower.listeners import Listener, Listeners
 from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
 from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
-from warpseal.l1.follower.settings import IndexerSettings
+from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.progress import FollowerStatus, Pace
 from warpseal.runtime.retry import Retrier
@@ -50,7 +50,7 @@ class PChainFollower:
         blocks: Blocks,
         index: Index,
         leadership: Lead,
-        settings: IndexerSettings,
+        settings: FollowerSettings,
         *,
         decode: Decode = read_p_block,
     ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class IndexerSettings:
+class FollowerSettings:
     """Durations in seconds.
 
     follow_p_chain: whether accepted blocks are read at all. follow_from_height: the lowest block that is read;

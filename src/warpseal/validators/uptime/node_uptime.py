@@ -11,14 +11,14 @@ from types import MappingProxyType
 
 from warpseal.validators.uptime.counter import Sight, Tally
 from warpseal.validators.uptime.ports import Peers
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 
 class Roster:
     """Tallies by node. A moment is in milliseconds of a monotonic clock, which `peers` uses, too (in seconds)."""
 
-    def __init__(self, peers: Peers, settings: ObservedSettings) -> None:
+    def __init__(self, peers: Peers, settings: UptimeSettings) -> None:
         self._peers = peers
         self._max_gap_ms = round(settings.max_gap_s * 1_000)
         self._max_nodes = settings.max_nodes

@@ -17,7 +17,7 @@ from warpseal.validators.uptime.connectivity import RememberedReach, reach_of
 from warpseal.validators.uptime.hourly import HourBook, hour_of
 from warpseal.validators.uptime.node_uptime import Roster
 from warpseal.validators.uptime.ports import Peers, Shelf
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationBook
 from warpseal.validators.uptime.values import HOUR_S, ObservedHour, Subject, Uptime
 from warpseal.warp.ids import NodeID
@@ -36,7 +36,7 @@ class Observations:
         peers: Peers,
         shelf: Shelf,
         observer: NodeID,
-        settings: ObservedSettings,
+        settings: UptimeSettings,
         *,
         now: Callable[[], float] | None = None,
         unix_clock: Callable[[], float] = time.time,
@@ -48,7 +48,7 @@ class Observations:
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_clock = unix_clock
         self._roster = Roster(peers, settings)
-        self._hours = HourBook(settings.max_waiting_hours)
+        self._hours = HourBook(settings.max_queued_hours)
         self._validations = ValidationBook(self._roster, settings)
         self._told = RememberedReach()
         self._is_recalled = False
@@ -72,7 +72,7 @@ class Observations:
     async def hours(self, node_id: NodeID, since_unix_s: int) -> tuple[ObservedHour, ...]:
         """Return the hours in which a node was observed, oldest first: the store's, and those it does not have yet."""
         last_hour = hour_of(self._unix_clock())
-        first_hour = max(hour_of(since_unix_s), last_hour - hour_of(self._settings.keep_s))
+        first_hour = max(hour_of(since_unix_s), last_hour - hour_of(self._settings.retention_s))
         try:
             kept = await self._shelf.hours(self._observer, node_id, first_hour, last_hour)
         except StoreDown:
@@ -107,7 +107,7 @@ class Observations:
         try:
             while True:
                 self._look()
-                await asyncio.sleep(self._settings.beat_s)
+                await asyncio.sleep(self._settings.heartbeat_s)
         finally:
             # Before the network closes its connections, which is no fault of the nodes.
             end()
@@ -115,7 +115,7 @@ class Observations:
 
     def _look(self) -> None:
         now_ms = self._now_ms()
-        if now_ms - self._looked_ms < self._settings.look_s * 1_000:
+        if now_ms - self._looked_ms < self._settings.refresh_s * 1_000:
             self._roster.beat(now_ms)
             return
         self._looked_ms = now_ms
@@ -176,7 +176,7 @@ class Observations:
 
     async def _prune(self) -> bool:
         """Delete some of what is too old; tell whether there is more. Raises StoreDown."""
-        oldest = self._unix_clock() - self._settings.keep_s
+        oldest = self._unix_clock() - self._settings.retention_s
         return await self._shelf.prune(hour_of(oldest), oldest)
 
     def _now_ms(self) -> int:

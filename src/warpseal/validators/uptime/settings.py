@@ -8,7 +8,7 @@ DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedSettings:
+class UptimeSettings:
     """What an operator may set about what is observed, and what it may cost. Durations in seconds.
 
     keep_s: of hours, and of validations that ended. beat_s: between two looks at the clock; max_gap_s: a longer time
@@ -16,11 +16,11 @@ class ObservedSettings:
     max_waiting_hours: rows in memory that no store takes. recent_s: where a full day must be observed.
     """
 
-    keep_s: float = 30 * DAY_S
+    retention_s: float = 30 * DAY_S
 
-    beat_s: float = 1.0
+    heartbeat_s: float = 1.0
     max_gap_s: float = 5.0
-    look_s: float = 5.0
+    refresh_s: float = 5.0
     write_s: float = 60.0
     retry_s: float = 5.0
     prune_s: float = 3_600.0
@@ -28,4 +28,4 @@ class ObservedSettings:
     recent_s: float = 3 * DAY_S
     max_validations: int = 20_000
     max_nodes: int = 50_000
-    max_waiting_hours: int = 100_000
+    max_queued_hours: int = 100_000

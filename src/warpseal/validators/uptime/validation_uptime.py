@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warpseal.store.uptime_values import ValidationRow
 from warpseal.validators.uptime.node_uptime import Roster
-from warpseal.validators.uptime.settings import ObservedSettings
+from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.values import Subject, Uptime
 from warpseal.warp.ids import NodeID
 
@@ -39,7 +39,7 @@ class _Counted:
 class ValidationBook:
     """The validations that are watched. Moments: milliseconds of the roster's clock, and unix seconds."""
 
-    def __init__(self, roster: Roster, settings: ObservedSettings) -> None:
+    def __init__(self, roster: Roster, settings: UptimeSettings) -> None:
         self._roster = roster
         self._settings = settings
         self._unconfirmed_ms = round(settings.unconfirmed_s * 1_000)
@@ -96,7 +96,7 @@ class ValidationBook:
 
     def forget(self, unix_s: float) -> None:
         """Drop the validations that were not under way for long."""
-        before = unix_s - self._settings.keep_s
+        before = unix_s - self._settings.retention_s
         for validation_id in [key for key, one in self._counted.items() if one.seen_at < before]:
             del self._counted[validation_id]
         self._recalled = {key: row for key, row in self._recalled.items() if row.seen_at >= before}
