@@ -35,8 +35,8 @@ from tests.aggregation.world import (
 )
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.reachability import Reach, Reachability
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -55,12 +55,12 @@ def twice(first: bytes, second: bytes) -> Script:
     ]
 
 
-def duplicates(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def duplicates(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Answer the same three times."""
     return [(0.0, asked.share(signature(asked.number, asked.message)))] * 3
 
 
-def lies_first(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def lies_first(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Lie when asked for the first time, sign later."""
     text = asked.message if asked.times else LIE
     return [(0.0, asked.share(signature(asked.number, text)))]
@@ -119,7 +119,7 @@ class Play:
         }
         network.disconnected = {node(number) for number in range(1, count + 1) if random.random() < rate / 4}
         network.reaches = {
-            one: Reach(Reachability.LOST, "not_connected", now() + random.choice([1.0, 99.0]))
+            one: Reachability(ReachState.UNREACHABLE, "not_connected", now() + random.choice([1.0, 99.0]))
             for one in network.disconnected
             if random.random() < 0.5
         }

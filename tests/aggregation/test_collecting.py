@@ -37,8 +37,8 @@ from tests.aggregation.world import (
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.reachability import Reach, Reachability
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import UnsignedMessage
@@ -176,7 +176,7 @@ def test_what_cannot_be_reached_fails_at_once_and_says_when_to_come_back() -> No
     async def scene(world: World) -> None:
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", now() + 40.0)
+            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
         world.network.next_dial_at = now() + 7.5
         seconds, error = await taken(world.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
@@ -193,7 +193,7 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     async def scene(world: World) -> None:
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", now() + 8.0)
+            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 8.0)
             asyncio.get_running_loop().call_later(8.1, world.network.connect, number)
         impatient = taken(world.service.aggregate(request(67, timeout_s=5.0)))
         patient = taken(world.service.aggregate(request(67)))
@@ -208,7 +208,7 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
 
 def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
     async def scene(world: World) -> None:
-        lost = Reach(Reachability.LOST, "private_address", None)
+        lost = Reachability(ReachState.UNREACHABLE, "private_address", None)
         for number in (1, 2):
             world.network.disconnected.add(node(number))
             asyncio.get_running_loop().call_later(2.0, world.network.reaches.__setitem__, node(number), lost)
@@ -222,7 +222,7 @@ def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
 
 def test_news_of_a_failed_dial_fail_the_request_at_once() -> None:
     async def scene(world: World) -> None:
-        lost = Reach(Reachability.LOST, "not_connected", now() + 99.0)
+        lost = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 99.0)
         world.network.disconnected = {node(1), node(2)}
 
         def fail(number: int) -> None:
@@ -661,7 +661,7 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
     raw = public_key(1)
     pair = canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
-    def negative(asked: Asked) -> Iterable[tuple[float, Answer]]:
+    def negative(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, asked.message)
         return [(0.0, asked.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 

@@ -30,7 +30,7 @@ from tests.aggregation.world import (
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
-from warpseal.peers.reachability import Reach, Reachability
+from warpseal.peers.reachability import Reachability, ReachState
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 
@@ -122,7 +122,7 @@ def test_what_a_failure_tells_is_ready_for_json() -> None:
     async def main() -> QuorumNotReached:
         world = World(members([20] * 4, keyless=20))
         world.network.disconnected = {node(1)}
-        world.network.reaches = {node(1): Reach(Reachability.LOST, "no_address", None)}
+        world.network.reaches = {node(1): Reachability(ReachState.UNREACHABLE, "no_address", None)}
         with pytest.raises(QuorumNotReached) as caught:
             await world.service.aggregate(request(67))
         return caught.value
@@ -200,7 +200,7 @@ async def test_a_hopeless_quorum_among_a_thousand_fails_in_no_time() -> None:
     world = many()
     for number in range(1, 400):
         world.network.disconnected.add(node(number))
-        world.network.reaches[node(number)] = Reach(Reachability.LOST, "not_connected", float("inf"))
+        world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", float("inf"))
     with ThreadPoolExecutor(1) as executor:
         service = threaded(world, executor)
         async with tidy(world):

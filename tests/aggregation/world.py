@@ -20,8 +20,8 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.platform import Subnet
-from warpseal.peers.reachability import COMING, CONNECTED, Reach
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.payload import AddressedCall
@@ -32,7 +32,7 @@ HEIGHT = 100
 CHAIN = ChainID(sha256(b"chain").digest())
 SUBNET = SubnetID(sha256(b"subnet").digest())
 
-Script = Callable[["Asked"], Iterable[tuple[float, Answer]]]
+Script = Callable[["Asked"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
 
 
@@ -97,17 +97,17 @@ class Asked:
     times: int
     at: float
 
-    def share(self, raw: bytes) -> Answer:
+    def share(self, raw: bytes) -> PeerResponse:
         """Return an answer that carries a share."""
-        return Answer(self.node_id, b"\x0a\x60" + raw, None, "")
+        return PeerResponse(self.node_id, b"\x0a\x60" + raw, None, "")
 
-    def body(self, raw: bytes) -> Answer:
+    def body(self, raw: bytes) -> PeerResponse:
         """Return an answer of raw app bytes."""
-        return Answer(self.node_id, raw, None, "")
+        return PeerResponse(self.node_id, raw, None, "")
 
-    def refusal(self, code: int, text: str = "no") -> Answer:
+    def refusal(self, code: int, text: str = "no") -> PeerResponse:
         """Return a refusal."""
-        return Answer(self.node_id, None, code, text)
+        return PeerResponse(self.node_id, None, code, text)
 
 
 def signs(after_s: float = 0.0) -> Script:
@@ -126,22 +126,22 @@ def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
     return lambda asked: [(after_s, asked.refusal(code, text))]
 
 
-def silent(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def silent(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Never answer."""
     return []
 
 
-def empty(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def empty(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with nothing."""
     return [(0.0, asked.body(b""))]
 
 
-def garbage(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def garbage(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with bytes that are no share."""
     return [(0.0, asked.body(b"\x0a\x05hello"))]
 
 
-def off_curve(asked: Asked) -> Iterable[tuple[float, Answer]]:
+def off_curve(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with 96 bytes that are no point."""
     return [(0.0, asked.share(b"\x80" + b"\xfe" * 95))]
 
@@ -167,9 +167,9 @@ class _OpenAsk:
     def close(self) -> None:
         self.is_closed = True
 
-    def deliver(self, sink: Callable[[Answer], None], answer: Answer) -> None:
+    def deliver(self, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
         if not self.is_closed and asyncio.get_running_loop().time() < self._deadline:
-            sink(answer)
+            on_response(answer)
 
 
 @dataclass
@@ -178,7 +178,7 @@ class Network:
 
     scripts: dict[int, Script] = field(default_factory=dict)
     disconnected: set[NodeID] = field(default_factory=set)
-    reaches: dict[NodeID, Reach] = field(default_factory=dict)
+    reaches: dict[NodeID, Reachability] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
     open_asks: list[_OpenAsk] = field(default_factory=list)
     dialled_soon: list[NodeID] = field(default_factory=list)
@@ -190,10 +190,10 @@ class Network:
     def is_connected(self, node_id: NodeID) -> bool:
         return node_id not in self.disconnected
 
-    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
-        return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, COMING)
+    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
+        return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, PENDING)
 
-    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+    def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         self.dialled_soon += node_ids
         return self.next_dial_at
 
@@ -204,18 +204,18 @@ class Network:
         app_bytes: bytes,
         *,
         deadline: float,
-        again: bool,
-        sink: Callable[[Answer], None],
+        is_reask: bool,
+        on_response: Callable[[PeerResponse], None],
     ) -> _OpenAsk:
         loop = asyncio.get_running_loop()
         opened = _OpenAsk(deadline)
         self.open_asks.append(opened)
         self.app_bytes.append(app_bytes)
         numbers = tuple(int.from_bytes(node_id, "big") for node_id in node_ids)
-        self.asks.append((loop.time(), numbers, again))
+        self.asks.append((loop.time(), numbers, is_reask))
         for number in numbers:
             if self.is_connected(node(number)):
-                self._answer(number, app_bytes, opened, sink)
+                self._answer(number, app_bytes, opened, on_response)
         return opened
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
@@ -243,14 +243,16 @@ class Network:
         """Return everyone who was asked, in order, repetitions included."""
         return [number for _, numbers, _ in self.asks for number in numbers]
 
-    def _answer(self, number: int, app_bytes: bytes, opened: _OpenAsk, sink: Callable[[Answer], None]) -> None:
+    def _answer(
+        self, number: int, app_bytes: bytes, opened: _OpenAsk, on_response: Callable[[PeerResponse], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
         key = (node(number), app_bytes)
         asked = Asked(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = asked.times + 1
         for after_s, answer in self.scripts.get(number, signs())(asked):
-            loop.call_later(after_s, opened.deliver, sink, answer)
+            loop.call_later(after_s, opened.deliver, on_response, answer)
 
 
 def _message_in(app_bytes: bytes) -> bytes:

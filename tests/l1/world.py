@@ -19,7 +19,7 @@ from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -86,7 +86,7 @@ async def over(
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
         store = await stack.enter_async_context(open_store(config.store, folder))
-        claim = stack.enter_context(claim_identity(config.peers, network.network_id))
+        claim = stack.enter_context(lock_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         peers = PeerNetwork(config.peers, claim, network.network_id)
         built = _build(config, upstream, store, peers, executor, settings or L1Settings())

@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from warpseal.peers.connection import PeerConnection
-from warpseal.peers.request_fanout import PEERS_PER_TURN, Waves
+from warpseal.peers.request_fanout import PEERS_PER_TURN, RequestQueue
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
@@ -37,11 +37,11 @@ class Street:
         self.totals = NetworkStatistics()
         self.waiting: list[object] = []
         connected = cast(dict[NodeID, PeerConnection], self.peers)
-        self.waves = Waves(connected, self.waiting.append, self.totals)
+        self.waves = RequestQueue(connected, self.waiting.append, self.totals)
 
-    def send(self, request_id: int, *, again: bool = False, deadline_s: float = 10.0) -> PeerRequest:
+    def send(self, request_id: int, *, is_reask: bool = False, deadline_s: float = 10.0) -> PeerRequest:
         deadline = asyncio.get_running_loop().time() + deadline_s
-        request = PeerRequest(bytes(32), request_id, b"frame", deadline, again=again, sink=self)
+        request = PeerRequest(bytes(32), request_id, b"frame", deadline, is_reask=is_reask, context=self)
         self.waves.send(request, list(self.peers))
         return request
 
@@ -79,7 +79,7 @@ async def test_many_waves_of_one_moment_share_the_turn() -> None:
 
 async def test_asks_overtake_re_asks_that_are_still_being_written() -> None:
     street = Street(PEERS_PER_TURN + 50)
-    street.send(1, again=True)
+    street.send(1, is_reask=True)
     street.send(3)
     await asyncio.sleep(0)
     assert (street.reached(1), street.reached(3)) == (PEERS_PER_TURN, PEERS_PER_TURN)
@@ -105,7 +105,7 @@ async def test_what_is_past_its_deadline_is_not_written() -> None:
 
 async def test_nodes_that_are_not_connected_are_passed_over() -> None:
     street = Street(2)
-    request = PeerRequest(bytes(32), 1, b"", asyncio.get_running_loop().time() + 1, again=False, sink=street)
+    request = PeerRequest(bytes(32), 1, b"", asyncio.get_running_loop().time() + 1, is_reask=False, context=street)
     street.waves.send(request, [node(7), node(0), node(9), node(1)])
     assert street.reached(1) == 2
     assert street.totals.requests == 2

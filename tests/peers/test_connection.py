@@ -19,7 +19,7 @@ from tests.eventually import until
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import PeerConnection, Wiring
 from warpseal.peers.failures import Failure
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.signed_ip import OwnAddress
 from warpseal.peers.statistics import PeerStatistics
@@ -91,7 +91,7 @@ async def dialled(
     server = await asyncio.start_server(deaf, "127.0.0.1", 0, ssl=context)
     endpoint = Endpoint.parse("127.0.0.1", server.sockets[0].getsockname()[1])
     listener = Listener()
-    with claim_identity(PeerSettings(tmp_path / "data"), NETWORK_ID) as held:
+    with lock_identity(PeerSettings(tmp_path / "data"), NETWORK_ID) as held:
         own = OwnAddress(held.identity, time.time)
         wiring = Wiring(
             context=held.identity.context,

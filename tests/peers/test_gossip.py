@@ -22,7 +22,7 @@ def claim(who: Node, port: int = 9651, timestamp: int = UNIX_S) -> ClaimedAddres
 
 def gossip(known: Iterable[Node]) -> tuple[Gossip, AddressBook, NetworkStatistics]:
     book = AddressBook((), allow_private=False, max_nodes=100)
-    book.know([one.certificate.node_id for one in known])
+    book.set_known_validators([one.certificate.node_id for one in known])
     statistics = NetworkStatistics()
     return Gossip(book, statistics, os.urandom), book, statistics
 

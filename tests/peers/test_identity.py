@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from warpseal.errors import StartupError
 from warpseal.peers.credentials import issue
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
-from warpseal.peers.identity import IDENTITY_NAME, Claim, UnusableIdentity, claim_identity
+from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ripemd160 import ripemd160
@@ -50,9 +50,9 @@ def another_daemon(settings: PeerSettings) -> Iterator[str]:
         process.communicate()
 
 
-def claim(settings: PeerSettings, network_id: int = NETWORK_ID) -> Claim:
+def claim(settings: PeerSettings, network_id: int = NETWORK_ID) -> LockedIdentity:
     """Claim an identity for a moment."""
-    with claim_identity(settings, network_id) as held:
+    with lock_identity(settings, network_id) as held:
         return held
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.eventually import until
 from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, world
 from warpseal.peers import peer_warnings
-from warpseal.peers.reachability import Reachability
+from warpseal.peers.reachability import ReachState
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
@@ -118,7 +118,7 @@ async def test_what_waits_goes_first_asks_before_re_asks(tmp_path: Path) -> None
         order: list[str] = []
         for name, again in (("first", False), ("again", True), ("second", False), ("third", False)):
             questioner = Questioner(peers, network, on_answer=partial(order.append, name))
-            questioner.ask(again=again)
+            questioner.ask(is_reask=again)
         await until(lambda: len(order) == 4)
         assert order == ["first", "second", "third", "again"]
 
@@ -160,8 +160,8 @@ async def test_a_fault_of_whoever_asks_harms_neither_the_connection_nor_other_an
             message.unsigned.source_chain_id,
             encode_signature_request(message.unsigned.raw, message.justification),
             deadline=deadline,
-            again=False,
-            sink=lambda answer: 1 / 0,  # type: ignore[arg-type]
+            is_reask=False,
+            on_response=lambda answer: 1 / 0,  # type: ignore[arg-type]
         )
         await until(lambda: peers.totals.answers + peers.totals.refusals == 3)
         questioner = Questioner(peers, network)
@@ -205,7 +205,7 @@ async def test_a_validator_that_moved_is_found_by_its_newer_signed_address(tmp_p
         await network.start_validator(0, moved=True)
         # Gossip tells of connected nodes only; somebody else has to be connected to it.
         assert network.validators[0].address is not None
-        peers.hint(network.validators[0].node_id, "127.0.0.1", network.validators[0].address.port)
+        peers.add_hint(network.validators[0].node_id, "127.0.0.1", network.validators[0].address.port)
         await all_connected(peers, network.validators)
 
 
@@ -213,13 +213,13 @@ async def test_nobody_is_talked_to_under_another_nodes_name(tmp_path: Path) -> N
     async with world(tmp_path, plan(2)) as (network, peers):
         meant, other = network.validators
         assert other.address is not None
-        peers.know([meant.node_id, other.node_id])
-        peers.hint(meant.node_id, "127.0.0.1", other.address.port)
-        peers.follow(PRIMARY_NETWORK, [meant.node_id])
+        peers.set_known_validators([meant.node_id, other.node_id])
+        peers.add_hint(meant.node_id, "127.0.0.1", other.address.port)
+        peers.track(PRIMARY_NETWORK, [meant.node_id])
         await until(lambda: peers.totals.failures["wrong_identity"] >= 1)
         assert not peers.connected
-        reach = peers.reach(meant.node_id, PRIMARY_NETWORK, 0.0)
-        assert (reach.state, reach.reason) == (Reachability.LOST, "wrong_identity")
+        reach = peers.reachability(meant.node_id, PRIMARY_NETWORK, 0.0)
+        assert (reach.state, reach.reason) == (ReachState.UNREACHABLE, "wrong_identity")
         assert other.counts.finished_handshakes == 0
 
 
@@ -227,8 +227,8 @@ async def test_who_answers_for_another_and_is_wanted_is_connected_as_itself(tmp_
     async with world(tmp_path, plan(2)) as (network, peers):
         meant, other = network.validators
         assert other.address is not None
-        peers.hint(meant.node_id, "127.0.0.1", other.address.port)
-        peers.follow(PRIMARY_NETWORK, [meant.node_id, other.node_id])
+        peers.add_hint(meant.node_id, "127.0.0.1", other.address.port)
+        peers.track(PRIMARY_NETWORK, [meant.node_id, other.node_id])
         await until(lambda: peers.is_connected(other.node_id))
         await until(lambda: peers.is_connected(meant.node_id))  # Its address came by gossip.
 
@@ -236,23 +236,25 @@ async def test_who_answers_for_another_and_is_wanted_is_connected_as_itself(tmp_
 async def test_what_cannot_be_reached_is_lost_with_the_reason_and_the_next_dial(tmp_path: Path) -> None:
     async with world(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
         up, closed, unknown, foreign = network.validators
-        peers.follow(PRIMARY_NETWORK, [one.node_id for one in (up, closed, unknown)])
+        peers.track(PRIMARY_NETWORK, [one.node_id for one in (up, closed, unknown)])
         loop = asyncio.get_running_loop()
         assert up.address is not None
         assert closed.address is not None
         for one in (up, closed):
-            peers.hint(one.node_id, "127.0.0.1", one.address.port)  # type: ignore[union-attr]
-        assert peers.reach(closed.node_id, PRIMARY_NETWORK, 0.0).state is Reachability.COMING
-        assert peers.reach(unknown.node_id, PRIMARY_NETWORK, 0.0).state is Reachability.COMING
+            peers.add_hint(one.node_id, "127.0.0.1", one.address.port)  # type: ignore[union-attr]
+        assert peers.reachability(closed.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
+        assert peers.reachability(unknown.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
         await until(lambda: peers.is_connected(up.node_id))
-        await until(lambda: peers.reach(closed.node_id, PRIMARY_NETWORK, loop.time()).state is Reachability.LOST)
-        assert peers.reach(up.node_id, PRIMARY_NETWORK, 0.0).state is Reachability.CONNECTED
-        lost = peers.reach(closed.node_id, PRIMARY_NETWORK, loop.time())
-        assert (lost.state, lost.reason) == (Reachability.LOST, "not_connected")
+        await until(
+            lambda: peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time()).state is ReachState.UNREACHABLE
+        )
+        assert peers.reachability(up.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.CONNECTED
+        lost = peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time())
+        assert (lost.state, lost.reason) == (ReachState.UNREACHABLE, "not_connected")
         assert lost.next_dial_at is not None
         assert lost.next_dial_at > loop.time()
-        later = peers.reach(closed.node_id, PRIMARY_NETWORK, loop.time() + 100)
-        assert later.state is Reachability.COMING
+        later = peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time() + 100)
+        assert later.state is ReachState.PENDING
         assert foreign.node_id not in peers.connected
 
 
@@ -263,14 +265,14 @@ async def test_a_node_without_address_is_lost_when_patience_with_its_subnet_ends
         told: list[NodeID] = []
         peers.subscribe(lambda node_id, connected: told.append(node_id))
         nobody, later = NodeID(b"\1" * 20), NodeID(b"\2" * 20)
-        peers.follow(PRIMARY_NETWORK, [nobody])
+        peers.track(PRIMARY_NETWORK, [nobody])
         await until(lambda: nobody in told)
-        assert peers.reach(nobody, PRIMARY_NETWORK, 0.0).reason == "no_address"
-        peers.follow(L1, [later])
+        assert peers.reachability(nobody, PRIMARY_NETWORK, 0.0).reason == "no_address"
+        peers.track(L1, [later])
         await asyncio.sleep(0.05)
-        assert peers.reach(later, L1, 0.0).state is Reachability.COMING
+        assert peers.reachability(later, L1, 0.0).state is ReachState.PENDING
         await until(lambda: later in told)
-        assert peers.reach(later, L1, 0.0).reason == "no_address"
+        assert peers.reachability(later, L1, 0.0).reason == "no_address"
         assert told == [nobody, later]
 
 
@@ -278,7 +280,7 @@ async def test_private_addresses_that_are_not_allowed_are_a_reason_of_their_own(
     async with world(tmp_path, plan(1), allow_private_ips=False) as (network, peers):
         introduce(peers, network.validators)
         node_id = network.validators[0].node_id
-        await until(lambda: peers.reach(node_id, PRIMARY_NETWORK, 0.0).reason == "private_address")
+        await until(lambda: peers.reachability(node_id, PRIMARY_NETWORK, 0.0).reason == "private_address")
         assert peers.totals.dials == 0
 
 
@@ -290,7 +292,7 @@ async def test_a_hurry_makes_failed_dials_happen_soon(tmp_path: Path) -> None:
         await until(lambda: peers.totals.failures["unreachable"] >= 1)
         await network.start_validator(0)
         assert not peers.is_connected(one.node_id)
-        moment = peers.dial_soon([one.node_id])
+        moment = peers.redial_soon([one.node_id])
         assert moment is not None
         assert moment <= asyncio.get_running_loop().time()
         await until(lambda: peers.is_connected(one.node_id), 1.0)
@@ -300,11 +302,11 @@ async def test_connections_that_nobody_wants_any_more_are_closed_and_others_kept
     async with world(tmp_path, plan(4), ping_interval_s=0.8) as (network, peers):
         nodes = [one.node_id for one in network.validators]
         introduce(peers, network.validators)
-        peers.follow(L1, nodes[2:])
+        peers.track(L1, nodes[2:])
         await all_connected(peers, network.validators)
-        peers.follow(PRIMARY_NETWORK, nodes[:1])
+        peers.track(PRIMARY_NETWORK, nodes[:1])
         await until(lambda: set(peers.connected) == {nodes[0], nodes[2], nodes[3]})
-        peers.unfollow(L1)
+        peers.untrack(L1)
         await until(lambda: set(peers.connected) == {nodes[0]})
         assert set(peers.statistics) == {nodes[0]}
         assert peers.totals.endings == {"not_wanted": 3}
@@ -316,7 +318,7 @@ async def test_a_connection_that_is_wanted_no_more_stays_for_the_answers_it_owes
         await all_connected(peers, network.validators)
         questioner = Questioner(peers, network)
         questioner.ask()
-        peers.unfollow(PRIMARY_NETWORK)
+        peers.untrack(PRIMARY_NETWORK)
         assert len(await questioner.count(1)) == 1
         await until(lambda: not peers.connected)
 
@@ -325,8 +327,8 @@ async def test_a_node_wanted_again_while_its_connection_stands_is_not_dialled_ag
     async with world(tmp_path, plan(1)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        peers.unfollow(PRIMARY_NETWORK)
-        peers.follow(PRIMARY_NETWORK, [network.validators[0].node_id])
+        peers.untrack(PRIMARY_NETWORK)
+        peers.track(PRIMARY_NETWORK, [network.validators[0].node_id])
         await asyncio.sleep(0.2)
         assert peers.totals.dials == 1
         assert network.validators[0].node_id in peers.connected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.signed_ip import OwnAddress
 from warpseal.protocol.addresses import signed_bytes
@@ -13,7 +13,7 @@ from warpseal.protocol.certificate import parse_certificate
 
 def test_it_is_signed_once_and_again_only_when_the_clock_was_ahead(tmp_path: Path) -> None:
     moments = [1_000.0]
-    with claim_identity(PeerSettings(tmp_path), 1) as held:
+    with lock_identity(PeerSettings(tmp_path), 1) as held:
         own = OwnAddress(held.identity, lambda: moments[-1])
         first = own.claim()
         moments.append(5_000.0)

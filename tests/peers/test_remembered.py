@@ -37,7 +37,7 @@ MEMORIES = [
 
 def book_of(*memories: Remembered) -> AddressBook:
     made = AddressBook((), allow_private=False, max_nodes=10)
-    made.know([NODE, OTHER])
+    made.set_known_validators([NODE, OTHER])
     made.recall(memories)
     return made
 

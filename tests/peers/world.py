@@ -13,9 +13,9 @@ import pytest
 
 from tests.eventually import until
 from warpseal.peers.address_store import Shelf
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
-from warpseal.peers.request_fanout import Answer, Ask
+from warpseal.peers.request_fanout import PeerResponse, PendingRequest
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
@@ -44,7 +44,7 @@ async def client(
 ) -> AsyncIterator[PeerNetwork]:
     """Run a peer network; changes: of its settings."""
     settings = PeerSettings(data_dir, **{"allow_private_ips": True, **changes})
-    with claim_identity(settings, network_id) as claim:
+    with lock_identity(settings, network_id) as claim:
         peers = PeerNetwork(settings, claim, network_id, shelf=shelf)
         running = asyncio.create_task(peers.run())
         try:
@@ -73,11 +73,11 @@ async def world(
 
 def introduce(peers: PeerNetwork, validators: Sequence[SimValidator], hinted: int | None = None) -> None:
     """Want all of these validators, knowing where the first `hinted` of them are (None: all)."""
-    peers.know([one.node_id for one in validators])
+    peers.set_known_validators([one.node_id for one in validators])
     for one in validators[:hinted]:
         assert one.address is not None
-        peers.hint(one.node_id, one.address.host, one.address.port)
-    peers.follow(PRIMARY_NETWORK, [one.node_id for one in validators])
+        peers.add_hint(one.node_id, one.address.host, one.address.port)
+    peers.track(PRIMARY_NETWORK, [one.node_id for one in validators])
 
 
 async def all_connected(peers: PeerNetwork, validators: Sequence[SimValidator]) -> None:
@@ -99,11 +99,11 @@ class Questioner:
         self._message = network.messages[message]
         self._everybody = network.validators
         self._on_answer = on_answer
-        self.answers: list[Answer] = []
+        self.answers: list[PeerResponse] = []
 
     def ask(
-        self, validators: Sequence[SimValidator] | None = None, *, again: bool = False, within_s: float = 10.0
-    ) -> Ask:
+        self, validators: Sequence[SimValidator] | None = None, *, is_reask: bool = False, within_s: float = 10.0
+    ) -> PendingRequest:
         """Ask some validators (None: all), once."""
         message = self._message
         return self._peers.ask(
@@ -111,15 +111,15 @@ class Questioner:
             message.unsigned.source_chain_id,
             encode_signature_request(message.unsigned.raw, message.justification),
             deadline=asyncio.get_running_loop().time() + within_s,
-            again=again,
-            sink=self._take,
+            is_reask=is_reask,
+            on_response=self._take,
         )
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: PeerResponse) -> None:
         self.answers.append(answer)
         self._on_answer()
 
-    async def count(self, answers: int) -> list[Answer]:
+    async def count(self, answers: int) -> list[PeerResponse]:
         """Wait until so many answers are here, and return them."""
         await until(lambda: len(self.answers) >= answers)
         return self.answers

@@ -127,9 +127,11 @@ def connected_core(settings: CoreSettings | None = None) -> PeerCore:
     return core
 
 
-def request(request_id: int, deadline: float = 10.0, *, again: bool = False, sink: object = "asker") -> PeerRequest:
+def request(
+    request_id: int, deadline: float = 10.0, *, is_reask: bool = False, context: object = "asker"
+) -> PeerRequest:
     """Return a question whose frame tells its id."""
-    return PeerRequest(CHAIN, request_id, b"<%d>" % request_id, deadline, again=again, sink=sink)
+    return PeerRequest(CHAIN, request_id, b"<%d>" % request_id, deadline, is_reask=is_reask, context=context)
 
 
 def random_chunks(data: bytes, rnd: random.Random, longest: int = 64) -> list[bytes]:

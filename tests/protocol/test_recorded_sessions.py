@@ -29,7 +29,7 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerCore
     events = feed(core, b"".join(session.received[:2]), rnd)
     assert core.is_connected
     for asked, frame in session.requests:
-        request = PeerRequest(asked.chain_id, asked.request_id, frame, 10.0, again=False, sink=asked)
+        request = PeerRequest(asked.chain_id, asked.request_id, frame, 10.0, is_reask=False, context=asked)
         assert core.ask(request, 0.1) == frame
     return core, events + feed(core, b"".join(session.received[2:]), rnd)
 

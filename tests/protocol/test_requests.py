@@ -90,7 +90,7 @@ def test_the_rate_holds_in_every_second() -> None:
 def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1), request(2)])
-    submit_all(table, [request(3, again=True), request(4), request(5, again=True), request(6)])
+    submit_all(table, [request(3, is_reask=True), request(4), request(5, is_reask=True), request(6)])
     order = []
     for answered in (1, 2, 4, 6):
         table.answered(CHAIN, answered, 2.0)
@@ -100,9 +100,9 @@ def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
 
 def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() -> None:
     table = RequestTable(SMALL)
-    submit_all(table, [request(1), request(2), request(3), request(4, again=True), request(5, again=True)])
+    submit_all(table, [request(1), request(2), request(3), request(4, is_reask=True), request(5, is_reask=True)])
     assert table.submit(request(6), 0.0) == b""
-    assert table.submit(request(7, again=True), 0.0) is None
+    assert table.submit(request(7, is_reask=True), 0.0) is None
     assert table.submit(request(8), 0.0) == b""
     assert table.submit(request(9), 0.0) == b""
     assert table.submit(request(10), 0.0) is None
@@ -180,7 +180,7 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
         now += rnd.choice((0.0, 0.01, 0.3))
         if rnd.random() < 0.6:
             asked += 1
-            out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), again=rnd.random() < 0.5), now)
+            out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
         else:
             if written_at and (number := rnd.choice(list(written_at))) not in answered:
                 table.answered(CHAIN, number, now)

@@ -91,17 +91,17 @@ class Peers:
     connected: set[NodeID] = field(default_factory=set)
     follows: int = 0
 
-    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
+    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
         self.follows += 1
         self.wanted[subnet_id] = frozenset(node_ids)
 
-    def unfollow(self, subnet_id: SubnetID) -> None:
+    def untrack(self, subnet_id: SubnetID) -> None:
         del self.wanted[subnet_id]
 
-    def know(self, node_ids: Iterable[NodeID]) -> None:
+    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         self.known = set(node_ids)
 
-    def hint(self, node_id: NodeID, host: str, port: int) -> None:
+    def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         self.hints.append((node_id, host, port))
 
     def is_connected(self, node_id: NodeID) -> bool:

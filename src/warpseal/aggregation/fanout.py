@@ -359,7 +359,7 @@ class FanOut:
         absent = self._round.want_of_connections(caller.goal)
         if not absent or caller.goal.stored_only:
             return shortfall
-        next_at = self._tools.peers.dial_soon(absent)
+        next_at = self._tools.peers.redial_soon(absent)
         return shortfall if next_at is None else replace(shortfall, retry_after_s=max(0.0, next_at - now))
 
     def _settle(self, caller: Caller, outcome: Reached | Missed) -> None:

@@ -17,7 +17,7 @@ from warpseal.aggregation.round import Round
 from warpseal.aggregation.shares import Candidate
 from warpseal.aggregation.tools import Tools
 from warpseal.bls import MalformedShare
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response
 from warpseal.store.values import StoredShare
 from warpseal.warp.ids import MessageID, NodeID
@@ -43,7 +43,7 @@ class Intake:
         self._suspects = tools.suspects
         self._wake = wake
         self._message_id: MessageID = prover.message.id
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[PeerResponse] = deque()
         self._is_scheduled = False
 
     def open(self) -> None:
@@ -71,7 +71,7 @@ class Intake:
         self._answers.clear()
         self._shares.ignore(self._message_id, self)
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PeerResponse) -> None:
         """Take a validator's answer, soon."""
         self._answers.append(answer)
         if not self._is_scheduled:
@@ -103,7 +103,7 @@ class Intake:
             self._loop.call_soon(self._drain)
         self._wake_if_useful()
 
-    def _take(self, answer: Answer, now: float) -> None:
+    def _take(self, answer: PeerResponse, now: float) -> None:
         node_id = answer.node_id
         index = self._members.index_of_node(node_id)
         if index is None:

@@ -12,8 +12,8 @@ from warpseal.aggregation.ports import OpenAsk
 from warpseal.aggregation.roll import NEVER_BACK, Away
 from warpseal.aggregation.round import Round
 from warpseal.aggregation.tools import Tools
-from warpseal.peers.reachability import Reach, Reachability
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.warp.ids import NodeID
 
@@ -80,7 +80,7 @@ class Outreach:
         for node_id in self._absent:
             self._look_for(node_id, now)
 
-    def ask(self, deadline: float, sink: Callable[[Answer], None]) -> None:
+    def ask(self, deadline: float, sink: Callable[[PeerResponse], None]) -> None:
         """Ask whom it is time to ask; answers until `deadline` go to `sink`."""
         for ask in self._round.due(self._loop.time()):
             self._asks.append(
@@ -89,8 +89,8 @@ class Outreach:
                     self._subject.message.source_chain_id,
                     self._app_bytes,
                     deadline=deadline,
-                    again=ask.again,
-                    sink=sink,
+                    is_reask=ask.again,
+                    on_response=sink,
                 )
             )
 
@@ -118,11 +118,11 @@ class Outreach:
     def _look_for(self, node_id: NodeID, now: float) -> None:
         """Look whether a node that is not connected can be reached."""
         # With a deadline of now, every planned dial lies behind it: its moment is what each goal needs.
-        self._round.reach(node_id, _away(self._tools.peers.reach(node_id, self._subject.subnet_id, now)))
+        self._round.reach(node_id, _away(self._tools.peers.reachability(node_id, self._subject.subnet_id, now)))
 
 
-def _away(reach: Reach) -> Away | None:
+def _away(reach: Reachability) -> Away | None:
     """Return since when a node is out of reach, as far as it is."""
-    if reach.state is not Reachability.LOST:
+    if reach.state is not ReachState.UNREACHABLE:
         return None
     return Away(reach.reason, NEVER_BACK if reach.next_dial_at is None else reach.next_dial_at)

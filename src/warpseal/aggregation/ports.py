@@ -8,8 +8,8 @@ from typing import Protocol
 
 from warpseal.bls import PublicKey
 from warpseal.node.platform import Subnet
-from warpseal.peers.reachability import Reach
-from warpseal.peers.request_fanout import Answer
+from warpseal.peers.reachability import Reachability
+from warpseal.peers.request_fanout import PeerResponse
 from warpseal.store.values import Recollection, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage
@@ -33,11 +33,11 @@ class Peers(Protocol):
         """Tell whether a node may be asked now."""
         ...
 
-    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
+    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         """Return whether a node can be reached before a deadline."""
         ...
 
-    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+    def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         """Pull redials forward; return the moment of the earliest."""
         ...
 
@@ -48,10 +48,10 @@ class Peers(Protocol):
         app_bytes: bytes,
         *,
         deadline: float,
-        again: bool,
-        sink: Callable[[Answer], None],
+        is_reask: bool,
+        on_response: Callable[[PeerResponse], None],
     ) -> OpenAsk:
-        """Send one request to many; answers go to `sink`, one call each."""
+        """Send one request to many; answers go to `on_response`, one call each."""
         ...
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:

@@ -15,8 +15,8 @@ from warpseal.daemon.services import Core, Ground, core_of, ground_of
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.metrics.registry import Metrics
 from warpseal.node.failover import NodeAnswer
-from warpseal.peers.identity import claim_identity
-from warpseal.peers.reachability import Reachability
+from warpseal.peers.identity import lock_identity
+from warpseal.peers.reachability import ReachState
 from warpseal.store.settings import OFF
 from warpseal.store.store import open_store, store_url
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -94,7 +94,7 @@ async def _about_store(config: Config, network_id: int) -> Finding:
 
 async def _about_peers(config: Config, ground: Ground, network_id: int, patience_s: float) -> list[Finding]:
     async with AsyncExitStack() as stack:
-        claim = stack.enter_context(claim_identity(config.peers, network_id))
+        claim = stack.enter_context(lock_identity(config.peers, network_id))
         core = await stack.enter_async_context(core_of(config, ground, claim, network_id, Metrics()))
         running = asyncio.create_task(core.run())
         try:
@@ -156,8 +156,8 @@ def _about_missing(core: Core, subnet: SubnetReadiness) -> Iterator[Finding]:
     now = asyncio.get_running_loop().time()
     for validator in subnet.missing:
         for node_id in validator.node_ids:
-            reach = core.network.reach(node_id, subnet.subnet_id, now)
-            reason = reach.reason if reach.state is Reachability.LOST else "not_connected"
+            reach = core.network.reachability(node_id, subnet.subnet_id, now)
+            reason = reach.reason if reach.state is ReachState.UNREACHABLE else "not_connected"
             by_reason.setdefault(reason, []).append(node_id)
     for reason, nodes in by_reason.items():
         named = ", ".join(node_id_text(node_id) for node_id in nodes[:MAX_NAMED])

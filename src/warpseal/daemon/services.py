@@ -31,7 +31,7 @@ from warpseal.metrics.samples import (
 )
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.peers.identity import Claim
+from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.settings import OFF
@@ -110,7 +110,7 @@ async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def core_of(
-    config: Config, ground: Ground, claim: Claim, network_id: int, metrics: Metrics
+    config: Config, ground: Ground, claim: LockedIdentity, network_id: int, metrics: Metrics
 ) -> AsyncIterator[Core]:
     """Build everything behind the front doors, hold its worker threads and the store; nothing runs yet.
 
@@ -174,7 +174,7 @@ async def core_of(
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
-def _follower_blocks(config: Config, upstream: Upstream, claim: Claim, stack: AsyncExitStack) -> Blocks:
+def _follower_blocks(config: Config, upstream: Upstream, claim: LockedIdentity, stack: AsyncExitStack) -> Blocks:
     """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
     if PrimaryChain.P not in config.indexer.chains:
         return upstream.blocks

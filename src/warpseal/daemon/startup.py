@@ -28,7 +28,7 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import OwnView
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.prices.avax import AvaxPrices, DailyPrices
 from warpseal.prices.sources import open_sources
 from warpseal.runtime.backoff import Backoff
@@ -48,7 +48,7 @@ async def work(
         evm.open(ground.upstream.view, ground.upstream.info)
         network_id = await _network_id(ground.upstream.info, (opening, data))
         async with AsyncExitStack() as stack:
-            claim = stack.enter_context(claim_identity(config.peers, network_id))
+            claim = stack.enter_context(lock_identity(config.peers, network_id))
             core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)

@@ -90,7 +90,7 @@ class AddressBook:
 
     # Whose addresses are kept.
 
-    def know(self, node_ids: Iterable[NodeID]) -> None:
+    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes whose gossiped addresses are kept; those of others are dropped."""
         self._known = frozenset(node_ids)
         for node_id in [n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)]:
@@ -111,7 +111,7 @@ class AddressBook:
         entry = self._entry(node_id)
         entry.manual = (*(e for e in entry.manual if e != endpoint), endpoint)
 
-    def hint(self, node_id: NodeID, endpoint: Endpoint) -> bool:
+    def add_hint(self, node_id: NodeID, endpoint: Endpoint) -> bool:
         """Take an unauthenticated address, the newest two per node. Returns whether it was new."""
         entry = self._entry(node_id)
         if endpoint in entry.hints:

@@ -14,7 +14,7 @@ from warpseal.peers.dial_schedule import DialPlan
 from warpseal.peers.failures import Failure
 from warpseal.peers.gossip import Gossip
 from warpseal.peers.pong_scheduler import PongTurns
-from warpseal.peers.request_fanout import deliver
+from warpseal.peers.request_fanout import dispatch_response
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.protocol.addresses import ClaimedAddress
 from warpseal.protocol.events import Answered
@@ -141,7 +141,7 @@ class Switchboard:
             self.totals.refusals += 1
         else:
             self.totals.answers += 1
-        deliver(connection, answered, now)
+        dispatch_response(connection, answered, now)
 
     def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
         learnt = self._gossip.learn(addresses, self._unix_s())
@@ -192,7 +192,7 @@ class Switchboard:
         if stranger in self.connected or stranger not in self._plan:
             return
         self._plan.touched(stranger, now, exempt=endpoint.ip.is_loopback)
-        if self._book.hint(stranger, endpoint):
+        if self._book.add_hint(stranger, endpoint):
             self._plan.ready(stranger, now)
 
     def _unix_s(self) -> float:

@@ -57,7 +57,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LockedIdentity:
     """An identity held against every other process, and the folder to keep things in (None: read-only)."""
 
     identity: Identity
@@ -65,7 +65,7 @@ class Claim:
 
 
 @contextmanager
-def claim_identity(settings: PeerSettings, network_id: int) -> Iterator[Claim]:
+def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIdentity]:
     """Hold the daemon's identity for `network_id`: the explicit files, else the kept one, made on first use.
 
     Raises StartupError, naming the path, when another process holds it or when it cannot be used.
@@ -77,7 +77,7 @@ def claim_identity(settings: PeerSettings, network_id: int) -> Iterator[Claim]:
             identity = _explicit(settings, held)
         else:
             identity = _kept(folder / IDENTITY_NAME, held, writable=writable)
-        yield Claim(identity, folder if writable else None)
+        yield LockedIdentity(identity, folder if writable else None)
 
 
 def _explicit(settings: PeerSettings, held: ExitStack) -> Identity:

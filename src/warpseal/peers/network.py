@@ -19,11 +19,19 @@ from warpseal.peers.dial_schedule import DialPlan, Pace, Prospect, Stage
 from warpseal.peers.dialer import Dialler
 from warpseal.peers.file_limit import FileLimit, raise_file_limit
 from warpseal.peers.gossip import Gossip, how_many_to_ask
-from warpseal.peers.identity import Claim
+from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.peer_warnings import Watch
 from warpseal.peers.pong_scheduler import PongTurns
-from warpseal.peers.reachability import COMING, CONNECTED, NEVER, NO_ADDRESS, PRIVATE_ADDRESS, Reach, reach_of_waiting
-from warpseal.peers.request_fanout import Ask, Sink, Waves
+from warpseal.peers.reachability import (
+    CONNECTED,
+    NO_ADDRESS,
+    OWN_NODE,
+    PENDING,
+    PRIVATE_ADDRESS,
+    Reachability,
+    reach_of_waiting,
+)
+from warpseal.peers.request_fanout import PendingRequest, RequestQueue, ResponseHandler
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.signed_ip import OwnAddress
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
@@ -52,7 +60,7 @@ class PeerNetwork:
     def __init__(
         self,
         settings: PeerSettings,
-        claim: Claim,
+        claim: LockedIdentity,
         network_id: int,
         *,
         shelf: Shelf | None = None,
@@ -79,7 +87,7 @@ class PeerNetwork:
         self._dialler = Dialler(settings, self._plan, self._book, self._switchboard)
         self._sweep = Sweep(settings, self._switchboard, self._wanted, self._look_around)
         self._watch = Watch(self._switchboard.clocks, settings.advertised_version, settings.clock_tolerance_s)
-        self._waves = Waves(self._switchboard.connected, self._switchboard.waits, totals)
+        self._waves = RequestQueue(self._switchboard.connected, self._switchboard.waits, totals)
         self._next_request_id = self._random.getrandbits(32) | 1
         self._started_at: float | None = None
         self._file_limit = FileLimit(0)
@@ -88,28 +96,28 @@ class PeerNetwork:
 
     # Who is wanted.
 
-    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
+    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
         """Want exactly these nodes for a subnet, from now on; new ones are dialled in this order."""
         now = self._now()
-        added, dropped = self._wanted.follow(subnet_id, node_ids, now)
+        added, dropped = self._wanted.track(subnet_id, node_ids, now)
         self._want(added, now)
         self._unwant(dropped, now)
 
-    def unfollow(self, subnet_id: SubnetID) -> None:
+    def untrack(self, subnet_id: SubnetID) -> None:
         """Want nobody for a subnet; connections that serve no other are closed once nothing is asked on them."""
-        self._unwant(self._wanted.unfollow(subnet_id), self._now())
+        self._unwant(self._wanted.untrack(subnet_id), self._now())
 
-    def know(self, node_ids: Iterable[NodeID]) -> None:
+    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes (validators of any subnet) whose gossiped addresses are kept."""
-        self._book.know(node_ids)
+        self._book.set_known_validators(node_ids)
 
-    def hint(self, node_id: NodeID, host: str, port: int) -> None:
+    def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         """Take an unauthenticated address, of info.peers for instance; one that is none is ignored."""
         try:
             endpoint = Endpoint.parse(host, port)
         except ValueError:
             return
-        if self._book.hint(node_id, endpoint):
+        if self._book.add_hint(node_id, endpoint):
             self._plan.ready(node_id, self._now())
             self._switchboard.woken.set()
 
@@ -128,25 +136,25 @@ class PeerNetwork:
         """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; returns what ends that."""
         return self._switchboard.subscribe(listener)
 
-    def reach(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reach:
+    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         """Tell whether a node is connected, may be before `deadline`, or is lost until then, and why."""
         if node_id in self._switchboard.connected:
             return CONNECTED
         prospect = self._plan.get(node_id)
         if prospect is None:
-            return NEVER if node_id == self._node_id else COMING
+            return OWN_NODE if node_id == self._node_id else PENDING
         if prospect.stage is not Stage.PARKED:
             return reach_of_waiting(prospect, deadline)
         if self._book.only_private(node_id):
             return PRIVATE_ADDRESS
-        return NO_ADDRESS if self._now() >= self._patient_until(subnet_id) else COMING
+        return NO_ADDRESS if self._now() >= self._patient_until(subnet_id) else PENDING
 
-    def dial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
+    def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         """Pull redials forward, to 10 s after the last attempt; return the earliest one's moment, None for none."""
         self._switchboard.woken.set()
         return self._plan.hurry(node_ids, self._now())
 
-    def prospect(self, node_id: NodeID) -> Prospect | None:
+    def dial_state(self, node_id: NodeID) -> Prospect | None:
         """Return how the dials of a wanted node went; None for nodes that are not wanted."""
         return self._plan.get(node_id)
 
@@ -159,12 +167,12 @@ class PeerNetwork:
         app_bytes: bytes,
         *,
         deadline: float,
-        again: bool,
-        sink: Sink,
-    ) -> Ask:
-        """Ask the connected ones of these nodes one question; `sink` is called with each answer, on the loop.
+        is_reask: bool,
+        on_response: ResponseHandler,
+    ) -> PendingRequest:
+        """Ask the connected ones of these nodes one question; `on_response` is called with each answer, on the loop.
 
-        Silence is not told: not of nodes that are not connected, nor of those that do not answer. again: a re-ask,
+        Silence is not told: not of nodes that are not connected, nor of those that do not answer. is_reask: a re-ask,
         before which first asks go. Answers count until `deadline` or until the Ask is closed.
         """
         now = self._now()
@@ -172,9 +180,9 @@ class PeerNetwork:
         self._next_request_id = (request_id + 2) & _REQUEST_ID_MASK
         wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
         frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
-        request = PeerRequest(chain_id, request_id, frame, deadline, again=again, sink=None)
-        ask = Ask(request, sink, now)
-        request.sink = ask
+        request = PeerRequest(chain_id, request_id, frame, deadline, is_reask=is_reask, context=None)
+        ask = PendingRequest(request, on_response, now)
+        request.context = ask
         self._waves.send(request, node_ids)
         return ask
 
@@ -286,7 +294,7 @@ class PeerNetwork:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _wiring(self, claim: Claim, network_id: int) -> Wiring:
+    def _wiring(self, claim: LockedIdentity, network_id: int) -> Wiring:
         settings, identity = self._settings, claim.identity
         limits = RequestLimits(
             settings.max_outstanding, settings.max_sent_per_s, settings.max_queued, settings.slot_timeout_s

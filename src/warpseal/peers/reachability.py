@@ -9,15 +9,15 @@ from warpseal.peers.dial_schedule import Prospect, Stage
 from warpseal.peers.failures import Failure
 
 
-class Reachability(Enum):
+class ReachState(Enum):
     """CONNECTED: may be asked now. COMING: may still connect in time. LOST: cannot, as far as can be known."""
 
     CONNECTED = "connected"
-    COMING = "coming"
-    LOST = "lost"
+    PENDING = "coming"
+    UNREACHABLE = "unreachable"
 
 
-class LostReason(StrEnum):
+class UnreachableReason(StrEnum):
     """Why a node cannot be reached in time."""
 
     NOT_CONNECTED = "not_connected"
@@ -26,26 +26,26 @@ class LostReason(StrEnum):
     WRONG_IDENTITY = "wrong_identity"
 
 
-class Reach(NamedTuple):
+class Reachability(NamedTuple):
     """How a node stands. reason: of LOST alone. next_dial_at: on the loop's clock; None where none is planned."""
 
-    state: Reachability
+    state: ReachState
     reason: str = ""
     next_dial_at: float | None = None
 
 
-CONNECTED: Final = Reach(Reachability.CONNECTED)
-COMING: Final = Reach(Reachability.COMING)
+CONNECTED: Final = Reachability(ReachState.CONNECTED)
+PENDING: Final = Reachability(ReachState.PENDING)
 # Ourselves: whose key may be in a validator set, where the daemon runs under a validator's certificate.
-NEVER: Final = Reach(Reachability.LOST, LostReason.NOT_CONNECTED)
-PRIVATE_ADDRESS: Final = Reach(Reachability.LOST, LostReason.PRIVATE_ADDRESS)
-NO_ADDRESS: Final = Reach(Reachability.LOST, LostReason.NO_ADDRESS)
+OWN_NODE: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NOT_CONNECTED)
+PRIVATE_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.PRIVATE_ADDRESS)
+NO_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NO_ADDRESS)
 
 
-def reach_of_waiting(prospect: Prospect, deadline: float) -> Reach:
+def reach_of_waiting(prospect: Prospect, deadline: float) -> Reachability:
     """Return how an unconnected node with an address stands: lost after a failed dial with no other in time."""
     if prospect.stage is not Stage.WAITING or not prospect.failures or prospect.due_at < deadline:
-        return COMING
+        return PENDING
     is_other = prospect.reason == Failure.WRONG_IDENTITY
-    reason = LostReason.WRONG_IDENTITY if is_other else LostReason.NOT_CONNECTED
-    return Reach(Reachability.LOST, reason, prospect.due_at)
+    reason = UnreachableReason.WRONG_IDENTITY if is_other else UnreachableReason.NOT_CONNECTED
+    return Reachability(ReachState.UNREACHABLE, reason, prospect.due_at)

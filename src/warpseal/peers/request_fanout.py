@@ -20,7 +20,7 @@ PEERS_PER_TURN: Final = 100
 log = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class PeerResponse(NamedTuple):
     """What one peer answered: app bytes (body), or a refusal (error_code, error_message); never both."""
 
     node_id: NodeID
@@ -29,17 +29,17 @@ class Answer(NamedTuple):
     error_message: str
 
 
-Sink = Callable[[Answer], None]
+ResponseHandler = Callable[[PeerResponse], None]
 
 
-class Ask:
-    """One wave of one question. Answers go to its sink until it is closed or its deadline has passed."""
+class PendingRequest:
+    """One wave of one question. Answers go to `on_response` until it is closed or its deadline has passed."""
 
-    __slots__ = ("_request", "asked_at", "sink")
+    __slots__ = ("_request", "asked_at", "on_response")
 
-    def __init__(self, request: PeerRequest, sink: Sink, asked_at: float) -> None:
+    def __init__(self, request: PeerRequest, on_response: ResponseHandler, asked_at: float) -> None:
         self._request = request
-        self.sink = sink
+        self.on_response = on_response
         self.asked_at = asked_at
 
     @property
@@ -56,7 +56,7 @@ class Ask:
         self._request.leave()
 
 
-class Waves:
+class RequestQueue:
     """The waves that are still being written, asks before re-asks, oldest first."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Waves:
 
     def send(self, request: PeerRequest, node_ids: Iterable[NodeID]) -> None:
         """Write a request to its peers, the first of them at once where nobody else is being written to."""
-        (self._reasks if request.again else self._asks).append((request, iter(node_ids)))
+        (self._reasks if request.is_reask else self._asks).append((request, iter(node_ids)))
         if self._turn is None:
             self._begin_turn()
         self._write()
@@ -128,13 +128,13 @@ class Waves:
                 return
 
 
-def deliver(connection: PeerConnection, answered: Answered, now: float) -> None:
+def dispatch_response(connection: PeerConnection, answered: Answered, now: float) -> None:
     """Hand an answer to whoever asked; a fault of theirs stays theirs."""
-    ask = answered.request.sink
+    ask = answered.request.context
     if ask is None:
         return
     connection.statistics.count_answer(now - ask.asked_at, refused=answered.body is None)
     try:
-        ask.sink(Answer(connection.meant, answered.body, answered.error_code, answered.error_message))
+        ask.on_response(PeerResponse(connection.meant, answered.body, answered.error_code, answered.error_message))
     except Exception:
         log.exception("a fault of ours while an answer was taken")

@@ -41,7 +41,7 @@ class WantedNodes:
         followed = self._subnets.get(subnet_id)
         return followed.since if followed is not None else None
 
-    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID], now: float) -> tuple[list[NodeID], list[NodeID]]:
+    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID], now: float) -> tuple[list[NodeID], list[NodeID]]:
         """Want exactly these nodes for a subnet. Returns (newly wanted, in the given order; no longer wanted)."""
         before = self._subnets.get(subnet_id) or _Followed(frozenset(), now)
         wanted = dict.fromkeys(node_id for node_id in node_ids if node_id not in self._unwanted)
@@ -49,7 +49,7 @@ class WantedNodes:
         added = [n for n in wanted if n not in before.node_ids and self._claim(n)]
         return added, [n for n in before.node_ids if n not in wanted and self._release(n)]
 
-    def unfollow(self, subnet_id: SubnetID) -> list[NodeID]:
+    def untrack(self, subnet_id: SubnetID) -> list[NodeID]:
         """Want nobody for a subnet any more. Returns who is no longer wanted at all."""
         followed = self._subnets.pop(subnet_id, None)
         return [n for n in followed.node_ids if self._release(n)] if followed is not None else []

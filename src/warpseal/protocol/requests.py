@@ -29,30 +29,30 @@ class PeerRequest:
     """One question, shared by all the peers that are asked it: they write the same bytes.
 
     request_id: unique among the live requests of a connection. deadline: on the clock of `now`; later answers are
-    noise. again: a re-ask, which lets first asks go before it. sink: whatever the asker wants back with an answer.
+    noise. is_reask: a re-ask, which lets first asks go before it. context: opaque here, returned with the response.
     """
 
-    __slots__ = ("again", "chain_id", "deadline", "frame", "request_id", "sink")
+    __slots__ = ("chain_id", "context", "deadline", "frame", "is_reask", "request_id")
 
     def __init__(
-        self, chain_id: bytes, request_id: int, frame: bytes, deadline: float, *, again: bool, sink: Any
+        self, chain_id: bytes, request_id: int, frame: bytes, deadline: float, *, is_reask: bool, context: Any
     ) -> None:
         self.chain_id = chain_id
         self.request_id = request_id
         self.frame = frame
         self.deadline = deadline
-        self.again = again
-        self.sink = sink
+        self.is_reask = is_reask
+        self.context = context
 
     def leave(self) -> None:
         """The asker is gone: nothing more is written of it anywhere; slots stay taken until answered or timed out."""
-        self.sink = None
+        self.context = None
         self.frame = b""
 
     @property
     def was_left(self) -> bool:
         """Whether the asker is gone."""
-        return self.sink is None
+        return self.context is None
 
 
 class RequestTable:
@@ -115,7 +115,7 @@ class RequestTable:
         frames = []
         while (self._asks or self._reasks) and self._may_write(now):
             request = self._asks.popleft() if self._asks else self._reasks.popleft()
-            if request.sink is not None and request.deadline > now:
+            if request.context is not None and request.deadline > now:
                 frames.append(self._register(request, now))
         return b"".join(frames)
 
@@ -176,13 +176,13 @@ class RequestTable:
         if self.waiting >= self._limits.queued and now >= self._swept_at + _SWEEP_INTERVAL_S:
             self._sweep(now)
         if self.waiting >= self._limits.queued:
-            if request.again or not self._reasks:
+            if request.is_reask or not self._reasks:
                 return False
             self._reasks.pop()
-        (self._reasks if request.again else self._asks).append(request)
+        (self._reasks if request.is_reask else self._asks).append(request)
         return True
 
     def _sweep(self, now: float) -> None:
         self._swept_at = now
-        self._asks = deque(r for r in self._asks if r.sink is not None and r.deadline > now)
-        self._reasks = deque(r for r in self._reasks if r.sink is not None and r.deadline > now)
+        self._asks = deque(r for r in self._asks if r.context is not None and r.deadline > now)
+        self._reasks = deque(r for r in self._reasks if r.context is not None and r.deadline > now)

@@ -39,16 +39,16 @@ _EXPIRY_CHECK_S: Final = 5.0
 class WantedPeers(Protocol):
     """What the peer network is told, and the one thing that it is asked."""
 
-    def follow(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
+    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
         """These nodes, and no others, are wanted for the subnet."""
 
-    def unfollow(self, subnet_id: SubnetID) -> None:
+    def untrack(self, subnet_id: SubnetID) -> None:
         """Nobody is wanted for the subnet any more."""
 
-    def know(self, node_ids: Iterable[NodeID]) -> None:
+    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """These are the validators of all subnets: addresses of others need not be kept."""
 
-    def hint(self, node_id: NodeID, host: str, port: int) -> None:
+    def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         """The node may be reached there."""
 
     def is_connected(self, node_id: NodeID) -> bool:
@@ -150,7 +150,7 @@ class FollowedSubnets:
             return False
         gate = AsyncSemaphore(_SETS_AT_ONCE)
         outcomes = await asyncio.gather(*(self._refresh_one(one, height, gate) for one in tuple(self._list)))
-        self._peers.know(await self._all_validators(height))
+        self._peers.set_known_validators(await self._all_validators(height))
         self._hint(self._wanted())
         for refreshed in self._watchers:
             refreshed()
@@ -241,7 +241,7 @@ class FollowedSubnets:
         return (node_id for followed in self._list for node_id in followed.wanted)
 
     def _tell(self, followed: Followed) -> None:
-        self._peers.follow(followed.subnet_id, followed.wanted)
+        self._peers.track(followed.subnet_id, followed.wanted)
         self._hint(followed.wanted)
         if any(node_id not in self._hints for node_id in followed.wanted):
             self._strangers.set()
@@ -250,11 +250,11 @@ class FollowedSubnets:
         for node_id in node_ids:
             for hint in self._hints.get(node_id, ()):
                 if not self._peers.is_connected(node_id):
-                    self._peers.hint(hint.node_id, hint.host, hint.port)
+                    self._peers.add_hint(hint.node_id, hint.host, hint.port)
 
     def _forget(self, subnet_ids: Iterable[SubnetID]) -> None:
         for subnet_id in subnet_ids:
-            self._peers.unfollow(subnet_id)
+            self._peers.untrack(subnet_id)
             self._on_forgotten(subnet_id)
 
     def _is_connected(self, validator: Validator) -> bool:

@@ -21,7 +21,7 @@ class SeenPeers:
 
     def is_wanted(self, node_id: NodeID) -> bool:
         """Tell whether we stay or would be connected to a node."""
-        return self._network.prospect(node_id) is not None
+        return self._network.dial_state(node_id) is not None
 
     def tried(self) -> Iterable[NodeID]:
         """Return the nodes that were dialled since they are wanted: only those have statistics."""
