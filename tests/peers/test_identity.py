@@ -27,10 +27,10 @@ NETWORK_ID = 88888
 _HOLD = """
 import sys
 from pathlib import Path
-from warpseal.peers.identity import claim_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.settings import PeerSettings
 paths = [Path(p) if p else None for p in sys.argv[1:]]
-with claim_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as claim:
+with lock_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as claim:
     print(claim.identity.node_id.hex(), flush=True)
     sys.stdin.read()
 """
