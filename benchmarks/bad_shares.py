@@ -11,8 +11,7 @@ from pathlib import Path
 from benchmarks.daemon import BAD_SHARES, SETTLE_S, Daemon, RequestFailed, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, mean
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 AIMS = {1: Aim(1.5), 100: Aim(4)}
 # Of two thirds of the weight about two thirds of the bad shares stand in the way; those found are counted.

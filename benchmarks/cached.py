@@ -13,8 +13,7 @@ from benchmarks.daemon import LOOKUPS, REQUEST_PATH, Daemon, Start, daemon
 from benchmarks.load import Load, post_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, quantile
-from warpseal.warp.message import SignedMessage
-from warpseal.warp.signers import decode_signers
+from warpseal.warp.message import SignedMessage, decode_signers
 
 SIZES = (1000, 100, 5)
 QUICK_SIZES = (20, 5)

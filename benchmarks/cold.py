@@ -19,8 +19,7 @@ from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.messages import encode_app_request
 from warpseal.simnet import frames
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.signers import decode_signers
+from warpseal.warp.message import SignedMessage, UnsignedMessage, decode_signers
 
 SIZES = (1000, 100, 5)
 QUICK_SIZES = (20, 5)

@@ -11,8 +11,7 @@ import zstandard
 
 from benchmarks.report import Aim, Figure, Report
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import parse_p_tx
 
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"

@@ -23,10 +23,8 @@ from warpseal.chains.components import (
     TransferOutput,
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
-from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_genesis import Genesis, parse_p_genesis
-from warpseal.chains.p_transfers import BaseTx, ExportTx
-from warpseal.chains.p_txs import P_TX
+from warpseal.chains.p_blocks import Block, Genesis, parse_p_genesis
+from warpseal.chains.p_txs import P_TX, BaseTx, ExportTx
 from warpseal.chains.proposervm import ProposedBlock
 from warpseal.chains.x_blocks import XBlock
 from warpseal.chains.x_txs import X_TX
@@ -91,8 +89,8 @@ def containers(blocks: Iterator[Block] | Iterator[XBlock]) -> Iterator[bytes]:
 
 def x_blocks(count: int) -> Iterator[XBlock]:
     """Yield block 0 and `count` blocks behind it."""
-    from warpseal.chains.p_subnets import CreateChainTx
-    from warpseal.chains.x_genesis import parse_x_genesis
+    from warpseal.chains.p_txs import CreateChainTx
+    from warpseal.chains.x_blocks import parse_x_genesis
 
     begun = genesis()
     creation = begun.chains[0].unsigned

@@ -23,11 +23,18 @@ from warpseal.chains.components import (
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID, utxo_id
 from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_components import SubnetValidator, Validator
-from warpseal.chains.p_l1 import IncreaseL1ValidatorBalanceTx
-from warpseal.chains.p_staking import AddPermissionlessDelegatorTx, AddValidatorTx, RewardValidatorTx
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
-from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.chains.p_txs import (
+    P_TX,
+    AddPermissionlessDelegatorTx,
+    AddValidatorTx,
+    BaseTx,
+    CreateChainTx,
+    ExportTx,
+    ImportTx,
+    IncreaseL1ValidatorBalanceTx,
+    PSignedTx,
+    RewardValidatorTx,
+)
 from warpseal.index.records import PRecord
 from warpseal.ledger.effects import Amounts, BlockEffects, ChainMade, Outcome, PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import Consumed, LedgerOutput, RewardKind

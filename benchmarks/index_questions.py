@@ -12,8 +12,7 @@ from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
 from benchmarks.index_server import KnownSecrets
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import Asked, PageTokens
-from warpseal.chains.addresses import address_text
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, address_text
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import (
     BlockQuery,

@@ -16,7 +16,7 @@ from benchmarks.load import Load, get_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.chains.p_l1 import ConvertSubnetToL1Tx
+from warpseal.chains.p_txs import ConvertSubnetToL1Tx
 from warpseal.warp.ids import id_text
 
 VALIDATORS = 100

@@ -10,8 +10,7 @@ from tests.aggregation.world import index_of, members, node
 from warpseal.aggregation.asking import Ask, Asking
 from warpseal.aggregation.roll import Fate, Roll
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
+from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, required_weight
 
 SETTINGS = AggregationSettings(reask_jitter=0.0)
 

@@ -41,8 +41,7 @@ from warpseal.peers.reachability import Reachability, ReachState
 from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import canonical_set
 
 Scene = Callable[[World], Coroutine[Any, Any, None]]

@@ -9,8 +9,7 @@ from tests.aggregation.world import index_of, members, message, parsed_key, sign
 from warpseal import bls
 from warpseal.aggregation.combine import Electorate, check, combine
 from warpseal.bls import Share
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.signers import encode_signers
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 MEMBERS = members([10, 20, 30, 40])

@@ -24,7 +24,7 @@ from warpseal.warp.l1_messages import (
     RegisterL1Validator,
     SubnetToL1Conversion,
 )
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall
 
 L1 = SubnetID(sha256(b"l1").digest())
 CONVERSION_ID = sha256(b"conversion").digest()

@@ -34,8 +34,7 @@ from warpseal.errors import QuorumImpossible, QuorumNotReached
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.message import SignedMessage
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, required_weight
 
 MESSAGE = message()
 KEYS = range(1, 13)

@@ -8,8 +8,7 @@ from tests.aggregation.world import CHAIN, NETWORK_ID, message
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS, Mind, RefusalRules
 from warpseal.warp.ids import P_CHAIN, ValidationID
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 P_RULES = RefusalRules(p_chain=True, uptime=False)
 EVM_RULES = RefusalRules(p_chain=False, uptime=False)

@@ -18,8 +18,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain, missing_validators
 from warpseal.errors import Verdict
 from warpseal.warp.ids import NodeID, SubnetID
-from warpseal.warp.quorum import meets
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
+from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, meets
 
 P_CHAIN_RULES = RefusalRules(p_chain=True, uptime=False)
 UPTIME_RULES = RefusalRules(p_chain=False, uptime=True)

@@ -23,8 +23,7 @@ from warpseal.node.platform import Subnet
 from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
 from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 
 NETWORK_ID = 88888

@@ -8,8 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from warpseal.chains import p_l1, p_staking, p_subnets, p_transfers
-from warpseal.chains.addresses import address_text
+from warpseal.chains import p_txs
 from warpseal.chains.components import (
     BaseFields,
     Credential,
@@ -22,6 +21,7 @@ from warpseal.chains.components import (
     TransferableInput,
     TransferableOutput,
 )
+from warpseal.chains.ids import address_text
 from warpseal.chains.p_components import InitialValidator
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.warp.ids import cb58_encode, id_text, node_id_text
@@ -41,21 +41,21 @@ def node_json(tx: PSignedTx) -> dict[str, Any]:
 
 def _unsigned(tx: PSignedTx) -> dict[str, Any]:
     match tx.unsigned:
-        case p_transfers.BaseTx(base):
+        case p_txs.BaseTx(base):
             return _base(base)
-        case p_transfers.ImportTx(base, source, inputs):
+        case p_txs.ImportTx(base, source, inputs):
             return _base(base) | {"sourceChain": id_text(source), "importedInputs": [_input(i) for i in inputs]}
-        case p_transfers.ExportTx(base, destination, outputs):
+        case p_txs.ExportTx(base, destination, outputs):
             exported = [_output(output, base.network_id) for output in outputs]
             return _base(base) | {"destinationChain": id_text(destination), "exportedOutputs": exported}
-        case p_subnets.CreateSubnetTx(base, owner):
+        case p_txs.CreateSubnetTx(base, owner):
             return _base(base) | {"owner": _owner(owner, base.network_id)}
     return _of_subnet(tx)
 
 
 def _of_subnet(tx: PSignedTx) -> dict[str, Any]:
     match tx.unsigned:
-        case p_subnets.CreateChainTx(base, subnet_id, name, vm_id, fx_ids, genesis, auth):
+        case p_txs.CreateChainTx(base, subnet_id, name, vm_id, fx_ids, genesis, auth):
             return _base(base) | {
                 "subnetID": id_text(subnet_id),
                 "chainName": name,
@@ -64,13 +64,13 @@ def _of_subnet(tx: PSignedTx) -> dict[str, Any]:
                 "genesisData": base64.b64encode(genesis).decode(),
                 "subnetAuthorization": _auth(auth),
             }
-        case p_subnets.TransferSubnetOwnershipTx(base, subnet_id, auth, owner):
+        case p_txs.TransferSubnetOwnershipTx(base, subnet_id, auth, owner):
             shown = {"subnetID": id_text(subnet_id), "newOwner": _owner(owner, base.network_id)}
             return _base(base) | shown | {"subnetAuthorization": _auth(auth)}
-        case p_staking.RemoveSubnetValidatorTx(base, node_id, subnet_id, auth):
+        case p_txs.RemoveSubnetValidatorTx(base, node_id, subnet_id, auth):
             shown = {"nodeID": node_id_text(node_id), "subnetID": id_text(subnet_id)}
             return _base(base) | shown | {"subnetAuthorization": _auth(auth)}
-        case p_staking.AddSubnetValidatorTx(base, staker, auth):
+        case p_txs.AddSubnetValidatorTx(base, staker, auth):
             validator = {
                 "nodeID": node_id_text(staker.validator.node_id),
                 "start": staker.validator.start_s,
@@ -84,7 +84,7 @@ def _of_subnet(tx: PSignedTx) -> dict[str, Any]:
 
 def _of_l1(tx: PSignedTx) -> dict[str, Any]:
     match tx.unsigned:
-        case p_l1.ConvertSubnetToL1Tx(base, subnet_id, chain_id, address, validators, auth):
+        case p_txs.ConvertSubnetToL1Tx(base, subnet_id, chain_id, address, validators, auth):
             return _base(base) | {
                 "subnetID": id_text(subnet_id),
                 "chainID": id_text(chain_id),
@@ -92,13 +92,13 @@ def _of_l1(tx: PSignedTx) -> dict[str, Any]:
                 "validators": [_initial_validator(validator) for validator in validators],
                 "subnetAuthorization": _auth(auth),
             }
-        case p_l1.RegisterL1ValidatorTx(base, balance, proof, message):
+        case p_txs.RegisterL1ValidatorTx(base, balance, proof, message):
             return _base(base) | {"balance": balance, "proofOfPossession": list(proof), "message": _hex(message)}
-        case p_l1.SetL1ValidatorWeightTx(base, message):
+        case p_txs.SetL1ValidatorWeightTx(base, message):
             return _base(base) | {"message": _hex(message)}
-        case p_l1.IncreaseL1ValidatorBalanceTx(base, validation_id, balance):
+        case p_txs.IncreaseL1ValidatorBalanceTx(base, validation_id, balance):
             return _base(base) | {"validationID": id_text(validation_id), "balance": balance}
-        case p_l1.DisableL1ValidatorTx(base, validation_id, auth):
+        case p_txs.DisableL1ValidatorTx(base, validation_id, auth):
             return _base(base) | {"validationID": id_text(validation_id), "disableAuthorization": _auth(auth)}
     raise AssertionError(f"no {tx.kind} was recorded")
 

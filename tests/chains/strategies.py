@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from warpseal.chains.codec import Codec, FixedBytes, ListOf, ListOfFixed, SizedBytes, Text, Unsigned
-from warpseal.chains.layout import Layout, OneOf
+from warpseal.chains.codec import Codec, FixedBytes, Interface, ListOf, ListOfFixed, SizedBytes, Struct, Text, Unsigned
 from warpseal.chains.signed_tx import TxForm
 
 _MOST = 3
@@ -26,9 +25,9 @@ def values_of(codec: Codec[Any]) -> st.SearchStrategy[Any]:
             return st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
         case ListOf() | ListOfFixed():
             return st.lists(values_of(codec.element), max_size=_MOST).map(tuple)
-        case Layout():
+        case Struct():
             return st.builds(codec.type, *(values_of(field) for field in codec.fields.values()))
-        case OneOf():
+        case Interface():
             return st.one_of(*(values_of(layout) for layout in codec.members.values()))
         case TxForm():
             credentials = st.lists(values_of(codec.credential), max_size=_MOST).map(tuple)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.chains.addresses import address_prefix, address_text, bech32_text, parse_address
-from warpseal.chains.ids import Address, TxID, utxo_id
+from warpseal.chains.ids import Address, TxID, address_prefix, address_text, bech32_text, parse_address, utxo_id
 from warpseal.warp.ids import MalformedID, id_text, parse_id
 
 EWOQ = Address(bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c"))

@@ -22,8 +22,8 @@ from warpseal.chains.c_atomic import (
     parse_atomic_tx,
     parse_atomic_txs,
 )
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.components import Credential, TransferOutput
-from warpseal.chains.cursor import MalformedChainBytes
 from warpseal.chains.ids import TxID, utxo_id
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.warp.ids import id_text, parse_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chains.p_vectors import BLOCKS, transaction
-from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import Block, genesis_block, parse_p_block
 from warpseal.chains.p_txs import parse_p_tx

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.chains.p_vectors import genesis_bytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.components import TransferableOutput, TransferOutput
-from warpseal.chains.cursor import MalformedChainBytes
-from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddValidatorTx
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_txs import PSignedTx
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.chains.p_txs import AddPermissionlessValidatorTx, AddValidatorTx, CreateChainTx, PSignedTx
+from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 VM_NAMES = [b"avm", b"evm"]

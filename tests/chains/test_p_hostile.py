@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from tests.chains.p_vectors import BLOCKS, TRANSACTIONS, Vector, genesis_bytes, transaction
 from tests.chains.strategies import spoiled, values_of
+from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.components import CREDENTIAL
-from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, parse_p_tx
 from warpseal.warp.codec import MalformedMessage
 
@@ -174,5 +173,5 @@ def test_values_that_do_not_fit_their_format_are_not_written() -> None:
     time = type(parse_p_tx(transaction("AdvanceTimeTx")).unsigned)
     with pytest.raises(ValueError, match="does not fit an unsigned integer of 8 bytes"):
         P_TX.build(time(2**64))  # type: ignore[arg-type, call-arg]
-    with pytest.raises(ValueError, match="Cursor cannot be a transaction"):
-        P_TX.build(Cursor(b""))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ChainReader cannot be a transaction"):
+        P_TX.build(ChainReader(b""))  # type: ignore[arg-type]

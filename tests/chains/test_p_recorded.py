@@ -10,16 +10,16 @@ import pytest
 from tests.chains.node_json import node_json
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_components import parse_p_utxo
-from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.p_l1 import (
+from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
+    PSignedTx,
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
+    parse_p_tx,
 )
-from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.warp.ids import id_text
 
 Call = tuple[dict[str, Any], dict[str, Any]]

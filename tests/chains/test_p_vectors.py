@@ -8,11 +8,22 @@ from tests.chains.p_vectors import BLOCKS, TRANSACTIONS, Vector, transaction
 from warpseal.chains.components import LockIn, LockOut
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_components import NoSigner, ProofOfPossession
-from warpseal.chains.p_helicon import AddAutoRenewedValidatorTx, RewardAutoRenewedValidatorTx
-from warpseal.chains.p_l1 import ConvertSubnetToL1Tx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
-from warpseal.chains.p_staking import AddDelegatorTx, AddPermissionlessValidatorTx, AddValidatorTx, AdvanceTimeTx
-from warpseal.chains.p_subnets import CreateChainTx, TransformSubnetTx
-from warpseal.chains.p_txs import P_TX, api_type, parse_p_tx
+from warpseal.chains.p_txs import (
+    P_TX,
+    AddAutoRenewedValidatorTx,
+    AddDelegatorTx,
+    AddPermissionlessValidatorTx,
+    AddValidatorTx,
+    AdvanceTimeTx,
+    ConvertSubnetToL1Tx,
+    CreateChainTx,
+    RegisterL1ValidatorTx,
+    RewardAutoRenewedValidatorTx,
+    SetL1ValidatorWeightTx,
+    TransformSubnetTx,
+    api_type,
+    parse_p_tx,
+)
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 from warpseal.warp.l1_messages import SubnetToL1Conversion, bootstrap_validation_id, p_chain_message
 

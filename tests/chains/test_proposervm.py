@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.chains.exchanges import vector
 from tests.chains.hostile import damaged, refusal
-from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.proposervm import Epoch, OptionBlock, Outer, ProposedBlock, parse_outer, unwrap

@@ -10,27 +10,24 @@ import zstandard
 from tests.chains.exchanges import VECTORS, WALLET, checked, results, vector
 from warpseal.chains.components import Credential, TransferOutput
 from warpseal.chains.ids import AssetID, UtxoID
-from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.x_blocks import XBlock, parse_x_block
-from warpseal.chains.x_components import (
+from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.chains.p_txs import CreateChainTx
+from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block, parse_x_genesis
+from warpseal.chains.x_txs import (
+    CreateAssetTx,
+    ExportTx,
+    ImportTx,
     MintOperation,
     MintOutput,
     NftCredential,
     NftMintOperation,
     NftMintOutput,
     NftTransferOutput,
+    OperationTx,
     PropertyCredential,
     PropertyMintOperation,
     PropertyMintOutput,
     PropertyOwnedOutput,
-)
-from warpseal.chains.x_genesis import XGenesis, parse_x_genesis
-from warpseal.chains.x_txs import (
-    CreateAssetTx,
-    ExportTx,
-    ImportTx,
-    OperationTx,
     XTx,
     XUtxo,
     exported_outputs,

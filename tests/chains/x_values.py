@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warpseal.chains import components as shared
-from warpseal.chains import x_components as x
 from warpseal.chains import x_txs
+from warpseal.chains import x_txs as x
 
 u8, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (8, 32, 64))
 ids: st.SearchStrategy[Any] = st.binary(min_size=32, max_size=32)
@@ -57,7 +57,12 @@ operations = st.one_of(
 )
 credentials = signed(shared.Credential) | signed(x.NftCredential) | signed(x.PropertyCredential)
 creations = st.builds(
-    x_txs.CreateAssetTx, bases, names, names, u8, some(st.builds(x_txs.InitialState, u32, some(outputs)), 2)
+    x_txs.CreateAssetTx,
+    bases,
+    names,
+    names,
+    u8,
+    some(st.builds(x_txs.InitialState, u32, some(outputs)), 2),
 )
 unsigned = st.one_of(
     st.builds(x_txs.BaseTx, bases),

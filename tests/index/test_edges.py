@@ -24,8 +24,7 @@ from tests.ledger.world import AVAX, NETWORK_ID
 from warpseal.chains.components import BaseFields
 from warpseal.chains.ids import Address, BlockID, utxo_id
 from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_transfers import BaseTx
-from warpseal.chains.p_txs import P_TX
+from warpseal.chains.p_txs import P_TX, BaseTx
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.index.consistency import row_faults

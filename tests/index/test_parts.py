@@ -21,8 +21,7 @@ from tests.index.world import (
     written,
 )
 from tests.ledger.recorded import answers, params, replayed
-from warpseal.chains.addresses import parse_address
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, parse_address
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, Times, TransactionQuery
 from warpseal.index.checkpoint import ChainNote

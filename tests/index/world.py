@@ -10,8 +10,8 @@ from typing import Any
 from tests.ledger import world as made_up
 from tests.ledger.histories import History
 from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.p_txs import CreateChainTx
+from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.queries import (
     BlockQuery,

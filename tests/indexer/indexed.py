@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.chains.p_vectors import genesis_bytes
 from tests.indexer.replay import ReplayNode
 from tests.indexer.rows import query
-from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.rebuild import Rederivation

@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.chains.exchanges import checked, lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded
 from tests.ledger.recorded import p_blocks, x_blocks
-from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_blocks import parse_p_genesis
 
 Answer = dict[str, Any]
 

@@ -11,8 +11,8 @@ from tests.integration.indexed_daemon import all_of, made_up_daemon, recorded_da
 from tests.ledger.recorded import params, replayed
 from tests.node.recorded_node import node_id, recorded_result
 from warpseal.api.data.encoding.text import account_text
-from warpseal.chains.addresses import parse_address
-from warpseal.ledger.signer_recovery import address_of
+from warpseal.chains.ids import parse_address
+from warpseal.ledger.utxo_flow import address_of
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 
 FUJI = "/v1/networks/fuji"

@@ -22,8 +22,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     bootstrap_validation_id,
 )
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 NOBODY = ValidationID(b"\x09" * 32)
 MAY_CHANGE = {6, 11, 12, 14, 16, 17}

@@ -19,8 +19,7 @@ from warpseal.l1.teleporter import TeleporterMessage, read_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion, ValidatorUptime
 from warpseal.warp.l1_messages import p_chain_message as from_p_chain
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage
 
 VECTORS = paths.VECTORS
 ICM: dict[str, Any] = json.loads((VECTORS / "icm.json").read_text())

@@ -15,8 +15,7 @@ from warpseal.l1.settings import L1Settings
 from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 LOCALNET = paths.LOCALNET
 CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))

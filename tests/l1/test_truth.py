@@ -16,7 +16,7 @@ from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.values import L1Transaction
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall
 
 NETWORK_ID = 88_888
 

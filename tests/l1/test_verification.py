@@ -13,8 +13,7 @@ from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
 from warpseal.l1.verification import Against, percentage_text, verify_at, verify_signed
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.signers import encode_signers
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 
 LOCALNET = paths.LOCALNET

@@ -14,8 +14,7 @@ from tests.ledger.wallets import Wallet
 from tests.ledger.world import BEGIN_S, UPGRADES, genesis, rules
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_staking import AdvanceTimeTx, RewardValidatorTx
-from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.chains.p_txs import P_TX, AdvanceTimeTx, PSignedTx, RewardValidatorTx
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 

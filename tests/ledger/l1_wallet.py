@@ -8,14 +8,14 @@ from tests.ledger.purse import Purse
 from tests.ledger.world import AVAX, C_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input
 from warpseal.chains.p_components import InitialValidator
-from warpseal.chains.p_l1 import (
+from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
     IncreaseL1ValidatorBalanceTx,
+    PSignedTx,
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.chains.p_txs import PSignedTx
 from warpseal.warp.ids import ChainID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
 

@@ -13,11 +13,9 @@ from tests.chains.exchanges import LOCALNET, lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
 from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_genesis import Genesis, parse_p_genesis
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.x_blocks import XBlock, parse_x_block
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.p_blocks import Block, Genesis, parse_p_block, parse_p_genesis
+from warpseal.chains.p_txs import CreateChainTx
+from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import from_genesis

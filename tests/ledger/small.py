@@ -17,8 +17,7 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_staking import RewardValidatorTx
-from warpseal.chains.p_txs import P_TX
+from warpseal.chains.p_txs import P_TX, RewardValidatorTx
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import from_genesis

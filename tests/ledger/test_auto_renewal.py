@@ -12,17 +12,16 @@ from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
-from warpseal.chains.p_helicon import (
+from warpseal.chains.p_txs import (
+    P_TX,
     AddAutoRenewedValidatorTx,
+    AddPermissionlessDelegatorTx,
     RewardAutoRenewedValidatorTx,
     SetAutoRenewedValidatorConfigTx,
 )
-from warpseal.chains.p_staking import AddPermissionlessDelegatorTx
-from warpseal.chains.p_txs import P_TX
 from warpseal.ledger.checkpoint import dump, load
 from warpseal.ledger.effects import TxEffects
-from warpseal.ledger.errors import LedgerFault
-from warpseal.ledger.outputs import RewardKind
+from warpseal.ledger.outputs import LedgerFault, RewardKind
 from warpseal.ledger.params import UpgradeTimes
 from warpseal.ledger.rewards import at_start, potential_reward
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID

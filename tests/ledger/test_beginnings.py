@@ -11,12 +11,9 @@ from tests.ledger.recorded import GENESIS, moves, params
 from tests.ledger.small import COIN, SOMEBODY, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, PARAMS
 from warpseal.chains.ids import BlockID, TxID
-from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_genesis import parse_p_genesis
-from warpseal.chains.p_staking import AddValidatorTx, RewardValidatorTx
-from warpseal.chains.p_transfers import BaseTx
-from warpseal.chains.p_txs import P_TX
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.p_blocks import Block, parse_p_genesis
+from warpseal.chains.p_txs import P_TX, AddValidatorTx, BaseTx, RewardValidatorTx
+from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.ledger.checkpoint import dump, load
 from warpseal.ledger.genesis import from_genesis, without_genesis
 from warpseal.ledger.outputs import MemoryOutputs

@@ -14,25 +14,26 @@ from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bl
 from warpseal.chains.components import Input, TransferableInput, TransferInput
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_components import InitialValidator, NoSigner, SubnetValidator, Validator
-from warpseal.chains.p_l1 import (
-    ConvertSubnetToL1Tx,
-    DisableL1ValidatorTx,
-    IncreaseL1ValidatorBalanceTx,
-    RegisterL1ValidatorTx,
-    SetL1ValidatorWeightTx,
-)
-from warpseal.chains.p_staking import (
+from warpseal.chains.p_txs import (
+    P_TX,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AdvanceTimeTx,
+    BaseTx,
+    ConvertSubnetToL1Tx,
+    CreateChainTx,
+    CreateSubnetTx,
+    DisableL1ValidatorTx,
+    ImportTx,
+    IncreaseL1ValidatorBalanceTx,
+    RegisterL1ValidatorTx,
     RemoveSubnetValidatorTx,
     RewardValidatorTx,
+    SetL1ValidatorWeightTx,
+    TransferSubnetOwnershipTx,
 )
-from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx
-from warpseal.chains.p_transfers import BaseTx, ImportTx
-from warpseal.chains.p_txs import P_TX
 from warpseal.ledger.checkpoint import UnusableCheckpoint, dump
-from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight

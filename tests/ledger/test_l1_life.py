@@ -11,15 +11,15 @@ from tests.ledger.small import ALL_ACTIVE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
 from warpseal.chains.components import Input
 from warpseal.chains.p_components import InitialValidator
-from warpseal.chains.p_l1 import (
+from warpseal.chains.p_txs import (
+    P_TX,
+    BaseTx,
     ConvertSubnetToL1Tx,
+    CreateSubnetTx,
     DisableL1ValidatorTx,
     IncreaseL1ValidatorBalanceTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.chains.p_subnets import CreateSubnetTx
-from warpseal.chains.p_transfers import BaseTx
-from warpseal.chains.p_txs import P_TX
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.warp.ids import SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.ledger.l1_fee import LONGEST_SUM_S, advance_excess, cost, price
+from warpseal.ledger.chain_time import LONGEST_SUM_S, advance_excess, cost, price
 from warpseal.ledger.params import DAY_S, STANDARD_REWARDS, L1FeeConfig, RewardConfig
 from warpseal.ledger.rewards import at_start, potential_reward, split
 

@@ -10,14 +10,13 @@ import pytest
 from tests.chains.exchanges import LOCALNET, WALLET, results
 from tests.chains.p_vectors import recorded, unchecked
 from tests.ledger.recorded import GENESIS, answer, answers, beginning, p_blocks, params, replayed
-from warpseal.chains.addresses import address_text, parse_address
 from warpseal.chains.components import LockOut, TransferOutput, Utxo
+from warpseal.chains.ids import address_text, parse_address
 from warpseal.chains.p_components import parse_p_utxo
-from warpseal.chains.x_components import NftMintOutput, NftTransferOutput
-from warpseal.chains.x_txs import parse_x_utxo
+from warpseal.chains.x_txs import NftMintOutput, NftTransferOutput, parse_x_utxo
+from warpseal.ledger.chain_time import advance_excess, price
 from warpseal.ledger.checkpoint import dump, load
 from warpseal.ledger.effects import Outcome
-from warpseal.ledger.l1_fee import advance_excess, price
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.x_chain import Cap

@@ -10,9 +10,9 @@ from tests.chains.exchanges import results, vector
 from tests.chains.p_vectors import unchecked
 from tests.ledger.plain_recovery import plain_public_key
 from tests.ledger.recorded import p_blocks, replayed
-from warpseal.chains.addresses import parse_address
+from warpseal.chains.ids import parse_address
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.ledger.signer_recovery import recover_public_key, signed_digest, signers
+from warpseal.ledger.utxo_flow import recover_public_key, signed_digest, signers
 
 EXPORT = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
 DIGEST = signed_digest(EXPORT.encode_unsigned())

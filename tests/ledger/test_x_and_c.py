@@ -15,37 +15,33 @@ from warpseal.chains.c_atomic import ImportTx as CImportTx
 from warpseal.chains.components import BaseFields, Input, TransferableInput, TransferInput, TransferOutput
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.chains.x_blocks import XBlock
-from warpseal.chains.x_components import (
-    MintOperation,
-    MintOutput,
-    NftMintOperation,
-    NftMintOutput,
-    NftTransferOperation,
-    NftTransferOutput,
-    PropertyBurnOperation,
-    PropertyMintOperation,
-    PropertyMintOutput,
-    PropertyOwnedOutput,
-)
 from warpseal.chains.x_txs import (
     X_TX,
     BaseTx,
     CreateAssetTx,
     ImportTx,
     InitialState,
+    MintOperation,
+    MintOutput,
+    NftMintOperation,
+    NftMintOutput,
+    NftTransferOperation,
+    NftTransferOutput,
     Operation,
     OperationTx,
+    PropertyBurnOperation,
+    PropertyMintOperation,
+    PropertyMintOutput,
+    PropertyOwnedOutput,
     UtxoReference,
     XTx,
     parse_x_tx,
 )
 from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c
-from warpseal.ledger.errors import LedgerFault
-from warpseal.ledger.outputs import MemoryOutputs, OutputKind
+from warpseal.ledger.outputs import LedgerFault, MemoryOutputs, OutputKind
 from warpseal.ledger.params import MAINNET
 from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x, x_tx_effects
-from warpseal.ledger.x_outputs import x_outputs
+from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x, x_outputs, x_tx_effects
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 AUTH = Input((0,))

@@ -30,17 +30,22 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import AssetID, TxID
 from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
-from warpseal.chains.p_staking import (
+from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     AddValidatorTx,
+    BaseTx,
+    CreateChainTx,
+    CreateSubnetTx,
+    ExportTx,
+    ImportTx,
+    PSignedTx,
     RemoveSubnetValidatorTx,
+    TransferSubnetOwnershipTx,
+    TransformSubnetTx,
 )
-from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
-from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
-from warpseal.chains.p_txs import PSignedTx
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, SubnetID
 
 

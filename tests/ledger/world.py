@@ -16,16 +16,13 @@ from warpseal.chains.components import (
     Utxo,
 )
 from warpseal.chains.ids import Address, AssetID, TxID
+from warpseal.chains.p_blocks import Genesis, GenesisUtxo, parse_p_genesis
 from warpseal.chains.p_components import ProofOfPossession, Validator
-from warpseal.chains.p_genesis import Genesis, GenesisUtxo, parse_p_genesis
-from warpseal.chains.p_staking import AddValidatorTx
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.chains.p_txs import P_TX, AddValidatorTx, CreateChainTx, PSignedTx
 from warpseal.ledger.params import L1FeeConfig, Parameters, RewardConfig, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID
 from warpseal.warp.l1_messages import PChainOwner
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
 NETWORK_ID = 88
 NAVAX = 10**9

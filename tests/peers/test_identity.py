@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
 from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate
-from warpseal.warp.ripemd160 import ripemd160
+from warpseal.warp.ids import hash160
 
 NETWORK_ID = 88888
 _HOLD = """
@@ -89,7 +88,7 @@ def test_the_identity_is_made_on_first_start_and_kept(tmp_path: Path) -> None:
 
 def test_the_node_id_is_the_hash_of_the_whole_certificate(tmp_path: Path) -> None:
     identity = claim(PeerSettings(tmp_path)).identity
-    assert identity.node_id == ripemd160(sha256(identity.certificate).digest())
+    assert identity.node_id == hash160(identity.certificate)
 
 
 def test_each_network_has_an_identity_of_its_own(tmp_path: Path) -> None:

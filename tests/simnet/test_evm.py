@@ -14,8 +14,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 from warpseal.warp.l1_messages import RegisterL1Validator
-from warpseal.warp.message import UnsignedMessage, unwrap_log_data
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_data
 
 
 @pytest.fixture

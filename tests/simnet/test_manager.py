@@ -17,9 +17,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     p_chain_message,
 )
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
-from warpseal.warp.signers import encode_signers
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
 
 
 def signed_at(network: SimulatedNetwork, transaction: Transaction, height: int, subnet: int = 1) -> bytes:

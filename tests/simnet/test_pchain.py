@@ -23,8 +23,7 @@ from warpseal.warp.l1_messages import (
     bootstrap_validation_id,
     p_chain_message,
 )
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 NETWORK = 88888
 NOBODY = PChainOwner(1, (bytes(20),))

@@ -34,8 +34,7 @@ from warpseal.warp.l1_messages import (
     bootstrap_validation_id,
     p_chain_message,
 )
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
 STORY_CONVERSION = parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
 STORY_VALIDATION = ValidationID(parse_id("S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"))

@@ -20,7 +20,6 @@ from warpseal.simnet import bloom, frames
 from warpseal.simnet.addresses import address_preimage, gossip_id, parse_wire_ip, sign_address
 from warpseal.simnet.certificates import RefusedCertificate, node_id_of, parse_leaf
 from warpseal.simnet.identity import make_certificate, make_identity
-from warpseal.simnet.ripemd160 import pure_ripemd160, ripemd160
 from warpseal.warp.ids import node_id_text, parse_node_id
 
 STAKERS = json.loads((VECTORS.parent / "peers" / "stakers.json").read_text())
@@ -31,16 +30,6 @@ SIGNED_AT = 1_700_000_000
 def recorded_certificates() -> dict[str, bytes]:
     entries = [json.loads(line) for line in Path(VECTORS / "wire.jsonl").read_text().splitlines()]
     return {one["node"]: bytes.fromhex(one["certificate_der"]) for one in entries if "certificate_der" in one}
-
-
-@given(st.binary(max_size=300))
-@settings(max_examples=50)
-def test_ripemd160_is_the_same_with_and_without_the_platform(data: bytes) -> None:
-    assert pure_ripemd160(data) == ripemd160(data)
-
-
-def test_ripemd160_has_its_published_value() -> None:
-    assert pure_ripemd160(b"abc").hex() == "8eb208f7e05d987a9b044a8e98c6b087f15a0bfc"
 
 
 def test_recorded_certificates_are_taken_and_name_their_nodes() -> None:

@@ -15,8 +15,7 @@ from tests.simnet.sessions import VECTORS, small_network
 from tests.warp import story
 from warpseal import bls
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.chains.p_l1 import ConvertSubnetToL1Tx
-from warpseal.chains.p_txs import PSignedTx, parse_p_tx
+from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.simnet import tx_builder
 from warpseal.simnet.network import SimulatedNetwork

@@ -14,6 +14,7 @@ from warpseal.warp.ids import (
     NodeID,
     cb58_decode,
     cb58_encode,
+    hash160,
     id_text,
     node_id_text,
     parse_id,
@@ -134,3 +135,8 @@ def test_text_either_reads_as_an_id_that_writes_itself_or_is_refused(text: str) 
     except MalformedID:
         return
     assert cb58_encode(raw) == text
+
+
+def test_hash160_is_ripemd160_of_sha256() -> None:
+    assert hash160(b"").hex() == "b472a266d0bd89c13706a4132ccfb16f7c3b9fcb"
+    assert hash160(b"abc").hex() == "bb1be98c142444d7a56aa3981c3942a978e4dc33"

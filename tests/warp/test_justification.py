@@ -12,8 +12,7 @@ from tests.warp.test_l1_messages import registers
 from warpseal.warp.ids import SubnetID, id_text, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 SUBNET = SubnetID(b"\x01" * 32)
 subnet_ids = st.binary(min_size=32, max_size=32).map(SubnetID)

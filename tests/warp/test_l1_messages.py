@@ -29,8 +29,7 @@ from warpseal.warp.l1_messages import (
     p_chain_message,
     uptime_of,
 )
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
 KEY_1 = bytes.fromhex(
     "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d"

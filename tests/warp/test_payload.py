@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.payload import PAYLOAD_LIMIT_BYTES, AddressedCall, Hash
+from warpseal.warp.message import PAYLOAD_LIMIT_BYTES, AddressedCall, Hash
 
 HASH = bytes.fromhex("000000000000040506") + bytes(29)
 CALL = bytes.fromhex("0000000000010000001001020300000000000000000000000000000000030a0b0c")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.warp.quorum import meets, required_weight
+from warpseal.warp.validator_set import meets, required_weight
 
 weights = st.integers(0, 2**64 - 1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.warp.signers import MalformedSigners, decode_signers, encode_signers
+from warpseal.warp.message import MalformedSigners, decode_signers, encode_signers
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from tests import paths
 from warpseal import bls
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, parse_node_id
 from warpseal.warp.message import SignedMessage
-from warpseal.warp.quorum import meets
 from warpseal.warp.validator_set import (
     CanonicalValidatorSet,
     InvalidValidatorSet,
     Validator,
     canonical_set,
     canonical_sort_key,
+    meets,
     verified_set,
 )
 

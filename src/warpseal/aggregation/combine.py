@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from warpseal.aggregation.answers import Answer
 from warpseal.bls import PublicKey, Share, sum_public_keys, sum_shares, verify
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.signers import encode_signers
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 

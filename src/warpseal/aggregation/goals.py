@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from warpseal.warp.quorum import required_weight
+from warpseal.warp.validator_set import required_weight
 
 
 class Standing(Enum):

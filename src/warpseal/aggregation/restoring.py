@@ -16,8 +16,7 @@ from warpseal.aggregation.combine import Electorate, check
 from warpseal.bls import SHARE_BYTES, MalformedShare, Share, decode_share
 from warpseal.store.values import StoredSignature
 from warpseal.warp.ids import id_text
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.signers import encode_signers
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 log = logging.getLogger("warpseal.aggregation")

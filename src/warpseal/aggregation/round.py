@@ -17,8 +17,7 @@ from warpseal.aggregation.roll import Away, Fate, Roll, Word
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import Verdict
 from warpseal.warp.ids import NodeID
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 # An answer takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.
 _BUFFER_MARGIN_S: Final = 0.05

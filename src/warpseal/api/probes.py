@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text, node_id_text
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.validator_set import Validator
+from warpseal.warp.validator_set import Validator, required_weight
 
 CHECK: Final = "signature-aggregator-health"
 READY_PERCENTAGE: Final = 67

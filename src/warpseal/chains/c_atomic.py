@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.chains.codec import ADDRESS, ID, U32, U64, ListOf
+from warpseal.chains.codec import ADDRESS, ID, U32, U64, ChainReader, Interface, ListOf, MalformedChainBytes, Struct
 from warpseal.chains.components import (
     CREDENTIAL,
     CREDENTIAL_TYPE,
@@ -26,10 +26,9 @@ from warpseal.chains.components import (
     transferable_input,
     transferable_output,
 )
-from warpseal.chains.cursor import Cursor, MalformedChainBytes
 from warpseal.chains.ids import Address, AssetID
-from warpseal.chains.layout import Layout, OneOf
-from warpseal.chains.signed_tx import VERSION, SignedTx, TxForm
+from warpseal.chains.signed_tx import SignedTx, TxForm
+from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID
 
 C_TYPE_NAMES: Final = {
@@ -87,15 +86,17 @@ class ExportTx:
 CUnsignedTx = ImportTx | ExportTx
 AtomicTx = SignedTx[CUnsignedTx, Credential]
 
-_OUTPUT: Final[OneOf[Output]] = OneOf("transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, C_TYPE_NAMES)
-_SPEND: Final[OneOf[Spend]] = OneOf("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, C_TYPE_NAMES)
-_CREDENTIAL: Final[OneOf[Credential]] = OneOf("credential", {CREDENTIAL_TYPE: CREDENTIAL}, C_TYPE_NAMES)
-_EVM_OUTPUT: Final = Layout(EvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
-_EVM_INPUT: Final = Layout(EvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
-_UNSIGNED: Final[OneOf[CUnsignedTx]] = OneOf(
+_OUTPUT: Final[Interface[Output]] = Interface(
+    "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, C_TYPE_NAMES
+)
+_SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, C_TYPE_NAMES)
+_CREDENTIAL: Final[Interface[Credential]] = Interface("credential", {CREDENTIAL_TYPE: CREDENTIAL}, C_TYPE_NAMES)
+_EVM_OUTPUT: Final = Struct(EvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
+_EVM_INPUT: Final = Struct(EvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
+_UNSIGNED: Final[Interface[CUnsignedTx]] = Interface(
     "atomic transaction",
     {
-        0: Layout(
+        0: Struct(
             ImportTx,
             network_id=U32,
             blockchain_id=ID,
@@ -103,7 +104,7 @@ _UNSIGNED: Final[OneOf[CUnsignedTx]] = OneOf(
             imported_inputs=ListOf(transferable_input(_SPEND), "imported inputs"),
             outputs=ListOf(_EVM_OUTPUT, "outputs"),
         ),
-        1: Layout(
+        1: Struct(
             ExportTx,
             network_id=U32,
             blockchain_id=ID,
@@ -133,10 +134,10 @@ def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
         return ()
     if not batch:
         return (parse_atomic_tx(extra_data),)
-    cursor = Cursor(extra_data)
-    cursor.version()
-    txs = _BATCH.read(cursor)
-    cursor.finish()
+    reader = ChainReader(extra_data)
+    reader.version()
+    txs = _BATCH.read(reader)
+    reader.finish()
     if not txs:
         raise MalformedChainBytes(len(VERSION), "extra data without an atomic transaction")
     return txs

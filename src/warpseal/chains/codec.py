@@ -1,21 +1,47 @@
-"""How single values and lists of them are written: integers, byte strings, texts, lists.
+"""Codecs of the chains' values: integers, byte strings, texts, lists, structs, interface values.
 
-Source of truth: avalanchego `codec/reflectcodec`, `utils/wrappers/packing.go`. A codec reads and writes, so that one
-description serves both ways; reading what was written gives the same value, writing what was read the same bytes.
+Source of truth: avalanchego `codec/reflectcodec`, `codec/linearcodec`, `utils/wrappers/packing.go`. A codec reads and
+writes, so that one description serves both ways: reading what was written gives the same value, and writing what was
+read gives the same bytes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from abc import ABC, abstractmethod
-from struct import Struct
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
-from warpseal.chains.cursor import Cursor, MalformedChainBytes
+from warpseal.warp.codec import MalformedMessage, Reader
 
 T = TypeVar("T")
 
 _MAX_TEXT_BYTES: Final = 2**16 - 1
 _COUNT_BYTES: Final = 4
+_TYPE_ID_BYTES: Final = 4
+
+# Fixed fields that are read at once, then the reading function of the variable field behind them; either may be None.
+_Step = tuple[struct.Struct | None, Callable[["ChainReader"], Any] | None]
+
+
+class MalformedChainBytes(MalformedMessage):
+    """The bytes of a block, a transaction or an output do not follow the format."""
+
+
+class UnknownType(MalformedChainBytes):
+    """A type id is not known, so the end of the value is not known either."""
+
+    def __init__(self, offset: int, type_id: int, what: str) -> None:
+        super().__init__(offset, f"{what} has the unknown type id {type_id}")
+        self.type_id = type_id
+
+
+class ChainReader(Reader):
+    """The reader of chain bytes: it raises MalformedChainBytes."""
+
+    __slots__ = ()
+    error = MalformedChainBytes
 
 
 class Codec(ABC, Generic[T]):
@@ -24,12 +50,20 @@ class Codec(ABC, Generic[T]):
     least_bytes: int
 
     @abstractmethod
-    def read(self, cursor: Cursor) -> T:
-        """Return the value at the cursor, and move it behind. Raises MalformedChainBytes."""
+    def read(self, reader: ChainReader) -> T:
+        """Return the next value of the reader. Raises MalformedChainBytes."""
 
     @abstractmethod
     def write(self, value: T, out: bytearray) -> None:
-        """Append the bytes of `value`. Raises ValueError where it does not fit the format."""
+        """Append the bytes of `value`. Raises ValueError if it does not fit the format."""
+
+    def parse(self, raw: bytes) -> T:
+        """Return the value whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+        reader = ChainReader(raw)
+        reader.version()
+        value = self.read(reader)
+        reader.finish()
+        return value
 
 
 class Fixed(Codec[T]):
@@ -45,8 +79,8 @@ class Unsigned(Fixed[int]):
         self.format = {1: "B", 4: "I", 8: "Q"}[size_bytes]
         self.least_bytes = size_bytes
 
-    def read(self, cursor: Cursor) -> int:
-        return int.from_bytes(cursor.take(self.least_bytes, "integer"), "big")
+    def read(self, reader: ChainReader) -> int:
+        return reader.unsigned(self.least_bytes, "integer")
 
     def write(self, value: int, out: bytearray) -> None:
         try:
@@ -62,8 +96,8 @@ class FixedBytes(Fixed[bytes]):
         self.format = f"{length}s"
         self.least_bytes = length
 
-    def read(self, cursor: Cursor) -> bytes:
-        return cursor.take(self.least_bytes, "bytes")
+    def read(self, reader: ChainReader) -> bytes:
+        return reader.take(self.least_bytes, "bytes")
 
     def write(self, value: bytes, out: bytearray) -> None:
         if len(value) != self.least_bytes:
@@ -76,8 +110,8 @@ class SizedBytes(Codec[bytes]):
 
     least_bytes = _COUNT_BYTES
 
-    def read(self, cursor: Cursor) -> bytes:
-        return cursor.take(cursor.u32("length"), "bytes")
+    def read(self, reader: ChainReader) -> bytes:
+        return reader.take(reader.u32("length"), "bytes")
 
     def write(self, value: bytes, out: bytearray) -> None:
         write_count(len(value), out)
@@ -89,12 +123,12 @@ class Text(Codec[str]):
 
     least_bytes = 2
 
-    def read(self, cursor: Cursor) -> str:
-        raw = cursor.take(cursor.u16("length of text"), "text")
+    def read(self, reader: ChainReader) -> str:
+        raw = reader.take(reader.unsigned(2, "length of text"), "text")
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise MalformedChainBytes(cursor.offset - len(raw), "text is not UTF-8") from None
+            raise MalformedChainBytes(reader.offset - len(raw), "text is not UTF-8") from None
 
     def write(self, value: str, out: bytearray) -> None:
         raw = value.encode()
@@ -116,12 +150,12 @@ class ListOf(Codec[tuple[T, ...]]):
         self._read_element = element.read
         self._what = what
 
-    def read(self, cursor: Cursor) -> tuple[T, ...]:
-        count = cursor.count(self._least_element_bytes, self._what)
+    def read(self, reader: ChainReader) -> tuple[T, ...]:
+        count = reader.count(self._least_element_bytes, self._what)
         read = self._read_element
         if count == 1:
-            return (read(cursor),)
-        return tuple([read(cursor) for _ in range(count)])
+            return (read(reader),)
+        return tuple([read(reader) for _ in range(count)])
 
     def write(self, value: tuple[T, ...], out: bytearray) -> None:
         write_count(len(value), out)
@@ -129,36 +163,127 @@ class ListOf(Codec[tuple[T, ...]]):
             self.element.write(element, out)
 
 
-class ListOfFixed(Codec[tuple[T, ...]]):
-    """A uint32 count, then that many elements of fixed size, read at once."""
-
-    least_bytes = _COUNT_BYTES
+class ListOfFixed(ListOf[T]):
+    """A list of elements of fixed size, which are read at once."""
 
     def __init__(self, element: Fixed[T], what: str) -> None:
-        self.element = element
-        self._what = what
-        self._one = Struct(f">{element.format}")
+        super().__init__(element, what)
+        self._layout = struct.Struct(f">{element.format}")
 
-    def read(self, cursor: Cursor) -> tuple[T, ...]:
-        one = self._one
-        count = cursor.count(one.size, self._what)
-        start = cursor.offset
-        cursor.offset = end = start + count * one.size
+    def read(self, reader: ChainReader) -> tuple[T, ...]:
+        layout = self._layout
+        count = reader.count(layout.size, self._what)
+        start = reader.offset
+        reader.offset = end = start + count * layout.size
         if count == 1:
-            return one.unpack_from(cursor.raw, start)
-        return tuple([fields[0] for fields in one.iter_unpack(cursor.raw[start:end])])
+            return layout.unpack_from(reader.raw, start)
+        return tuple([fields[0] for fields in layout.iter_unpack(reader.raw[start:end])])
 
-    def write(self, value: tuple[T, ...], out: bytearray) -> None:
-        write_count(len(value), out)
-        for element in value:
-            self.element.write(element, out)
+
+class Struct(Codec[T]):
+    """The fields of a dataclass in the order of their bytes, each with its codec."""
+
+    def __init__(self, make: type[T], **fields: Codec[Any]) -> None:
+        """`fields` must name the dataclass's fields that it is made from, in their order."""
+        names = [field.name for field in dataclasses.fields(make) if field.init]  # type: ignore[arg-type]
+        if names != list(fields):
+            raise TypeError(f"{make.__name__} has the fields {names}, its struct {list(fields)}")
+        self.name = make.__name__
+        self.type = make
+        self.fields = dict(fields)
+        self.least_bytes = sum(codec.least_bytes for codec in fields.values())
+        self._steps = tuple(_reading_steps(fields))
+
+    def read(self, reader: ChainReader) -> T:
+        values: list[Any] = []
+        for layout, read in self._steps:
+            if layout is not None:
+                start = reader.offset
+                end = start + layout.size
+                if end > reader.size:
+                    raise reader.truncated(layout.size, self.name)
+                values += layout.unpack_from(reader.raw, start)
+                reader.offset = end
+            if read is not None:
+                values.append(read(reader))
+        return self.type(*values)
+
+    def write(self, value: T, out: bytearray) -> None:
+        for name, codec in self.fields.items():
+            codec.write(getattr(value, name), out)
+
+
+class Interface(Codec[T]):
+    """A uint32 type id, then the struct that it names.
+
+    what: the place, for errors. members: the structs allowed there. names: every type id that the chain knows; the
+    error for a type that is known but not allowed there is another one than for an unknown type.
+    """
+
+    def __init__(self, what: str, members: Mapping[int, Struct[Any]], names: Mapping[int, str]) -> None:
+        self.members = dict(members)
+        self._what = what
+        self._names = names
+        self._readers = {type_id: member.read for type_id, member in members.items()}
+        self._by_type = {member.type: (type_id, member) for type_id, member in members.items()}
+        self.least_bytes = _TYPE_ID_BYTES + min(member.least_bytes for member in members.values())
+
+    def type_id_of(self, value: T) -> int:
+        """Return the type id of a value. Raises ValueError if a value of its type cannot stand here."""
+        return self._member(value)[0]
+
+    def read(self, reader: ChainReader) -> T:
+        start = reader.offset
+        end = start + 4
+        if end > reader.size:
+            raise reader.truncated(4, f"type id of {self._what}")
+        type_id = int.from_bytes(reader.raw[start:end], "big")
+        read = self._readers.get(type_id)
+        if read is None:
+            raise wrong_type(start, type_id, self._what, self._names)
+        reader.offset = end
+        value: T = read(reader)
+        return value
+
+    def write(self, value: T, out: bytearray) -> None:
+        type_id, member = self._member(value)
+        out += type_id.to_bytes(_TYPE_ID_BYTES, "big")
+        member.write(value, out)
+
+    def _member(self, value: T) -> tuple[int, Struct[Any]]:
+        try:
+            return self._by_type[type(value)]
+        except KeyError:
+            raise ValueError(f"{type(value).__name__} cannot be {self._what}") from None
+
+
+def wrong_type(offset: int, type_id: int, what: str, names: Mapping[int, str]) -> MalformedChainBytes:
+    """Return the error for a type id that cannot stand at `offset`. names: every type id that the chain knows."""
+    name = names.get(type_id)
+    if name is None:
+        return UnknownType(offset, type_id, what)
+    return MalformedChainBytes(offset, f"{what} cannot be of type {type_id} ({name})")
 
 
 def write_count(count: int, out: bytearray) -> None:
-    """Append a uint32 count or length. Raises ValueError where it does not fit."""
+    """Append a uint32 count or length. Raises ValueError if it does not fit."""
     if count >= 2**32:
         raise ValueError(f"{count} is more than a count of 4 bytes can say")
     out += count.to_bytes(_COUNT_BYTES, "big")
+
+
+def _reading_steps(fields: Mapping[str, Codec[Any]]) -> list[_Step]:
+    steps: list[_Step] = []
+    run = ""
+    for codec in fields.values():
+        if isinstance(codec, Fixed):
+            run += codec.format
+            continue
+        steps.append((struct.Struct(">" + run) if run else None, codec.read))
+        run = ""
+    if run:
+        steps.append((struct.Struct(">" + run), None))
+    return steps
 
 
 U8: Final = Unsigned(1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, Codec, FixedBytes, ListOf, ListOfFixed
+from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, Codec, FixedBytes, ListOf, ListOfFixed, Struct
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.layout import Layout
 from warpseal.warp.ids import ChainID
 
 # Type ids that the chains share.
@@ -162,29 +161,29 @@ class BaseFields:
 ADDRESSES: Final = ListOfFixed(ADDRESS, "addresses")
 INDICES: Final = ListOfFixed(U32, "signature indices")
 
-OUTPUT_OWNERS: Final = Layout(OutputOwners, locktime=U64, threshold=U32, addresses=ADDRESSES)
-TRANSFER_OUTPUT: Final = Layout(TransferOutput, amount=U64, locktime=U64, threshold=U32, addresses=ADDRESSES)
-TRANSFER_INPUT: Final = Layout(TransferInput, amount=U64, signature_indices=INDICES)
-INPUT: Final = Layout(Input, signature_indices=INDICES)
-CREDENTIAL: Final = Layout(Credential, signatures=ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures"))
+OUTPUT_OWNERS: Final = Struct(OutputOwners, locktime=U64, threshold=U32, addresses=ADDRESSES)
+TRANSFER_OUTPUT: Final = Struct(TransferOutput, amount=U64, locktime=U64, threshold=U32, addresses=ADDRESSES)
+TRANSFER_INPUT: Final = Struct(TransferInput, amount=U64, signature_indices=INDICES)
+INPUT: Final = Struct(Input, signature_indices=INDICES)
+CREDENTIAL: Final = Struct(Credential, signatures=ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures"))
 
 
-def transferable_output(output: Codec[Output]) -> Layout[TransferableOutput]:
+def transferable_output(output: Codec[Output]) -> Struct[TransferableOutput]:
     """Return the layout for a chain that allows the outputs of `output` (an interface value)."""
-    return Layout(TransferableOutput, asset_id=ID, output=output)
+    return Struct(TransferableOutput, asset_id=ID, output=output)
 
 
-def transferable_input(spend: Codec[Spend]) -> Layout[TransferableInput]:
+def transferable_input(spend: Codec[Spend]) -> Struct[TransferableInput]:
     """Return the layout for a chain that allows the inputs of `spend` (an interface value)."""
-    return Layout(TransferableInput, tx_id=ID, output_index=U32, asset_id=ID, input=spend)
+    return Struct(TransferableInput, tx_id=ID, output_index=U32, asset_id=ID, input=spend)
 
 
-def unspent_output(output: Codec[StateOutput]) -> Layout[Utxo[StateOutput]]:
+def unspent_output(output: Codec[StateOutput]) -> Struct[Utxo[StateOutput]]:
     """Return the layout for a chain whose state holds the outputs of `output` (an interface value)."""
-    return Layout(Utxo, tx_id=ID, output_index=U32, asset_id=ID, output=output)
+    return Struct(Utxo, tx_id=ID, output_index=U32, asset_id=ID, output=output)
 
 
-def base_fields(output: Layout[TransferableOutput], spend: Layout[TransferableInput]) -> Layout[BaseFields]:
+def base_fields(output: Struct[TransferableOutput], spend: Struct[TransferableInput]) -> Struct[BaseFields]:
     """Return the layout for a chain with these outputs and inputs."""
     outputs, inputs = ListOf(output, "outputs"), ListOf(spend, "inputs")
-    return Layout(BaseFields, network_id=U32, blockchain_id=ID, outputs=outputs, inputs=inputs, memo=SIZED)
+    return Struct(BaseFields, network_id=U32, blockchain_id=ID, outputs=outputs, inputs=inputs, memo=SIZED)

@@ -5,21 +5,32 @@ Source of truth: avalanchego `vms/platformvm/block/*.go`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from struct import Struct
-from typing import Final
+from typing import Any, Final
 
-from warpseal.chains.codec import ID, U64, ListOf, write_count
-from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
+from warpseal.chains.codec import (
+    ID,
+    SIZED,
+    TEXT,
+    U64,
+    ChainReader,
+    Codec,
+    ListOf,
+    Struct,
+    write_count,
+    wrong_type,
+)
+from warpseal.chains.components import Output, Utxo
 from warpseal.chains.ids import BlockID
+from warpseal.chains.p_components import P_TYPE_NAMES, UTXO
 from warpseal.chains.p_txs import P_TX, PSignedTx
-from warpseal.chains.p_types import P_TYPE_NAMES
-from warpseal.chains.signed_tx import VERSION
+from warpseal.warp.codec import VERSION
 
-_TIME: Final = Struct(">Q")
-_PARENT_AND_HEIGHT: Final = Struct(">32sQ")
+_TIME: Final = struct.Struct(">Q")
+_PARENT_AND_HEIGHT: Final = struct.Struct(">32sQ")
 _TXS: Final = ListOf(P_TX, "transactions")
 
 
@@ -93,16 +104,16 @@ def parse_p_block(raw: bytes) -> Block:
 
     Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
     """
-    cursor = Cursor(raw)
-    kind, form = _read_form(cursor)
-    time: int | None = cursor.unpack(_TIME, kind)[0] if form.has_time else None
-    txs = _TXS.read(cursor) if form.has_decisions else ()
-    parent_id, height = cursor.unpack(_PARENT_AND_HEIGHT, kind)
+    reader = ChainReader(raw)
+    kind, form = _read_form(reader)
+    time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
+    txs = _TXS.read(reader) if form.has_decisions else ()
+    parent_id, height = reader.unpack(_PARENT_AND_HEIGHT, kind)
     if form.behind is None:
-        txs = _TXS.read(cursor)
+        txs = _TXS.read(reader)
     elif form.behind == 1:
-        txs = (*txs, P_TX.read(cursor))
-    cursor.finish()
+        txs = (*txs, P_TX.read(reader))
+    reader.finish()
     return Block(kind, parent_id, height, time, txs, raw)
 
 
@@ -111,17 +122,14 @@ def genesis_block(genesis_id: BlockID) -> Block:
     return Block.build("ApricotCommitBlock", genesis_id, 0)
 
 
-def _read_form(cursor: Cursor) -> tuple[str, _Form]:
-    cursor.version()
-    start = cursor.offset
-    type_id = cursor.u32("type id of a block")
+def _read_form(reader: ChainReader) -> tuple[str, _Form]:
+    reader.version()
+    start = reader.offset
+    type_id = reader.u32("type id of a block")
     known = _KINDS.get(type_id)
     if known is not None:
         return known
-    name = P_TYPE_NAMES.get(type_id)
-    if name is None:
-        raise UnknownType(start, type_id, "a block")
-    raise MalformedChainBytes(start, f"a block cannot be of type {type_id} ({name})")
+    raise wrong_type(start, type_id, "a block", P_TYPE_NAMES)
 
 
 def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]) -> bytes:
@@ -148,3 +156,64 @@ def _fits(form: _Form, count: int) -> bool:
     if form.behind is None:
         return True
     return count >= form.behind if form.has_decisions else count == form.behind
+
+
+@dataclass(frozen=True, slots=True)
+class GenesisUtxo:
+    """An output that was there from the start: of the zero transaction, its index its position in the genesis."""
+
+    utxo: Utxo[Output]
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Genesis:
+    """The state before block 1. Equal when `raw`, its bytes with the codec version, is.
+
+    validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X and C.
+    timestamp: unix seconds; initial_supply: nAVAX. id: SHA-256 of `raw`, the parent of block 0.
+    """
+
+    utxos: tuple[GenesisUtxo, ...] = field(compare=False, repr=False)
+    validators: tuple[PSignedTx, ...] = field(compare=False, repr=False)
+    chains: tuple[PSignedTx, ...] = field(compare=False, repr=False)
+    timestamp: int = field(compare=False)
+    initial_supply: int = field(compare=False)
+    message: str = field(compare=False)
+    raw: bytes = field(repr=False)
+    id: BlockID = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", BlockID(sha256(self.raw).digest()))
+
+    @property
+    def block(self) -> Block:
+        """Block 0."""
+        return genesis_block(self.id)
+
+    def encode(self) -> bytes:
+        """Return the bytes anew from the parts; equal to `raw`."""
+        out = bytearray(VERSION)
+        for name, codec in _FIELDS.items():
+            codec.write(getattr(self, name), out)
+        return bytes(out)
+
+
+_GENESIS_UTXO: Final = Struct(GenesisUtxo, utxo=UTXO, message=SIZED)
+_FIELDS: Final[dict[str, Codec[Any]]] = {
+    "utxos": ListOf(_GENESIS_UTXO, "unspent outputs"),
+    "validators": ListOf(P_TX, "validators"),
+    "chains": ListOf(P_TX, "blockchains"),
+    "timestamp": U64,
+    "initial_supply": U64,
+    "message": TEXT,
+}
+
+
+def parse_p_genesis(raw: bytes) -> Genesis:
+    """Return the genesis whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+    reader = ChainReader(raw)
+    reader.version()
+    parts = {name: codec.read(reader) for name, codec in _FIELDS.items()}
+    reader.finish()
+    return Genesis(**parts, raw=raw)

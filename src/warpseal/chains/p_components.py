@@ -1,15 +1,15 @@
-"""What only P-Chain transactions are made of: stakers, signers, owners, stakeable outputs.
+"""The type ids of the P-Chain's codec.
 
-Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`, `vms/platformvm/warp/message`. Times are unix
-seconds, weights and amounts nAVAX (or the smallest unit of an elastic subnet's asset).
+Source of truth: avalanchego `vms/platformvm/txs/codec.go`, `vms/platformvm/block/codec.go`. 6 and 8 are holes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, FixedBytes, ListOf
+from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, ChainReader, FixedBytes, Interface, ListOf, Struct
 from warpseal.chains.components import (
     ADDRESSES,
     INPUT,
@@ -32,11 +32,53 @@ from warpseal.chains.components import (
     transferable_output,
     unspent_output,
 )
-from warpseal.chains.cursor import Cursor
-from warpseal.chains.layout import Layout, OneOf
-from warpseal.chains.p_types import P_TYPE_NAMES
 from warpseal.warp.ids import NodeID, SubnetID
 from warpseal.warp.l1_messages import PChainOwner
+
+P_TYPE_NAMES: Final[Mapping[int, str]] = {
+    0: "ApricotProposalBlock",
+    1: "ApricotAbortBlock",
+    2: "ApricotCommitBlock",
+    3: "ApricotStandardBlock",
+    4: "ApricotAtomicBlock",
+    5: "TransferInput",
+    7: "TransferOutput",
+    9: "Credential",
+    10: "Input",
+    11: "OutputOwners",
+    12: "AddValidatorTx",
+    13: "AddSubnetValidatorTx",
+    14: "AddDelegatorTx",
+    15: "CreateChainTx",
+    16: "CreateSubnetTx",
+    17: "ImportTx",
+    18: "ExportTx",
+    19: "AdvanceTimeTx",
+    20: "RewardValidatorTx",
+    21: "LockIn",
+    22: "LockOut",
+    23: "RemoveSubnetValidatorTx",
+    24: "TransformSubnetTx",
+    25: "AddPermissionlessValidatorTx",
+    26: "AddPermissionlessDelegatorTx",
+    27: "NoSigner",
+    28: "ProofOfPossession",
+    29: "BanffProposalBlock",
+    30: "BanffAbortBlock",
+    31: "BanffCommitBlock",
+    32: "BanffStandardBlock",
+    33: "TransferSubnetOwnershipTx",
+    34: "BaseTx",
+    35: "ConvertSubnetToL1Tx",
+    36: "RegisterL1ValidatorTx",
+    37: "SetL1ValidatorWeightTx",
+    38: "IncreaseL1ValidatorBalanceTx",
+    39: "DisableL1ValidatorTx",
+    40: "AddAutoRenewedValidatorTx",
+    41: "SetAutoRenewedValidatorConfigTx",
+    42: "RewardAutoRenewedValidatorTx",
+}
+
 
 _INPUT_TYPE: Final = 10
 _OWNERS_TYPE: Final = 11
@@ -92,20 +134,24 @@ class InitialValidator:
 Signer = NoSigner | ProofOfPossession
 
 
-def _one_of(what: str, members: dict[int, Layout[Any]]) -> OneOf[Any]:
-    return OneOf(what, members, P_TYPE_NAMES)
+def _interface(what: str, members: dict[int, Struct[Any]]) -> Interface[Any]:
+    return Interface(what, members, P_TYPE_NAMES)
 
 
 # What a lock wraps is no lock again, so that no bytes can nest.
-_UNLOCKED_OUTPUT: Final[OneOf[TransferOutput]] = _one_of("a locked output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT})
-_UNLOCKED_INPUT: Final[OneOf[TransferInput]] = _one_of("a locked input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT})
-_LOCK_OUT: Final = Layout(LockOut, locktime=U64, output=_UNLOCKED_OUTPUT)
-_LOCK_IN: Final = Layout(LockIn, locktime=U64, input=_UNLOCKED_INPUT)
+_UNLOCKED_OUTPUT: Final[Interface[TransferOutput]] = _interface(
+    "a locked output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}
+)
+_UNLOCKED_INPUT: Final[Interface[TransferInput]] = _interface("a locked input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT})
+_LOCK_OUT: Final = Struct(LockOut, locktime=U64, output=_UNLOCKED_OUTPUT)
+_LOCK_IN: Final = Struct(LockIn, locktime=U64, input=_UNLOCKED_INPUT)
 
-OUTPUT: Final[OneOf[Output]] = _one_of("an output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT, _LOCK_OUT_TYPE: _LOCK_OUT})
-SPEND: Final[OneOf[Spend]] = _one_of("an input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT, _LOCK_IN_TYPE: _LOCK_IN})
-OWNER: Final[OneOf[OutputOwners]] = _one_of("an owner", {_OWNERS_TYPE: OUTPUT_OWNERS})
-AUTHORITY: Final[OneOf[Input]] = _one_of("an authorisation", {_INPUT_TYPE: INPUT})
+OUTPUT: Final[Interface[Output]] = _interface(
+    "an output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT, _LOCK_OUT_TYPE: _LOCK_OUT}
+)
+SPEND: Final[Interface[Spend]] = _interface("an input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT, _LOCK_IN_TYPE: _LOCK_IN})
+OWNER: Final[Interface[OutputOwners]] = _interface("an owner", {_OWNERS_TYPE: OUTPUT_OWNERS})
+AUTHORITY: Final[Interface[Input]] = _interface("an authorisation", {_INPUT_TYPE: INPUT})
 
 _TRANSFERABLE_OUTPUT: Final = transferable_output(OUTPUT)
 _TRANSFERABLE_INPUT: Final = transferable_input(SPEND)
@@ -115,15 +161,15 @@ BASE: Final = base_fields(_TRANSFERABLE_OUTPUT, _TRANSFERABLE_INPUT)
 UTXO: Final = unspent_output(OUTPUT)
 
 NODE_ID: Final = ADDRESS
-VALIDATOR: Final = Layout(Validator, node_id=NODE_ID, start_s=U64, end_s=U64, weight=U64)
-SUBNET_VALIDATOR: Final = Layout(SubnetValidator, validator=VALIDATOR, subnet_id=ID)
+VALIDATOR: Final = Struct(Validator, node_id=NODE_ID, start_s=U64, end_s=U64, weight=U64)
+SUBNET_VALIDATOR: Final = Struct(SubnetValidator, validator=VALIDATOR, subnet_id=ID)
 PROOF: Final = FixedBytes(96)
-PROOF_OF_POSSESSION: Final = Layout(ProofOfPossession, public_key=FixedBytes(48), proof=PROOF)
-SIGNER: Final[OneOf[Signer]] = _one_of(
-    "a signer", {_NO_SIGNER_TYPE: Layout(NoSigner), _PROOF_TYPE: PROOF_OF_POSSESSION}
+PROOF_OF_POSSESSION: Final = Struct(ProofOfPossession, public_key=FixedBytes(48), proof=PROOF)
+SIGNER: Final[Interface[Signer]] = _interface(
+    "a signer", {_NO_SIGNER_TYPE: Struct(NoSigner), _PROOF_TYPE: PROOF_OF_POSSESSION}
 )
-P_CHAIN_OWNER: Final = Layout(PChainOwner, threshold=U32, addresses=ADDRESSES)
-INITIAL_VALIDATOR: Final = Layout(
+P_CHAIN_OWNER: Final = Struct(PChainOwner, threshold=U32, addresses=ADDRESSES)
+INITIAL_VALIDATOR: Final = Struct(
     InitialValidator,
     node_id=SIZED,
     weight=U64,
@@ -136,8 +182,8 @@ INITIAL_VALIDATOR: Final = Layout(
 
 def parse_p_utxo(raw: bytes) -> Utxo[Output]:
     """Return the unspent output whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-    cursor = Cursor(raw)
-    cursor.version()
-    utxo = UTXO.read(cursor)
-    cursor.finish()
+    reader = ChainReader(raw)
+    reader.version()
+    utxo = UTXO.read(reader)
+    reader.finish()
     return utxo

@@ -5,23 +5,22 @@ Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from hashlib import sha256
-from struct import Struct
 from typing import Final
 
-from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
+from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
 from warpseal.warp.codec import exactly, sized, u32, versioned
-from warpseal.warp.ids import EMPTY_NODE_ID, ID_BYTES, ChainID, NodeID
-from warpseal.warp.ripemd160 import ripemd160
+from warpseal.warp.ids import EMPTY_NODE_ID, ID_BYTES, ChainID, NodeID, node_id_from_certificate
 
 MAX_CERTIFICATE_BYTES: Final = 2048
 _BLOCK: Final = 0
 _OPTION: Final = 1
 _GRANITE_BLOCK: Final = 2
-_HEADER: Final = Struct(">32sqQ")
-_EPOCH: Final = Struct(">QQq")
+_HEADER: Final = struct.Struct(">32sqQ")
+_EPOCH: Final = struct.Struct(">QQq")
 # An option holds a block of the P-Chain: codec version, type id, and what that type says.
 _INNER_VERSION: Final = b"\x00\x00"
 _LEAST_INNER_BYTES: Final = 6
@@ -67,7 +66,7 @@ class ProposedBlock:
         """Whose certificate it is; EMPTY_NODE_ID without one. A claim, unless the signature is verified too."""
         if not self.certificate:
             return EMPTY_NODE_ID
-        return NodeID(ripemd160(sha256(self.certificate).digest()))
+        return node_id_from_certificate(self.certificate)
 
     def encode(self) -> bytes:
         """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
@@ -132,18 +131,18 @@ def inner_block(raw: bytes) -> bytes:
 
 def parse_outer(raw: bytes) -> Outer:
     """Return the outer block behind `raw`, judged by its layout alone. Raises MalformedChainBytes."""
-    cursor = Cursor(raw)
-    cursor.version()
-    start = cursor.offset
-    kind = cursor.u32("type id of outer block")
+    reader = ChainReader(raw)
+    reader.version()
+    start = reader.offset
+    kind = reader.u32("type id of outer block")
     outer: Outer
     if kind == _OPTION:
-        outer = OptionBlock(BlockID(cursor.take(32, "parent id")), _read_sized(cursor, "inner block"))
+        outer = OptionBlock(BlockID(reader.take(32, "parent id")), _read_sized(reader, "inner block"))
     elif kind in (_BLOCK, _GRANITE_BLOCK):
-        outer = _read_block(cursor, has_epoch=kind == _GRANITE_BLOCK)
+        outer = _read_block(reader, has_epoch=kind == _GRANITE_BLOCK)
     else:
         raise UnknownType(start, kind, "outer block")
-    cursor.finish()
+    reader.finish()
     return outer
 
 
@@ -155,29 +154,29 @@ def _is_plausible(outer: Outer) -> bool:
     return bool(outer.certificate) == bool(outer.signature)
 
 
-def _read_block(cursor: Cursor, *, has_epoch: bool) -> ProposedBlock:
-    parent_id, timestamp_s, p_chain_height = cursor.unpack(_HEADER, "header")
+def _read_block(reader: ChainReader, *, has_epoch: bool) -> ProposedBlock:
+    parent_id, timestamp_s, p_chain_height = reader.unpack(_HEADER, "header")
     return ProposedBlock(
         parent_id,
         timestamp_s,
         p_chain_height,
-        _read_certificate(cursor),
-        _read_sized(cursor, "inner block"),
-        Epoch(*cursor.unpack(_EPOCH, "epoch")) if has_epoch else None,
-        _read_sized(cursor, "signature"),
+        _read_certificate(reader),
+        _read_sized(reader, "inner block"),
+        Epoch(*reader.unpack(_EPOCH, "epoch")) if has_epoch else None,
+        _read_sized(reader, "signature"),
     )
 
 
-def _read_certificate(cursor: Cursor) -> bytes:
-    start = cursor.offset
-    certificate = _read_sized(cursor, "certificate")
+def _read_certificate(reader: ChainReader) -> bytes:
+    start = reader.offset
+    certificate = _read_sized(reader, "certificate")
     if len(certificate) > MAX_CERTIFICATE_BYTES:
         raise MalformedChainBytes(start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes")
     return certificate
 
 
-def _read_sized(cursor: Cursor, what: str) -> bytes:
-    return cursor.take(cursor.u32(f"length of {what}"), what)
+def _read_sized(reader: ChainReader, what: str) -> bytes:
+    return reader.take(reader.u32(f"length of {what}"), what)
 
 
 def _id(raw: bytes) -> bytes:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from warpseal.chains.codec import Codec, ListOf
-from warpseal.chains.cursor import Cursor
+from warpseal.chains.codec import ChainReader, Codec, Interface, ListOf
 from warpseal.chains.ids import TxID
-from warpseal.chains.layout import OneOf
+from warpseal.warp.codec import VERSION
 
 U = TypeVar("U")
 C = TypeVar("C")
-
-VERSION: Final = b"\x00\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +55,11 @@ class SignedTx(Generic[U, C]):
 class TxForm(Codec[SignedTx[U, C]], Generic[U, C]):
     """How a chain's signed transactions are written; as a codec: within a block, without the version."""
 
-    def __init__(self, unsigned: OneOf[U], credential: OneOf[C]) -> None:
+    def __init__(self, unsigned: Interface[U], credential: Interface[C]) -> None:
         self.unsigned = unsigned
         self.least_bytes = unsigned.least_bytes + 4
         self.credential = credential
         self._credentials: ListOf[Any] = ListOf(credential, "credentials")
-
-    def parse(self, raw: bytes) -> SignedTx[U, C]:
-        """Return the transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-        cursor = Cursor(raw)
-        cursor.version()
-        unsigned = self.unsigned.read(cursor)
-        credentials = self._credentials.read(cursor)
-        cursor.finish()
-        return SignedTx(unsigned, credentials, raw, self)
 
     def build(self, unsigned: U, credentials: tuple[C, ...] = ()) -> SignedTx[U, C]:
         """Return the transaction made of these parts. Raises ValueError where one does not fit its format."""
@@ -84,11 +72,11 @@ class TxForm(Codec[SignedTx[U, C]], Generic[U, C]):
         self._credentials.write(credentials, out)
         return bytes(out)
 
-    def read(self, cursor: Cursor) -> SignedTx[U, C]:
-        start = cursor.offset
-        unsigned = self.unsigned.read(cursor)
-        credentials = self._credentials.read(cursor)
-        return SignedTx(unsigned, credentials, VERSION + cursor.raw[start : cursor.offset], self)
+    def read(self, reader: ChainReader) -> SignedTx[U, C]:
+        start = reader.offset
+        unsigned = self.unsigned.read(reader)
+        credentials = self._credentials.read(reader)
+        return SignedTx(unsigned, credentials, VERSION + reader.raw[start : reader.offset], self)
 
     def write(self, value: SignedTx[U, C], out: bytearray) -> None:
         self.unsigned.write(value.unsigned, out)

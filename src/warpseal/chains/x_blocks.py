@@ -5,20 +5,18 @@ Source of truth: avalanchego `vms/avm/block/standard_block.go`.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from hashlib import sha256
-from struct import Struct
 from typing import Final
 
-from warpseal.chains.codec import ID, U32, U64, ListOf
-from warpseal.chains.cursor import Cursor, MalformedChainBytes, UnknownType
-from warpseal.chains.ids import BlockID
-from warpseal.chains.signed_tx import VERSION
-from warpseal.chains.x_components import X_TYPE_NAMES
-from warpseal.chains.x_txs import X_TX, XTx
+from warpseal.chains.codec import ID, TEXT, U32, U64, ChainReader, ListOf, Struct, wrong_type
+from warpseal.chains.ids import AssetID, BlockID
+from warpseal.chains.x_txs import CREATE_ASSET_TX, X_TX, X_TYPE_NAMES, CreateAssetTx, XTx
+from warpseal.warp.codec import VERSION
 
 _STANDARD_BLOCK: Final = 20
-_HEADER: Final = Struct(">32sQQ32s")
+_HEADER: Final = struct.Struct(">32sQQ32s")
 _TXS: Final = ListOf(X_TX, "transactions")
 
 
@@ -56,24 +54,20 @@ def parse_x_block(raw: bytes) -> XBlock:
 
     Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
     """
-    cursor = Cursor(raw)
-    cursor.version()
-    _read_type(cursor)
-    parent_id, height, time, merkle_root = cursor.unpack(_HEADER, "block header")
-    txs = _TXS.read(cursor)
-    cursor.finish()
+    reader = ChainReader(raw)
+    reader.version()
+    _read_type(reader)
+    parent_id, height, time, merkle_root = reader.unpack(_HEADER, "block header")
+    txs = _TXS.read(reader)
+    reader.finish()
     return XBlock(parent_id, height, time, merkle_root, txs, raw)
 
 
-def _read_type(cursor: Cursor) -> None:
-    start = cursor.offset
-    type_id = cursor.u32("type id of a block")
-    if type_id == _STANDARD_BLOCK:
-        return
-    name = X_TYPE_NAMES.get(type_id)
-    if name is None:
-        raise UnknownType(start, type_id, "a block")
-    raise MalformedChainBytes(start, f"a block cannot be of type {type_id} ({name})")
+def _read_type(reader: ChainReader) -> None:
+    start = reader.offset
+    type_id = reader.u32("type id of a block")
+    if type_id != _STANDARD_BLOCK:
+        raise wrong_type(start, type_id, "a block", X_TYPE_NAMES)
 
 
 def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs: tuple[XTx, ...]) -> bytes:
@@ -85,3 +79,47 @@ def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs:
     ID.write(merkle_root, out)
     _TXS.write(txs, out)
     return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class GenesisAsset:
+    """An asset of the genesis: `alias` such as AVAX, and what creates it, which nobody signed."""
+
+    alias: str
+    creation: CreateAssetTx
+
+    @property
+    def tx(self) -> XTx:
+        """The transaction that counts as having created it, without credentials."""
+        return X_TX.build(self.creation)
+
+    @property
+    def asset_id(self) -> AssetID:
+        """Id of the asset, that of `tx`."""
+        return AssetID(self.tx.id)
+
+
+@dataclass(frozen=True, slots=True)
+class XGenesis:
+    """The assets, by alias where valid."""
+
+    assets: tuple[GenesisAsset, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes that `parse_x_genesis` reads."""
+        out = bytearray(VERSION)
+        _GENESIS.write(self, out)
+        return bytes(out)
+
+
+_ASSET: Final = Struct(GenesisAsset, alias=TEXT, creation=CREATE_ASSET_TX)
+_GENESIS: Final = Struct(XGenesis, assets=ListOf(_ASSET, "assets"))
+
+
+def parse_x_genesis(raw: bytes) -> XGenesis:
+    """Return the genesis behind `raw`, codec version first. Raises MalformedChainBytes."""
+    reader = ChainReader(raw)
+    reader.version()
+    genesis = _GENESIS.read(reader)
+    reader.finish()
+    return genesis

@@ -1,6 +1,7 @@
-"""Transactions of the X-Chain: what each type says, their ids, and the outputs that they make.
+"""What only X-Chain transactions hold: outputs that mint, NFTs, properties, and the operations on them.
 
-Source of truth: avalanchego `vms/avm/txs`.
+Source of truth: avalanchego `vms/secp256k1fx`, `vms/nftfx`, `vms/propertyfx`; the type ids follow from the order of
+registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`.
 """
 
 from __future__ import annotations
@@ -9,26 +10,249 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.chains.codec import ID, TEXT, U8, U32, ListOf
-from warpseal.chains.components import BaseFields, TransferableInput, TransferableOutput, Utxo
-from warpseal.chains.cursor import Cursor
-from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.layout import Layout, OneOf
-from warpseal.chains.signed_tx import SignedTx, TxForm
-from warpseal.chains.x_components import (
-    X_BASE_FIELDS,
-    X_CREDENTIAL,
-    X_OPERATION,
-    X_OUTPUT,
-    X_TRANSFERABLE_INPUT,
-    X_TRANSFERABLE_OUTPUT,
-    X_TYPE_NAMES,
-    X_UTXO,
-    XCredential,
-    XOperation,
-    XOutput,
+from warpseal.chains.codec import (
+    ID,
+    SIZED,
+    TEXT,
+    U8,
+    U32,
+    ChainReader,
+    FixedBytes,
+    Interface,
+    ListOf,
+    ListOfFixed,
+    Struct,
 )
+from warpseal.chains.components import (
+    CREDENTIAL,
+    CREDENTIAL_TYPE,
+    INDICES,
+    INPUT,
+    OUTPUT_OWNERS,
+    SIGNATURE_BYTES,
+    TRANSFER_INPUT,
+    TRANSFER_INPUT_TYPE,
+    TRANSFER_OUTPUT,
+    TRANSFER_OUTPUT_TYPE,
+    BaseFields,
+    Credential,
+    Input,
+    Output,
+    OutputOwners,
+    Spend,
+    TransferableInput,
+    TransferableOutput,
+    TransferOutput,
+    Utxo,
+    base_fields,
+    transferable_input,
+    transferable_output,
+    unspent_output,
+)
+from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
+from warpseal.chains.signed_tx import SignedTx, TxForm
 from warpseal.warp.ids import ChainID
+
+X_TYPE_NAMES: Final = dict(
+    enumerate(
+        (
+            *("BaseTx", "CreateAssetTx", "OperationTx", "ImportTx", "ExportTx"),
+            *("TransferInput", "MintOutput", "TransferOutput", "MintOperation", "Credential"),
+            *("NftMintOutput", "NftTransferOutput", "NftMintOperation", "NftTransferOperation", "NftCredential"),
+            *("PropertyMintOutput", "PropertyOwnedOutput", "PropertyMintOperation", "PropertyBurnOperation"),
+            *("PropertyCredential", "StandardBlock"),
+        )
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MintOutput:
+    """The right to mint more of a fungible asset."""
+
+    owners: OutputOwners
+
+
+@dataclass(frozen=True, slots=True)
+class NftMintOutput:
+    """The right to mint NFTs of one group of an asset."""
+
+    group_id: int
+    owners: OutputOwners
+
+
+@dataclass(frozen=True, slots=True)
+class NftTransferOutput:
+    """An NFT: any payload, up to 1 KiB where valid."""
+
+    group_id: int
+    payload: bytes
+    owners: OutputOwners
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyMintOutput:
+    """The right to mint a property."""
+
+    owners: OutputOwners
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyOwnedOutput:
+    """A property that is owned."""
+
+    owners: OutputOwners
+
+
+# `Output` is the shared type of what moves by itself; of its members only TransferOutput occurs on the X-Chain.
+XOutput = Output | MintOutput | NftMintOutput | NftTransferOutput | PropertyMintOutput | PropertyOwnedOutput
+
+
+@dataclass(frozen=True, slots=True)
+class MintOperation:
+    """Mints an amount of a fungible asset, and gives the right to mint on."""
+
+    mint_input: Input
+    mint_output: MintOutput
+    transfer_output: TransferOutput
+
+    @property
+    def outputs(self) -> tuple[XOutput, ...]:
+        """What it produces, in the order of the output indices."""
+        return (self.mint_output, self.transfer_output)
+
+
+@dataclass(frozen=True, slots=True)
+class NftMintOperation:
+    """Mints one NFT for each owner."""
+
+    mint_input: Input
+    group_id: int
+    payload: bytes
+    owners: tuple[OutputOwners, ...]
+
+    @property
+    def outputs(self) -> tuple[XOutput, ...]:
+        """What it produces, in the order of the output indices."""
+        return tuple(NftTransferOutput(self.group_id, self.payload, owners) for owners in self.owners)
+
+
+@dataclass(frozen=True, slots=True)
+class NftTransferOperation:
+    """Gives an NFT to others."""
+
+    input: Input
+    output: NftTransferOutput
+
+    @property
+    def outputs(self) -> tuple[XOutput, ...]:
+        """What it produces, in the order of the output indices."""
+        return (self.output,)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyMintOperation:
+    """Mints a property, and gives the right to mint on."""
+
+    mint_input: Input
+    mint_output: PropertyMintOutput
+    owned_output: PropertyOwnedOutput
+
+    @property
+    def outputs(self) -> tuple[XOutput, ...]:
+        """What it produces, in the order of the output indices."""
+        return (self.mint_output, self.owned_output)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyBurnOperation:
+    """Ends a property; one signature index for each address that signs."""
+
+    signature_indices: tuple[int, ...]
+
+    @property
+    def outputs(self) -> tuple[XOutput, ...]:
+        """Nothing."""
+        return ()
+
+
+XOperation = MintOperation | NftMintOperation | NftTransferOperation | PropertyMintOperation | PropertyBurnOperation
+
+
+@dataclass(frozen=True, slots=True)
+class NftCredential:
+    """Signatures of an NFT operation, each 65 bytes: r, s, then the recovery id."""
+
+    signatures: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyCredential:
+    """Signatures of a property operation, each 65 bytes: r, s, then the recovery id."""
+
+    signatures: tuple[bytes, ...]
+
+
+XCredential = Credential | NftCredential | PropertyCredential
+
+_SIGNATURES: Final = ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures")
+_MINT_OUTPUT: Final = Struct(MintOutput, owners=OUTPUT_OWNERS)
+_NFT_MINT_OUTPUT: Final = Struct(NftMintOutput, group_id=U32, owners=OUTPUT_OWNERS)
+_NFT_TRANSFER_OUTPUT: Final = Struct(NftTransferOutput, group_id=U32, payload=SIZED, owners=OUTPUT_OWNERS)
+_PROPERTY_MINT_OUTPUT: Final = Struct(PropertyMintOutput, owners=OUTPUT_OWNERS)
+_PROPERTY_OWNED_OUTPUT: Final = Struct(PropertyOwnedOutput, owners=OUTPUT_OWNERS)
+_MINT_OPERATION: Final = Struct(
+    MintOperation, mint_input=INPUT, mint_output=_MINT_OUTPUT, transfer_output=TRANSFER_OUTPUT
+)
+_NFT_MINT_OPERATION: Final = Struct(
+    NftMintOperation, mint_input=INPUT, group_id=U32, payload=SIZED, owners=ListOf(OUTPUT_OWNERS, "owners")
+)
+_NFT_TRANSFER_OPERATION: Final = Struct(NftTransferOperation, input=INPUT, output=_NFT_TRANSFER_OUTPUT)
+_PROPERTY_MINT_OPERATION: Final = Struct(
+    PropertyMintOperation, mint_input=INPUT, mint_output=_PROPERTY_MINT_OUTPUT, owned_output=_PROPERTY_OWNED_OUTPUT
+)
+
+X_OUTPUT: Final[Interface[XOutput]] = Interface(
+    "output",
+    {
+        6: _MINT_OUTPUT,
+        TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT,
+        10: _NFT_MINT_OUTPUT,
+        11: _NFT_TRANSFER_OUTPUT,
+        15: _PROPERTY_MINT_OUTPUT,
+        16: _PROPERTY_OWNED_OUTPUT,
+    },
+    X_TYPE_NAMES,
+)
+X_OPERATION: Final[Interface[XOperation]] = Interface(
+    "operation",
+    {
+        8: _MINT_OPERATION,
+        12: _NFT_MINT_OPERATION,
+        13: _NFT_TRANSFER_OPERATION,
+        17: _PROPERTY_MINT_OPERATION,
+        18: Struct(PropertyBurnOperation, signature_indices=INDICES),
+    },
+    X_TYPE_NAMES,
+)
+X_CREDENTIAL: Final[Interface[XCredential]] = Interface(
+    "credential",
+    {
+        CREDENTIAL_TYPE: CREDENTIAL,
+        14: Struct(NftCredential, signatures=_SIGNATURES),
+        19: Struct(PropertyCredential, signatures=_SIGNATURES),
+    },
+    X_TYPE_NAMES,
+)
+# Only fungible outputs and inputs move between transactions by themselves; all others need an operation.
+_OUTPUT: Final[Interface[Output]] = Interface(
+    "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, X_TYPE_NAMES
+)
+_SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, X_TYPE_NAMES)
+X_TRANSFERABLE_OUTPUT: Final = transferable_output(_OUTPUT)
+X_TRANSFERABLE_INPUT: Final = transferable_input(_SPEND)
+X_BASE_FIELDS: Final = base_fields(X_TRANSFERABLE_OUTPUT, X_TRANSFERABLE_INPUT)
+X_UTXO: Final = unspent_output(X_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +333,12 @@ XUnsignedTx = BaseTx | CreateAssetTx | OperationTx | ImportTx | ExportTx
 XTx = SignedTx[XUnsignedTx, XCredential]
 XUtxo = Utxo[XOutput]
 
-_STATE: Final = Layout(InitialState, fx_index=U32, outputs=ListOf(X_OUTPUT, "initial outputs"))
-_REFERENCE: Final = Layout(UtxoReference, tx_id=ID, output_index=U32)
-_OPERATION: Final = Layout(
+_STATE: Final = Struct(InitialState, fx_index=U32, outputs=ListOf(X_OUTPUT, "initial outputs"))
+_REFERENCE: Final = Struct(UtxoReference, tx_id=ID, output_index=U32)
+_OPERATION: Final = Struct(
     Operation, asset_id=ID, consumed=ListOf(_REFERENCE, "consumed outputs"), operation=X_OPERATION
 )
-CREATE_ASSET_TX: Final = Layout(
+CREATE_ASSET_TX: Final = Struct(
     CreateAssetTx,
     base=X_BASE_FIELDS,
     name=TEXT,
@@ -122,19 +346,19 @@ CREATE_ASSET_TX: Final = Layout(
     denomination=U8,
     states=ListOf(_STATE, "initial states"),
 )
-_UNSIGNED: Final[OneOf[XUnsignedTx]] = OneOf(
+_UNSIGNED: Final[Interface[XUnsignedTx]] = Interface(
     "transaction",
     {
-        0: Layout(BaseTx, base=X_BASE_FIELDS),
+        0: Struct(BaseTx, base=X_BASE_FIELDS),
         1: CREATE_ASSET_TX,
-        2: Layout(OperationTx, base=X_BASE_FIELDS, operations=ListOf(_OPERATION, "operations")),
-        3: Layout(
+        2: Struct(OperationTx, base=X_BASE_FIELDS, operations=ListOf(_OPERATION, "operations")),
+        3: Struct(
             ImportTx,
             base=X_BASE_FIELDS,
             source_chain_id=ID,
             imported_inputs=ListOf(X_TRANSFERABLE_INPUT, "imported inputs"),
         ),
-        4: Layout(
+        4: Struct(
             ExportTx,
             base=X_BASE_FIELDS,
             destination_chain_id=ID,
@@ -153,10 +377,10 @@ def parse_x_tx(raw: bytes) -> XTx:
 
 def parse_x_utxo(raw: bytes) -> XUtxo:
     """Return the unspent output behind `raw`, codec version first. Raises MalformedChainBytes."""
-    cursor = Cursor(raw)
-    cursor.version()
-    utxo = X_UTXO.read(cursor)
-    cursor.finish()
+    reader = ChainReader(raw)
+    reader.version()
+    utxo = X_UTXO.read(reader)
+    reader.finish()
     return utxo
 
 

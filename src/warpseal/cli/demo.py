@@ -19,10 +19,8 @@ from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
-from warpseal.warp.message import SignedMessage
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.signers import decode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.message import SignedMessage, decode_signers
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, required_weight
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15

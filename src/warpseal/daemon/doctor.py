@@ -21,7 +21,7 @@ from warpseal.store.settings import OFF
 from warpseal.store.store import open_store, store_url
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import NodeID, id_text, node_id_text
-from warpseal.warp.quorum import required_weight
+from warpseal.warp.validator_set import required_weight
 
 READY_PERCENTAGE = 67
 MAX_LAGGING_BLOCKS = 5

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeVar
 
-from warpseal.chains.p_genesis import Genesis
+from warpseal.chains.p_blocks import Genesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_ALIASES

@@ -11,10 +11,16 @@ import zstandard
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_components import ProofOfPossession
-from warpseal.chains.p_l1 import ConvertSubnetToL1Tx, RegisterL1ValidatorTx
-from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddSubnetValidatorTx, RemoveSubnetValidatorTx
-from warpseal.chains.p_subnets import CreateChainTx, TransformSubnetTx
-from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.p_txs import (
+    AddPermissionlessValidatorTx,
+    AddSubnetValidatorTx,
+    ConvertSubnetToL1Tx,
+    CreateChainTx,
+    PSignedTx,
+    RegisterL1ValidatorTx,
+    RemoveSubnetValidatorTx,
+    TransformSubnetTx,
+)
 from warpseal.index import type_codes
 from warpseal.index.batch import Batch, TxPlace
 from warpseal.index.details import TxDetail, encode

@@ -6,13 +6,11 @@ Source of truth: avalanchego `vms/proposervm/block`; the node verified the signa
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import sha256
 from typing import Final
 
 from warpseal.chains.proposervm import Outer, ProposedBlock
 from warpseal.history.blocks import Proposer
-from warpseal.warp.ids import NodeID
-from warpseal.warp.ripemd160 import ripemd160
+from warpseal.warp.ids import NodeID, node_id_from_certificate
 
 _KEPT_CERTIFICATES: Final = 8192
 
@@ -29,5 +27,5 @@ def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
 
 @lru_cache(maxsize=_KEPT_CERTIFICATES)
 def _node_of(certificate: bytes) -> NodeID:
-    # The same few thousand certificates come again and again, and the digest may be slow.
-    return NodeID(ripemd160(sha256(certificate).digest()))
+    # The same few thousand certificates come again and again.
+    return node_id_from_certificate(certificate)

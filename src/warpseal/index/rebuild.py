@@ -13,13 +13,11 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Engine
 
-from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_genesis import parse_p_genesis
+from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
 from warpseal.chains.proposervm import unwrap
-from warpseal.chains.x_blocks import parse_x_block
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
@@ -33,8 +31,8 @@ from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecor
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c
 from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters

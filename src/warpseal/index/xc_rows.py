@@ -18,7 +18,7 @@ from warpseal.index.p_rows import When
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
-from warpseal.ledger.signer_recovery import recover_public_key, signed_digest
+from warpseal.ledger.utxo_flow import recover_public_key, signed_digest
 from warpseal.ledger.x_chain import AssetMade, Cap, XTxEffects
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.chains.x_blocks import parse_x_block

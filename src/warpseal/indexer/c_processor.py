@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpseal.chains.c_atomic import AtomicTx, ImportTx, parse_atomic_txs
-from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Place
 from warpseal.index.raw_blocks import c_raw
@@ -13,7 +13,7 @@ from warpseal.index.records import CRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.ledger.c_chain import CHeader, apply_c
-from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.node.c_blocks import EvmBlock
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import zstandard
 
-from warpseal.chains.cursor import MalformedChainBytes
-from warpseal.chains.p_genesis import Genesis, parse_p_genesis
+from warpseal.chains.codec import MalformedChainBytes
+from warpseal.chains.p_blocks import Genesis, parse_p_genesis
 from warpseal.errors import StartupError
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_genesis import Genesis
+from warpseal.chains.p_blocks import Block, Genesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Place
@@ -20,8 +19,8 @@ from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
 from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.errors import LedgerFault
 from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_genesis import Genesis
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.x_genesis import parse_x_genesis
+from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_txs import CreateChainTx
+from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainNote

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.proposervm import unwrap
 from warpseal.history.blocks import Proposer
 from warpseal.index.proposers import proposer_of

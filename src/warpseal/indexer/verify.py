@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
-from warpseal.chains.addresses import address_text, parse_address
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Utxo

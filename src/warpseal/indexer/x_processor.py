@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from warpseal.chains.cursor import MalformedChainBytes, UnknownType
+from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import TxID, UtxoID
-from warpseal.chains.x_blocks import XBlock, parse_x_block
-from warpseal.chains.x_genesis import XGenesis
+from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
 from warpseal.chains.x_txs import ImportTx, OperationTx, XTx, parse_x_tx
 from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
@@ -21,10 +20,9 @@ from warpseal.index.records import XPastRecord, XRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
-from warpseal.ledger.errors import LedgerFault
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_tx_effects
-from warpseal.ledger.x_outputs import x_outputs
+from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_outputs, x_tx_effects
 from warpseal.node.containers import Container
 from warpseal.warp.ids import ChainID
 

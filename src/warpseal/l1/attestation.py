@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from warpseal.chains.p_l1 import ConvertSubnetToL1Tx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
-from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
 from warpseal.errors import NoMessage, UndecodableTransaction
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
@@ -20,8 +19,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     p_chain_message,
 )
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1ValidatorWeight
 

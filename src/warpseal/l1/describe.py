@@ -10,8 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from warpseal.chains.addresses import address_text
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, address_text
 from warpseal.l1.teleporter import MESSENGER_V1, TeleporterMessage, read_teleporter
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
@@ -23,8 +22,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     ValidatorUptime,
 )
-from warpseal.warp.message import SignedMessage, UnsignedMessage, unwrap_log_data
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, unwrap_log_data
 
 Json = dict[str, Any]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warpseal.chains.components import BaseFields
-from warpseal.chains.p_l1 import RegisterL1ValidatorTx, SetL1ValidatorWeightTx
-from warpseal.chains.p_txs import PSignedTx, parse_p_tx
+from warpseal.chains.p_txs import PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.errors import NoMessage, UndecodableTransaction
 from warpseal.l1.attestation import Derived, derive
 from warpseal.l1.describe import both, describe, hex_text

@@ -23,8 +23,7 @@ from warpseal.l1.validity import Holds, Superseded, Truth
 from warpseal.store.values import Recollection
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
-from warpseal.warp.quorum import required_weight
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 T = TypeVar("T")
 

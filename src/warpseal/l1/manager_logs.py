@@ -21,8 +21,7 @@ from warpseal.store.values import RegistrationOrigin
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
-from warpseal.warp.message import UnsignedMessage, unwrap_log_data
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_data
 
 _ADDRESS_BYTES: Final = 20
 _MAX_MANAGERS: Final = 256

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import (
     InvalidRequest,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.chains.cursor import MalformedChainBytes
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction

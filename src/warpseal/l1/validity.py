@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from warpseal.chains.p_l1 import SetL1ValidatorWeightTx
-from warpseal.chains.p_txs import parse_p_tx
+from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.l1.attestation import Derived, removal_message, weight_message
 from warpseal.node.p_chain import ValidationAt
 from warpseal.store.values import L1Transaction

@@ -18,10 +18,8 @@ from warpseal.node.p_chain import Subnet, ValidationAt, ValidatorEntry
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
-from warpseal.warp.message import SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
-from warpseal.warp.quorum import meets
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, meets
 
 DEFAULT_QUORUM = 67
 

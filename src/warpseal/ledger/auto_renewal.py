@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warpseal.chains.p_components import ProofOfPossession
-from warpseal.chains.p_helicon import (
+from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
     RewardAutoRenewedValidatorTx,
     SetAutoRenewedValidatorConfigTx,
@@ -17,10 +17,8 @@ from warpseal.chains.p_helicon import (
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod
 from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.outputs import RewardKind
-from warpseal.ledger.p_state import Renewal
-from warpseal.ledger.reward_payouts import due, unmint
-from warpseal.ledger.rewards import split
-from warpseal.ledger.stakers import Priority, Staker
+from warpseal.ledger.p_state import Priority, Renewal, Staker
+from warpseal.ledger.rewards import due, split, unmint
 from warpseal.ledger.staking import check_place, enter, mint
 from warpseal.ledger.utxo_flow import owed
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID

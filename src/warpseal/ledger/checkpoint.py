@@ -14,10 +14,8 @@ import msgspec
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.ledger.l1_validators import L1Validator, L1Validators
-from warpseal.ledger.p_state import PChainState, Proposal, Renewal, Subnet
+from warpseal.ledger.p_state import L1Validator, L1Validators, PChainState, Proposal, Renewal, Staker, StakerSet, Subnet
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.stakers import Staker, StakerSet
 from warpseal.warp.ids import ChainID, SubnetID
 
 # Some 700 bytes a staker: more stakers than any network has.

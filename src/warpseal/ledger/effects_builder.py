@@ -27,8 +27,7 @@ from warpseal.ledger.effects import (
     Sums,
     TxEffects,
 )
-from warpseal.ledger.errors import LedgerFault
-from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource, RewardKind
+from warpseal.ledger.outputs import Consumed, LedgerFault, LedgerOutput, OutputSource, RewardKind
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, transferred
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID

@@ -10,18 +10,15 @@ from typing import Final
 
 from warpseal.chains.components import Output, TransferableOutput, Utxo
 from warpseal.chains.ids import BlockID
+from warpseal.chains.p_blocks import Genesis
 from warpseal.chains.p_components import ProofOfPossession
-from warpseal.chains.p_genesis import Genesis
-from warpseal.chains.p_staking import AddPermissionlessValidatorTx, AddValidatorTx
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.p_txs import AddPermissionlessValidatorTx, AddValidatorTx, CreateChainTx, PSignedTx
 from warpseal.ledger.effects import BlockEffects, ChainMade, Outcome, StakingPeriod, TxEffects
 from warpseal.ledger.effects_builder import BlockDraft, Draft
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.p_chain import block_effects
-from warpseal.ledger.p_state import PChainState
+from warpseal.ledger.p_state import PChainState, Priority, Staker
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.stakers import Priority, Staker
 from warpseal.ledger.staking import enter, mint
 from warpseal.ledger.utxo_flow import transferred
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID

@@ -1,7 +1,4 @@
-"""Outputs as the ledger tells of them: what was made, what was consumed, and where to ask for those from before.
-
-Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo`.
-"""
+"""What is wrong when a block contradicts the state that it meets."""
 
 from __future__ import annotations
 
@@ -12,6 +9,21 @@ from typing import Protocol
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
 from warpseal.warp.ids import ChainID
+
+
+class LedgerFault(ValueError):
+    """A block does what the rules forbid in this state: its bytes, or what was indexed before, are not the chain's.
+
+    height: of the block; tx_id: of the transaction, None where it is the block itself. After it the state is spoiled:
+    go back to a checkpoint.
+    """
+
+    def __init__(self, height: int, tx_id: TxID | None, reason: str) -> None:
+        where = f"block {height}" if tx_id is None else f"block {height}, transaction {tx_id.hex()}"
+        super().__init__(f"{where}: {reason}")
+        self.height = height
+        self.tx_id = tx_id
+        self.reason = reason
 
 
 class OutputKind(StrEnum):

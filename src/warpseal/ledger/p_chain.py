@@ -10,37 +10,37 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_helicon import (
+from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
-    RewardAutoRenewedValidatorTx,
-    SetAutoRenewedValidatorConfigTx,
-)
-from warpseal.chains.p_l1 import (
-    ConvertSubnetToL1Tx,
-    DisableL1ValidatorTx,
-    IncreaseL1ValidatorBalanceTx,
-    RegisterL1ValidatorTx,
-    SetL1ValidatorWeightTx,
-)
-from warpseal.chains.p_staking import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     AddValidatorTx,
     AdvanceTimeTx,
+    BaseTx,
+    ConvertSubnetToL1Tx,
+    CreateChainTx,
+    CreateSubnetTx,
+    DisableL1ValidatorTx,
+    ExportTx,
+    ImportTx,
+    IncreaseL1ValidatorBalanceTx,
+    PSignedTx,
+    RegisterL1ValidatorTx,
     RemoveSubnetValidatorTx,
+    RewardAutoRenewedValidatorTx,
     RewardValidatorTx,
+    SetAutoRenewedValidatorConfigTx,
+    SetL1ValidatorWeightTx,
+    TransferSubnetOwnershipTx,
+    TransformSubnetTx,
 )
-from warpseal.chains.p_subnets import CreateChainTx, CreateSubnetTx, TransferSubnetOwnershipTx, TransformSubnetTx
-from warpseal.chains.p_transfers import BaseTx, ExportTx, ImportTx
-from warpseal.chains.p_txs import PSignedTx
-from warpseal.ledger import auto_renewal, l1s, reward_payouts, staking, subnets
+from warpseal.ledger import auto_renewal, rewards, staking, subnets
 from warpseal.ledger.chain_time import advance_time, deactivate_low
 from warpseal.ledger.effects import BlockEffects, Outcome, SupplyChange, TxEffects
 from warpseal.ledger.effects_builder import BlockDraft, Draft, proposed
-from warpseal.ledger.errors import LedgerFault
-from warpseal.ledger.outputs import OutputSource
+from warpseal.ledger.outputs import LedgerFault, OutputSource
 from warpseal.ledger.p_state import PChainState, Proposal
 from warpseal.warp.ids import P_CHAIN
 
@@ -163,7 +163,7 @@ def _decide(block: BlockDraft, draft: Draft, is_committed: bool) -> None:
             if is_committed:
                 advance_time(block, time_s)
         case RewardValidatorTx() as tx:
-            reward_payouts.reward_validator(block, draft, tx, is_committed=is_committed)
+            rewards.reward_validator(block, draft, tx, is_committed=is_committed)
         case RewardAutoRenewedValidatorTx() as tx:
             auto_renewal.reward_auto_renewed(block, draft, tx, is_committed=is_committed)
         case _ if is_committed:
@@ -204,11 +204,11 @@ _RULES: Final[Mapping[type, _Rule]] = {
     CreateChainTx: subnets.create_chain,
     TransferSubnetOwnershipTx: subnets.transfer_subnet,
     TransformSubnetTx: subnets.transform_subnet,
-    ConvertSubnetToL1Tx: l1s.convert_subnet,
-    RegisterL1ValidatorTx: l1s.register_validator,
-    SetL1ValidatorWeightTx: l1s.set_weight,
-    IncreaseL1ValidatorBalanceTx: l1s.increase_balance,
-    DisableL1ValidatorTx: l1s.disable_validator,
+    ConvertSubnetToL1Tx: subnets.convert_subnet,
+    RegisterL1ValidatorTx: subnets.register_validator,
+    SetL1ValidatorWeightTx: subnets.set_weight,
+    IncreaseL1ValidatorBalanceTx: subnets.increase_balance,
+    DisableL1ValidatorTx: subnets.disable_validator,
     AddAutoRenewedValidatorTx: auto_renewal.add_auto_renewed,
     SetAutoRenewedValidatorConfigTx: auto_renewal.configure_auto_renewed,
 }

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_genesis import Genesis
-from warpseal.chains.p_subnets import CreateChainTx
+from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_txs import CreateChainTx
 from warpseal.warp.ids import ChainID, parse_id
 
 NAVAX_PER_AVAX: Final = 10**9

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from warpseal.chains.components import OutputOwners, TransferableOutput
 from warpseal.chains.p_components import ProofOfPossession, Signer, Validator
-from warpseal.chains.p_staking import (
+from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
@@ -19,8 +19,8 @@ from warpseal.chains.p_staking import (
 )
 from warpseal.ledger.effects import PeriodRemoved, PeriodStarted, StakingPeriod
 from warpseal.ledger.effects_builder import BlockDraft, Draft
+from warpseal.ledger.p_state import STARTED, Priority, Staker, StakerSet
 from warpseal.ledger.rewards import at_start, potential_reward
-from warpseal.ledger.stakers import STARTED, Priority, Staker, StakerSet
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 

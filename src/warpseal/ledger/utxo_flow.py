@@ -6,7 +6,11 @@ Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifie
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
+
+from coincurve import PublicKey
 
 from warpseal.chains.components import (
     LockIn,
@@ -19,10 +23,8 @@ from warpseal.chains.components import (
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import Sums
-from warpseal.ledger.errors import LedgerFault
-from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerOutput, OutputSource
-from warpseal.ledger.signer_recovery import signed_digest, signers
-from warpseal.warp.ids import ChainID
+from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerFault, LedgerOutput, OutputSource
+from warpseal.warp.ids import ChainID, hash160
 
 
 class Moving:
@@ -153,3 +155,32 @@ def _rebuilt(
         held_on=held_on,
         is_complete=False,
     )
+
+
+@lru_cache(maxsize=1024)
+def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
+    """Return the 33-byte compressed key that signed the 32-byte `digest`; None where no key did.
+
+    signature: r, s, then the recovery id, 65 bytes. The last thousand are remembered: inputs of one
+    owner have the same.
+    """
+    try:
+        return PublicKey.from_signature_and_message(signature, digest, hasher=None).format()
+    except ValueError:
+        return None
+
+
+def address_of(public_key: bytes) -> Address:
+    """Return the 20 bytes of the P-, X- or C-Chain (Bech32) address of a compressed key."""
+    return Address(hash160(public_key))
+
+
+def signed_digest(unsigned: bytes) -> bytes:
+    """Return what is signed of a transaction: SHA-256 of its bytes without the credentials."""
+    return sha256(unsigned).digest()
+
+
+def signers(digest: bytes, signatures: tuple[bytes, ...]) -> tuple[Address, ...]:
+    """Return the addresses that signed, each once, in order; signatures that no key made are passed over."""
+    keys = (recover_public_key(digest, signature) for signature in signatures)
+    return tuple(dict.fromkeys(address_of(key) for key in keys if key is not None))

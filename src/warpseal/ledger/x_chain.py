@@ -1,6 +1,6 @@
-"""What transactions and blocks of the X-Chain do: outputs, assets, and what comes from and goes to the other chains.
+"""Outputs of the X-Chain of every kind, as the ledger tells of them.
 
-Source of truth: avalanchego `vms/avm/txs/executor`, `vms/avm/utxo`. The chain has no state but its unspent outputs.
+Source of truth: avalanchego `vms/avm/utxo`, `vms/nftfx`, `vms/propertyfx`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,159 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from warpseal.chains.ids import AssetID
-from warpseal.chains.x_blocks import XBlock
-from warpseal.chains.x_components import MintOutput
-from warpseal.chains.x_genesis import XGenesis
+from warpseal.chains.components import LockOut, OutputOwners, TransferableOutput, TransferOutput, Utxo
+from warpseal.chains.ids import Address, AssetID
+from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
     CreateAssetTx,
     ExportTx,
     ImportTx,
     InitialState,
+    MintOperation,
+    MintOutput,
+    NftMintOperation,
+    NftMintOutput,
+    NftTransferOperation,
+    NftTransferOutput,
+    Operation,
     OperationTx,
+    PropertyBurnOperation,
+    PropertyMintOperation,
+    PropertyMintOutput,
+    PropertyOwnedOutput,
+    UtxoReference,
+    XOperation,
+    XOutput,
     XTx,
+    exported_outputs,
+    produced_outputs,
 )
 from warpseal.ledger.effects import Sums
-from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
-from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums
-from warpseal.ledger.x_operations import consume_operations
-from warpseal.ledger.x_outputs import x_outputs
+from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind, OutputSource
+from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, signed_digest, signers, transferred
 from warpseal.warp.ids import ChainID
+
+
+def x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
+    """Return what a transaction makes, by output index: also of one that was only fetched to know an output."""
+    unsigned = tx.unsigned
+    made = [_output(utxo, chain_id, chain_id) for utxo in produced_outputs(tx)]
+    if isinstance(unsigned, ExportTx):
+        made += [_output(utxo, chain_id, unsigned.destination_chain_id) for utxo in exported_outputs(tx)]
+    return tuple(made)
+
+
+def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> LedgerOutput:
+    match utxo.output:
+        case TransferOutput() | LockOut() as output:
+            made = TransferableOutput(utxo.asset_id, output)
+            return transferred(utxo.tx_id, utxo.output_index, made, created_on, held_on)
+        case MintOutput(owners=owners):
+            return _thing(utxo, owners, OutputKind.MINT, created_on)
+        case NftMintOutput(group_id=group_id, owners=owners):
+            return _thing(utxo, owners, OutputKind.NFT_MINT, created_on, group_id)
+        case NftTransferOutput(group_id=group_id, payload=payload, owners=owners):
+            made_nft = _thing(utxo, owners, OutputKind.NFT, created_on, group_id)
+            return replace(made_nft, amount=1, payload=payload)
+        case PropertyMintOutput(owners=owners):
+            return _thing(utxo, owners, OutputKind.PROPERTY_MINT, created_on)
+        case PropertyOwnedOutput(owners=owners):
+            return _thing(utxo, owners, OutputKind.PROPERTY, created_on)
+
+
+def _thing(
+    utxo: Utxo[XOutput], owners: OutputOwners, kind: OutputKind, chain_id: ChainID, group_id: int | None = None
+) -> LedgerOutput:
+    return LedgerOutput(
+        id=utxo.id,
+        tx_id=utxo.tx_id,
+        output_index=utxo.output_index,
+        asset_id=utxo.asset_id,
+        amount=0,
+        addresses=owners.addresses,
+        threshold=owners.threshold,
+        locktime=owners.locktime,
+        stakeable_locktime=0,
+        created_on=chain_id,
+        held_on=chain_id,
+        kind=kind,
+        group_id=group_id,
+    )
+
+
+_SPENDS: Final[dict[type, OutputKind]] = {
+    MintOperation: OutputKind.MINT,
+    NftMintOperation: OutputKind.NFT_MINT,
+    NftTransferOperation: OutputKind.NFT,
+    PropertyMintOperation: OutputKind.PROPERTY_MINT,
+    PropertyBurnOperation: OutputKind.PROPERTY,
+}
+
+
+def consume_operations(moving: Moving, tx: XTx, first_credential: int) -> list[Consumed]:
+    """Spend what the operations of `tx` name, in their order. Raises LedgerFault."""
+    unsigned = tx.unsigned
+    operations = unsigned.operations if isinstance(unsigned, OperationTx) else ()
+    return [
+        _consume(moving, tx, operation, reference, credential)
+        for credential, operation in enumerate(operations, first_credential)
+        for reference in operation.consumed
+    ]
+
+
+def _consume(moving: Moving, tx: XTx, operation: Operation, reference: UtxoReference, credential: int) -> Consumed:
+    key = reference.utxo_id
+    amount = _amount(operation.operation)
+    known = moving.take(tx, key)
+    rebuilt = None
+    if known is not None:
+        if known.asset_id != operation.asset_id or known.amount != amount:
+            raise moving.fault(tx, f"input {key.hex()} is not what was made")
+    elif moving.source is not None:
+        if moving.is_complete:
+            raise moving.fault(tx, f"input {key.hex()} is not there")
+        rebuilt = _rebuilt(moving, tx, operation, reference, credential)
+    return Consumed(key, moving.chain_id, operation.asset_id, amount, credential, rebuilt)
+
+
+def _amount(operation: XOperation) -> int:
+    return 1 if isinstance(operation, NftTransferOperation) else 0
+
+
+def _rebuilt(moving: Moving, tx: XTx, operation: Operation, reference: UtxoReference, credential: int) -> LedgerOutput:
+    done = operation.operation
+    addresses: tuple[Address, ...] = ()
+    if credential < len(tx.credentials):
+        addresses = signers(signed_digest(tx.encode_unsigned()), tx.credentials[credential].signatures)
+    group_id, payload = _marks(done)
+    return LedgerOutput(
+        id=reference.utxo_id,
+        tx_id=reference.tx_id,
+        output_index=reference.output_index,
+        asset_id=operation.asset_id,
+        amount=_amount(done),
+        addresses=addresses,
+        threshold=len(addresses),
+        locktime=0,
+        stakeable_locktime=0,
+        created_on=moving.chain_id,
+        held_on=moving.chain_id,
+        kind=_SPENDS[type(done)],
+        group_id=group_id,
+        payload=payload,
+        is_complete=False,
+    )
+
+
+def _marks(operation: XOperation) -> tuple[int | None, bytes | None]:
+    match operation:
+        case NftTransferOperation(output=output):
+            return output.group_id, output.payload
+        case NftMintOperation(group_id=group_id):
+            return group_id, None
+        case _:
+            return None, None
+
 
 _FUNGIBLE_FX: Final = 0
 _NFT_FX: Final = 1

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from warpseal.chains.addresses import parse_address
-from warpseal.chains.ids import Address, TxID
+from warpseal.chains.ids import Address, TxID, parse_address
 from warpseal.history.staking import Active, Rewards, Validation
 from warpseal.history.transactions import BlsKey
 from warpseal.node.numbers import u64

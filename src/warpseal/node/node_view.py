@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_txs import parse_p_tx
+from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import sha256
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -17,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from warpseal.protocol.der import INTEGER, OBJECT_IDENTIFIER, SEQUENCE, VERSION, DerReader, MalformedDer
 from warpseal.protocol.errors import ProtocolFault
-from warpseal.warp.ids import NodeID
-from warpseal.warp.ripemd160 import ripemd160
+from warpseal.warp.ids import NodeID, node_id_from_certificate
 
 MAX_CERTIFICATE_BYTES: Final = 2048
 _RSA_OID: Final = bytes.fromhex("2a864886f70d010101")
@@ -58,7 +56,7 @@ class Certificate:
 @lru_cache(maxsize=_REMEMBERED)
 def node_id_of(der: bytes) -> NodeID:
     """Return the NodeID, 20 bytes, of a certificate's DER, be the certificate acceptable or not."""
-    return NodeID(ripemd160(sha256(der).digest()))
+    return node_id_from_certificate(der)
 
 
 def parse_certificate(der: bytes) -> Certificate:

@@ -11,11 +11,11 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
+from Crypto.Hash import RIPEMD160
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from warpseal.simnet.ripemd160 import ripemd160
 from warpseal.warp.ids import NodeID
 
 MAX_CERTIFICATE_BYTES: Final = 2048
@@ -59,7 +59,7 @@ class Leaf:
 
 def node_id_of(der: bytes) -> NodeID:
     """Return the NodeID of a certificate: RIPEMD-160 of SHA-256 of its whole DER."""
-    return NodeID(ripemd160(sha256(der).digest()))
+    return NodeID(RIPEMD160.new(sha256(der).digest()).digest())
 
 
 @lru_cache(maxsize=4096)

@@ -14,8 +14,7 @@ from warpseal.simnet.state import World
 from warpseal.simnet.values import SentMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
-from warpseal.warp.message import MalformedMessage, SignedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, MalformedMessage, SignedMessage, UnsignedMessage
 
 
 @dataclass(frozen=True, slots=True)

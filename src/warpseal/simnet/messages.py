@@ -24,8 +24,7 @@ from warpseal.warp.l1_messages import (
     ValidatorUptime,
     p_chain_message,
 )
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 _TELEPORTER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 _SENDER: Final = bytes.fromhex("8db97c7cece249c2b98bdc0226cc4c2a57bf52fc")

@@ -22,8 +22,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     bootstrap_validation_id,
 )
-from warpseal.warp.message import MalformedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, MalformedMessage, UnsignedMessage
 
 _MAX_NONCE: Final = 2**64 - 1
 _Inner = SubnetToL1Conversion | L1ValidatorRegistration | L1ValidatorWeight | RegisterL1Validator

@@ -11,10 +11,8 @@ from typing import Final
 from warpseal import bls
 from warpseal.simnet.state import World
 from warpseal.warp.ids import SubnetID
-from warpseal.warp.message import MalformedMessage, SignedMessage, UnsignedMessage
-from warpseal.warp.quorum import meets
-from warpseal.warp.signers import encode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.message import MalformedMessage, SignedMessage, UnsignedMessage, encode_signers
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, meets
 
 QUORUM: Final = 67
 _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff00000001", 16)

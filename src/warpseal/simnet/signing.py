@@ -24,8 +24,7 @@ from warpseal.simnet.validator import SimValidator
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import MalformedMessage, UnsignedMessage
-from warpseal.warp.payload import AddressedCall, Hash
+from warpseal.warp.message import AddressedCall, Hash, MalformedMessage, UnsignedMessage
 
 UNEXPECTED: Final = -1
 UNREGISTERED: Final = -2

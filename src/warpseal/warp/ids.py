@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final, NewType
 
+from Crypto.Hash import RIPEMD160
+
 SubnetID = NewType("SubnetID", bytes)
 ChainID = NewType("ChainID", bytes)
 NodeID = NewType("NodeID", bytes)
@@ -74,6 +76,16 @@ def cb58_decode(text: str) -> bytes:
     if sha256(raw).digest()[-_CHECKSUM_BYTES:] != checked[-_CHECKSUM_BYTES:]:
         raise MalformedID(text, "wrong checksum")
     return raw
+
+
+def hash160(raw: bytes) -> bytes:
+    """Return RIPEMD-160 of SHA-256 of `raw`, 20 bytes: the hash of node ids and addresses."""
+    return RIPEMD160.new(sha256(raw).digest()).digest()
+
+
+def node_id_from_certificate(der: bytes) -> NodeID:
+    """Return the node id of a leaf certificate, from the certificate's whole DER."""
+    return NodeID(hash160(der))
 
 
 def node_id_text(node_id: NodeID) -> str:

@@ -12,8 +12,7 @@ from typing import Final
 
 from warpseal.warp.codec import MalformedMessage, Reader, exactly, sized, u32, u64, versioned
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, SubnetID, ValidationID
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.payload import AddressedCall
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 _CONVERSION_TYPE: Final = 0
 _REGISTER_TYPE: Final = 1
@@ -35,7 +34,7 @@ class SubnetToL1Conversion:
     def parse(cls, raw: bytes) -> SubnetToL1Conversion:
         """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
         reader = _reader(raw, _CONVERSION_TYPE, "subnet conversion")
-        conversion_id = reader.fixed(ID_BYTES, "conversion id")
+        conversion_id = reader.take(ID_BYTES, "conversion id")
         reader.finish()
         return cls(conversion_id)
 
@@ -108,9 +107,9 @@ class RegisterL1Validator:
         """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
         reader = _reader(raw, _REGISTER_TYPE, "register validator")
         message = cls(
-            subnet_id=SubnetID(reader.fixed(ID_BYTES, "subnet id")),
+            subnet_id=SubnetID(reader.take(ID_BYTES, "subnet id")),
             node_id=reader.sized("node id"),
-            public_key=reader.fixed(_KEY_BYTES, "public key"),
+            public_key=reader.take(_KEY_BYTES, "public key"),
             expiry=reader.unsigned(8, "expiry"),
             remaining_balance_owner=_read_owner(reader, "remaining balance owner"),
             disable_owner=_read_owner(reader, "disable owner"),
@@ -229,7 +228,7 @@ def _reader(raw: bytes, type_id: int, what: str) -> Reader:
 
 
 def _read_validation_id(reader: Reader) -> ValidationID:
-    return ValidationID(reader.fixed(ID_BYTES, "validation id"))
+    return ValidationID(reader.take(ID_BYTES, "validation id"))
 
 
 def _encode_validation_id(validation_id: ValidationID) -> bytes:
@@ -237,9 +236,9 @@ def _encode_validation_id(validation_id: ValidationID) -> bytes:
 
 
 def _read_owner(reader: Reader, what: str) -> PChainOwner:
-    threshold = reader.unsigned(4, f"threshold of {what}")
-    count = reader.unsigned(4, f"address count of {what}")
-    raw = reader.fixed(count * _ADDRESS_BYTES, f"addresses of {what}")
+    threshold = reader.u32(f"threshold of {what}")
+    count = reader.u32(f"address count of {what}")
+    raw = reader.take(count * _ADDRESS_BYTES, f"addresses of {what}")
     starts = range(0, len(raw), _ADDRESS_BYTES)
     return PChainOwner(threshold, tuple(raw[start : start + _ADDRESS_BYTES] for start in starts))
 

@@ -1,17 +1,95 @@
-"""Unsigned and signed Warp messages, and the log data that carries one.
+"""The bit set that names the signers of a message. Source of truth: avalanchego `utils/set/bits.go`.
 
-Source of truth: avalanchego `vms/platformvm/warp/{unsigned_message,message,signature}.go`.
+A big-endian integer of minimal length; bit i stands for the validator of canonical index i. Nobody: no bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
 from warpseal.warp.codec import MalformedMessage, Reader, exactly, sized, u32, versioned
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
-from warpseal.warp.signers import MalformedSigners, decode_signers
+
+
+class MalformedSigners(ValueError):
+    """A bit set with a leading zero byte; verifiers refuse it."""
+
+
+def encode_signers(indices: Iterable[int]) -> bytes:
+    """Return the bit set of canonical `indices` (0 or more, each once counts; order does not matter)."""
+    bits = 0
+    for index in indices:
+        bits |= 1 << index
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+
+
+def decode_signers(raw: bytes) -> tuple[int, ...]:
+    """Return the canonical indices in ascending order. Raises MalformedSigners for a padded encoding."""
+    if raw[:1] == b"\x00":
+        raise MalformedSigners("the signers' bit set starts with a zero byte")
+    digits = bin(int.from_bytes(raw, "big"))[:1:-1]
+    return tuple(index for index, digit in enumerate(digits) if digit == "1")
+
+
+# Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted it.
+PAYLOAD_LIMIT_BYTES: Final = 24 * 1024
+
+_HASH_TYPE: Final = 0
+_ADDRESSED_CALL_TYPE: Final = 1
+_HASH_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """The hash (32 bytes) of a block that the source chain accepted."""
+
+    hash: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Hash:
+        """Return the payload whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _payload_reader(raw, _HASH_TYPE, "hash")
+        value = reader.take(_HASH_BYTES, "hash")
+        reader.finish()
+        return cls(value)
+
+    def encode(self) -> bytes:
+        """Return the payload's bytes."""
+        return versioned(u32(_HASH_TYPE), exactly(self.hash, _HASH_BYTES, "hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedCall:
+    """Bytes sent by an address of the source chain: 20 bytes on EVM chains, empty from the P-Chain."""
+
+    source_address: bytes
+    payload: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes) -> AddressedCall:
+        """Return the payload whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = _payload_reader(raw, _ADDRESSED_CALL_TYPE, "addressed call")
+        source_address = reader.sized("source address")
+        payload = reader.sized("payload")
+        reader.finish()
+        return cls(source_address, payload)
+
+    def encode(self) -> bytes:
+        """Return the payload's bytes."""
+        return versioned(u32(_ADDRESSED_CALL_TYPE), sized(self.source_address), sized(self.payload))
+
+
+def _payload_reader(raw: bytes, type_id: int, what: str) -> Reader:
+    if len(raw) > PAYLOAD_LIMIT_BYTES:
+        raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
+    reader = Reader(raw)
+    reader.version()
+    reader.type_id(type_id, what)
+    return reader
+
 
 __all__ = ["SIGNATURE_BYTES", "MalformedMessage", "SignedMessage", "UnsignedMessage", "unwrap_log_data"]
 
@@ -73,7 +151,7 @@ class SignedMessage:
             decode_signers(signers)
         except MalformedSigners as error:
             raise MalformedMessage(reader.offset - len(signers), str(error)) from None
-        signature = reader.fixed(SIGNATURE_BYTES, "signature")
+        signature = reader.take(SIGNATURE_BYTES, "signature")
         reader.finish()
         return cls(unsigned, signers, signature)
 
@@ -100,7 +178,7 @@ def unwrap_log_data(raw: bytes) -> bytes | None:
 
 def _read_unsigned(reader: Reader, raw: bytes) -> UnsignedMessage:
     reader.version()
-    network_id = reader.unsigned(4, "network id")
-    source_chain_id = ChainID(reader.fixed(ID_BYTES, "source chain id"))
+    network_id = reader.u32("network id")
+    source_chain_id = ChainID(reader.take(ID_BYTES, "source chain id"))
     payload = reader.sized("payload")
     return UnsignedMessage(network_id, source_chain_id, payload, raw[: reader.offset])

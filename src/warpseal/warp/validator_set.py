@@ -177,3 +177,13 @@ def _digest_of(members: CanonicalValidatorSet) -> bytes:
             *validator.node_ids,
         ]
     return sha256(b"".join(parts)).digest()
+
+
+def required_weight(total: int, percentage: int) -> int:
+    """Return the least weight that is at least `percentage` percent of `total`."""
+    return -(-total * percentage // 100)
+
+
+def meets(signed: int, total: int, percentage: int) -> bool:
+    """Tell whether weight `signed` out of `total` reaches `percentage` percent, as verifiers compute it."""
+    return percentage * total <= 100 * signed

@@ -16,10 +16,8 @@ from tests.node.recorded_node import L1_CHAIN, recorded_result
 from warpseal.api.data.encoding.genesis import chain_id_of, evm_genesis
 from warpseal.api.data.schema.genesis import FeeConfig, GenesisConfig
 from warpseal.api.data.settings import Compat
-from warpseal.chains.addresses import bech32_text
-from warpseal.chains.ids import Address
-from warpseal.chains.p_subnets import CreateChainTx
-from warpseal.chains.p_txs import parse_p_tx
+from warpseal.chains.ids import Address, bech32_text
+from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PrimaryChain

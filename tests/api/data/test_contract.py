@@ -16,7 +16,7 @@ from tests.api.data.world import World, indexed
 from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import CHAIN_IDS, OPERATIONS, REWARDS
 from warpseal.api.data.settings import Compat
-from warpseal.chains.addresses import bech32_text
+from warpseal.chains.ids import bech32_text
 from warpseal.warp.ids import id_text, node_id_text
 
 load_all_checks()

@@ -14,7 +14,7 @@ from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get
 from tests.api.world import exchange, serving
 from warpseal.api.data.freshness import header_of, lag_s
 from warpseal.api.data.responses import accepts_gzip
-from warpseal.chains.addresses import bech32_text
+from warpseal.chains.ids import bech32_text
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import ChainFreshness
 from warpseal.warp.ids import id_text, node_id_text

@@ -17,7 +17,7 @@ from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets,
 from tests.store.world import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import ROUNDING_S, VALID_S, Asked, OwnTokenKeys, PageTokens, agreed
-from warpseal.chains.addresses import bech32_text
+from warpseal.chains.ids import bech32_text
 from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.warp.ids import id_text
 

@@ -13,7 +13,7 @@ from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
 from tests.api.data.world import NETWORK, World, get, indexed
 from warpseal.api.data.schema.pages import HistoricalRewards, Validators
 from warpseal.api.data.settings import Compat
-from warpseal.chains.addresses import bech32_text
+from warpseal.chains.ids import bech32_text
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.index import Reach

@@ -18,8 +18,7 @@ from warpseal.api.data.schema.pages import (
     XChainTransactions,
 )
 from warpseal.api.data.settings import Compat
-from warpseal.chains.addresses import address_text, bech32_text
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, address_text, bech32_text
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.transactions import NewBlockchain
 from warpseal.warp.ids import id_text, node_id_text

@@ -23,8 +23,7 @@ from tests.l1.follower.world import (
 )
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_l1 import RegisterL1ValidatorTx
-from warpseal.chains.p_txs import P_TX
+from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
 from warpseal.l1.follower.l1_rows import read_p_block
 from warpseal.l1.follower.ports import ReadBlock
 from warpseal.store.errors import RangesDisagree

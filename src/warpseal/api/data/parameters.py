@@ -14,7 +14,7 @@ from typing import Any, Final
 from warpseal.api.aggregator.request_fields import unknown_field
 from warpseal.api.data.schema.enums import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.api.request_errors import ConflictingSpellings
-from warpseal.chains.addresses import parse_address
+from warpseal.chains.ids import parse_address
 from warpseal.errors import InvalidRequest
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 

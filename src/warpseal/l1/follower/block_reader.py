@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
-from warpseal.chains.cursor import UnknownType
+from warpseal.chains.codec import UnknownType
 from warpseal.l1.follower.ports import Blocks, Decode, ReadBlock
 from warpseal.l1.follower.ranges import Batch
 from warpseal.runtime.retry import Retrier

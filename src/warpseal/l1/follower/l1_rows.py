@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.chains.p_l1 import (
+from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
     IncreaseL1ValidatorBalanceTx,
+    PSignedTx,
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.chains.p_txs import PSignedTx
 from warpseal.l1.follower.ports import ReadBlock
 from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.ids import SubnetID, ValidationID

@@ -12,7 +12,7 @@ from warpseal.ops.health.chains import Following
 from warpseal.ops.health.check import APPLICATION, Check, Outcome
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
-from warpseal.warp.quorum import required_weight
+from warpseal.warp.validator_set import required_weight
 
 READY_PERCENTAGE: Final = 67
 NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"

@@ -11,8 +11,7 @@ from typing import Final
 
 from eth_hash.auto import keccak
 
-from warpseal.chains.addresses import address_prefix, bech32_text
-from warpseal.chains.ids import Address
+from warpseal.chains.ids import Address, address_prefix, bech32_text
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
