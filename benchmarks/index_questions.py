@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
 from benchmarks.index_server import KnownSecrets
 from warpseal.api.data.operations import TRANSACTIONS
-from warpseal.api.data.page_tokens import Asked, PageTokens
+from warpseal.api.data.page_tokens import PageQuery, PageTokens
 from warpseal.chains.ids import Address, address_text
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import (
@@ -19,7 +19,7 @@ from warpseal.history.queries import (
     Order,
     PageRequest,
     RewardQuery,
-    Times,
+    TimeRange,
     TransactionQuery,
     ValidationQuery,
 )
@@ -31,7 +31,7 @@ _PAGE: Final = PageRequest(PAGE)
 _NETWORK: Final = "/v1/networks/mainnet"
 _CHAIN: Final = f"{_NETWORK}/blockchains/p-chain"
 _P: Final = PrimaryChain.P
-_ANY_TIME: Final = Times()
+_ANY_TIME: Final = TimeRange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Questi
     def sixty_four() -> tuple[Address, ...]:
         return tuple(sorted({largest, *random.sample(some, 63)}))
 
-    before = Times(BEGIN_S - 1000, BEGIN_S - 500)
+    before = TimeRange(BEGIN_S - 1000, BEGIN_S - 500)
     three = frozenset([RAREST, "ImportTx", "RewardValidatorTx"])
     drawn: dict[str, Callable[[], Question]] = {
         "newest transactions": transactions,
@@ -64,7 +64,7 @@ def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Questi
         ),
         "largest address, empty time range": lambda: transactions(addresses=(largest,), times=before),
         "largest address, a day in the middle": lambda: transactions(
-            addresses=(largest,), times=Times(BEGIN_S + 10**5, BEGIN_S + 186_400)
+            addresses=(largest,), times=TimeRange(BEGIN_S + 10**5, BEGIN_S + 186_400)
         ),
         "blocks": blocks,
         "blocks, empty time range": lambda: blocks(before),
@@ -86,7 +86,7 @@ def transactions(**filters: Any) -> Question:
     return Question(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", given))
 
 
-def blocks(times: Times = _ANY_TIME) -> Question:
+def blocks(times: TimeRange = _ANY_TIME) -> Question:
     """Return the question for the first page of blocks."""
     query = BlockQuery(_P, times)
     return Question(lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times)))
@@ -94,7 +94,7 @@ def blocks(times: Times = _ANY_TIME) -> Question:
 
 async def page_behind(key: int, now: float) -> Question:
     """Return the question for the page of all transactions that begins behind a key. now: unix seconds."""
-    asked = Asked(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
+    asked = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
     token = await PageTokens(KnownSecrets(), lambda: now).seal(asked, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
@@ -126,7 +126,7 @@ def _texts(addresses: tuple[Address, ...]) -> str:
     return ",".join(address_text(PARAMS.network_id, one) for one in addresses)
 
 
-def _times(times: Times) -> dict[str, str]:
+def _times(times: TimeRange) -> dict[str, str]:
     bounds = {"startTimestamp": times.since, "endTimestamp": times.until}
     return {name: str(value) for name, value in bounds.items() if value is not None}
 

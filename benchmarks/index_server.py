@@ -19,7 +19,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.aggregator.endpoints import AggregatorDoors
 from warpseal.api.aggregator.l1_messages import L1MessageDoor
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataOpening, DataServices, OwnSecrets
+from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.probes import HealthPages
 from warpseal.api.routes import ApiDoors, api_app
@@ -29,7 +29,7 @@ from warpseal.api.startup_gate import Opening
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChains
-from warpseal.history.index import Connectivity
+from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Validation
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
@@ -41,7 +41,7 @@ TOKEN_KEY: Final = b"k" * 32
 """Seals page tokens, so that a benchmark can make some of its own."""
 
 
-class KnownSecrets(OwnSecrets):
+class KnownSecrets(EphemeralKeys):
     """A key for page tokens that others know."""
 
     async def token_keys(self) -> Sequence[bytes]:

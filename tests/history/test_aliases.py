@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.errors import StartupError
-from warpseal.history.aliases import AliasRefused, ChainAliases, read_aliases
+from warpseal.history.aliases import ChainAliases, InvalidAlias, read_aliases
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 X, C, L1 = (ChainID(bytes([number]) * 32) for number in (1, 2, 3))
@@ -76,13 +76,13 @@ def test_names_of_a_primary_chain_come_first_whatever_a_file_gave_it_before_its_
 
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])
 def test_an_alias_stands_for_one_chain(alias: str) -> None:
-    with pytest.raises(AliasRefused, match=f"alias already mapped to an ID: {alias}"):
+    with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {alias}"):
         known().alias(X, alias)
 
 
 @pytest.mark.parametrize("alias", ["c-chain", "43114", "0", L1.hex(), "0x" + L1.hex(), id_text(bytes([9]) * 32), ""])
 def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused(alias: str) -> None:
-    with pytest.raises(AliasRefused):
+    with pytest.raises(InvalidAlias):
         known().alias(X, alias)
 
 
@@ -95,7 +95,7 @@ def test_an_evm_chain_id_stands_for_the_first_chain_that_has_it() -> None:
 
 @pytest.mark.parametrize("name", ["X", "avm", "C", "evm"])
 def test_names_of_the_primary_chains_are_taken_before_their_ids_are_known(name: str) -> None:
-    with pytest.raises(AliasRefused, match=f"alias already mapped to an ID: {name}"):
+    with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {name}"):
         ChainAliases().alias(L1, name)
 
 
@@ -104,7 +104,7 @@ def test_what_is_taken_as_an_alias_is_found_again(alias: str) -> None:
     aliases = known()
     try:
         aliases.alias(L1, alias)
-    except AliasRefused:
+    except InvalidAlias:
         return
     assert aliases.find(alias) == L1
     assert alias in aliases.of(L1)

@@ -35,7 +35,7 @@ from warpseal.history.transactions import (
     Vertex,
     XTransaction,
 )
-from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
     Outcome,
@@ -92,7 +92,7 @@ class Model(StakingModel):
                     )  # fmt: skip
                     for tx in record.effects.txs:
                         self._xc(tx, record.effects.time_s, False)
-                case XPastRecord():
+                case XPreLinearizationRecord():
                     for tx in record.txs:
                         self._xc(tx, record.time_s, record.vertex or True)
                 case CRecord():

@@ -17,7 +17,7 @@ from warpseal.history.queries import (
     BlockQuery,
     Order,
     RewardQuery,
-    Times,
+    TimeRange,
     TransactionQuery,
     ValidationQuery,
 )
@@ -42,7 +42,7 @@ async def test_every_question_is_answered_as_by_the_model(
     any_index_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Parts of eight transactions, so that there are many.
-    monkeypatch.setattr(keys, "PART_BITS", 3)
+    monkeypatch.setattr(keys, "PARTITION_BITS", 3)
     network, records = world(name)
     write_all(any_index_url, network, records)
     model = Model(network)
@@ -110,18 +110,18 @@ def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
                 evm_addresses=tuple(accounts) if chain is PrimaryChain.C and random.random() < 0.5 else (),
                 validation_id=random.choice(validations) if with_validation else None,
                 kinds=frozenset(random.sample(kinds, 3)) if random.random() < 0.5 else frozenset(),
-                times=some_times(plain, random) if random.random() < 0.5 else Times(),
+                times=some_times(plain, random) if random.random() < 0.5 else TimeRange(),
                 order=random.choice(list(Order)),
             )
         )
     return queries
 
 
-def some_times(plain: Any, random: Random) -> Times:
+def some_times(plain: Any, random: Random) -> TimeRange:
     """Return a time, bounds of it included and not, empty ones and upside-down ones too."""
     times = sorted(tx.time for tx in plain.txs)
     moments = [None, times[0] - 1, times[-1] + 1, *(random.choice(times) + random.choice((-1, 0, 1)) for _ in range(4))]
-    return Times(random.choice(moments), random.choice(moments))
+    return TimeRange(random.choice(moments), random.choice(moments))
 
 
 def block_queries(plain: Any, random: Random) -> list[BlockQuery]:

@@ -29,7 +29,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import Order, PageRequest, TransactionQuery
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.errors import IndexMoved, OutOfOrder
-from warpseal.index.rebuild import derive_rows
+from warpseal.index.rebuild import rebuild_rows
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import dump, load
@@ -104,7 +104,7 @@ async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url
     with written(any_index_url, params()) as writer:
         writer.drop_rows()
         assert writer.place(PrimaryChain.P) is None
-        derive_rows(writer, reading, params())
+        rebuild_rows(writer, reading, params())
         height, ledger = writer.ledger() or (0, b"")
         assert (height, load(ledger, params()).height) == (19, 19)
     reading.dispose()
@@ -123,12 +123,12 @@ async def test_deriving_goes_on_where_it_was_ended(tmp_path: Path, whole: Path) 
     with written(url, NETWORK) as writer:
         writer.drop_rows()
         with pytest.raises(KeyboardInterrupt):
-            derive_rows(writer, reading, NETWORK, end)
+            rebuild_rows(writer, reading, NETWORK, end)
     with written(url, NETWORK) as writer:
         place = writer.place(PrimaryChain.P)
         assert place is not None
         assert BLOCKS // 2 < place.height < BLOCKS
-        derive_rows(writer, reading, NETWORK)
+        rebuild_rows(writer, reading, NETWORK)
     reading.dispose()
     assert await everything(url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
 

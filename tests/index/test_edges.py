@@ -27,10 +27,10 @@ from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_txs import P_TX, BaseTx
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
-from warpseal.index.consistency import row_faults
+from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.rebuild import derive_rows, spent_by
-from warpseal.index.records import PRecord, Record, XPastRecord, XRecord
+from warpseal.index.rebuild import rebuild_rows, spent_ids
+from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, TxEffects
 from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
 from warpseal.ledger.x_chain import apply_x
@@ -98,13 +98,13 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
 
 async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(any_index_url: str) -> None:
     known = MemoryOutputs()
-    genesis = next(record for record in recorded_history() if isinstance(record, XPastRecord))
+    genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     known.follow(genesis.txs)
     settings = settings_of(any_index_url)
     reading = reading_index(index_url(settings, None), settings)
     with written(any_index_url, params()) as writer:
         for block in x_blocks():
-            spent = [one for tx in block.txs for one in spent_by(tx.unsigned)]
+            spent = [one for tx in block.txs for one in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
             writer.outputs.adopt(known.unspent[one] for one in spent if one in known.unspent)
@@ -116,7 +116,7 @@ async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(a
         assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is PrimaryChain.X} == {False}
         assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is not PrimaryChain.X} == {True}
         writer.drop_rows()
-        derive_rows(writer, reading, params())
+        rebuild_rows(writer, reading, params())
     reading.dispose()
     assert await everything(any_index_url, params()) == before
 
@@ -157,7 +157,7 @@ async def test_an_index_that_was_killed_while_writing_goes_on(tmp_path: Path) ->
         writer.write(history[place.height + 1 :])
     engine = reading_index(index_url(settings_of(url), None), settings_of(url))
     with engine.connect() as connection:
-        assert list(row_faults(connection)) == []
+        assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     write_all(whole, NETWORK, history)
     assert await everything(url, NETWORK) == await everything(whole, NETWORK)

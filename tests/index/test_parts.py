@@ -23,12 +23,12 @@ from tests.index.world import (
 from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.ids import Address, parse_address
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import PageRequest, Times, TransactionQuery
-from warpseal.index.checkpoint import ChainNote
-from warpseal.index.consistency import balances, l1_balance, row_faults
+from warpseal.history.queries import PageRequest, TimeRange, TransactionQuery
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.consistency import balances, find_inconsistencies, l1_balance
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
-from warpseal.index.records import PRecord, XPastRecord, XRecord
-from warpseal.index.schema import ALL_UNSPENT, DERIVED, KEPT
+from warpseal.index.records import PRecord, XPreLinearizationRecord, XRecord
+from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.utxo_flow import Moving
@@ -41,7 +41,7 @@ def reading(url: str) -> Engine:
     return reading_index(index_url(settings_of(url), None), settings_of(url))
 
 
-@pytest.mark.parametrize("metadata", [KEPT, DERIVED], ids=["kept", "derived"])
+@pytest.mark.parametrize("metadata", [STORED, DERIVED], ids=["kept", "derived"])
 def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any) -> None:
     settings = settings_of(any_index_url)
     engine = writing_index(index_url(settings, None), settings)
@@ -93,21 +93,21 @@ async def test_outputs_are_told_with_the_bytes_that_a_node_gives(tmp_path: Path)
 async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_times(any_index_url: str) -> None:
     made = [record for record in recorded_history() if isinstance(record, XRecord)]
     txs = [tx.tx for record in made for tx in record.effects.txs]
-    genesis = next(record for record in recorded_history() if isinstance(record, XPastRecord))
+    genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     outputs = MemoryOutputs()
     outputs.follow(genesis.txs)
     past = [genesis]
     for number, tx in enumerate(txs):
         effects = x_tx_effects(Moving(params().x_chain_id, 0, outputs, False), tx, 0)
         outputs.follow((effects,))
-        past.append(XPastRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
+        past.append(XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
     write_all(any_index_url, params(), past, 3)
     async with opened(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
         assert [tx.tx_id for tx in whole.items][::-1][1:] == [tx.id for tx in txs]
         assert all(tx.height is None and tx.is_time_approximate for tx in whole.items)
         for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
-            times = Times(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
+            times = TimeRange(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
             page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
             assert len(page.items) == expected, (since, until)
 
@@ -119,7 +119,7 @@ async def test_an_index_that_is_not_there_yet_is_down_and_then_comes(tmp_path: P
         history = [record for record, _ in made_up_history(3, 40)]
         with written(url, made_up_params()) as writer:
             writer.write(history)
-            writer.note(ChainNote(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
+            writer.note(ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
         await index.refresh()
         (fresh,) = index.freshness()
         last = history[-1]
@@ -134,7 +134,7 @@ def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:
     write_all(url, params(), recorded_history())
     engine = reading(url)
     with engine.connect() as connection:
-        assert list(row_faults(connection)) == []
+        assert list(find_inconsistencies(connection)) == []
         for asked, result in answers("platform.getBalance"):
             assert _held(connection, asked["addresses"], PrimaryChain.P) == int(result["balance"])
         for validator in replayed().state.l1:
@@ -171,9 +171,9 @@ def test_a_corrupted_row_is_found(tmp_path: Path, name: str) -> None:
     write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)], at_once=7)
     engine = reading(url)
     with engine.connect() as connection:
-        assert list(row_faults(connection)) == []
+        assert list(find_inconsistencies(connection)) == []
     with written(url, made_up_params()) as writer, writer._engine.begin() as connection:
         connection.exec_driver_sql(CORRUPTIONS[name])
     with engine.connect() as connection:
-        assert list(row_faults(connection))
+        assert list(find_inconsistencies(connection))
     engine.dispose()

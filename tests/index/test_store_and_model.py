@@ -18,7 +18,7 @@ from tests.ledger.world import PARAMS, UPGRADES
 from warpseal.index import consistency
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
-from warpseal.index.read_session import Memory, Reading
+from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.p_processor import CheckpointRule, PWork
 from warpseal.indexer.proposervm_blocks import RawBlock
@@ -71,7 +71,7 @@ def file_url(tmp_path: Any) -> str:
 
 def agree(connection: Connection, model: Model) -> None:
     """Assert that the rows say what the model says."""
-    reading = Reading(connection, Memory())
+    reading = ReadSession(connection, ReadCache())
     last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
     assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())
     assert unspent(reading) == {key: (each[0], each[1], tuple(each[5])) for key, each in model.coins.items()}
@@ -83,7 +83,7 @@ def agree(connection: Connection, model: Model) -> None:
     assert balances == {key: each.balance for key, each in model.l1.items()}
 
 
-def unspent(reading: Reading) -> dict[bytes, Any]:
+def unspent(reading: ReadSession) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain, by id: asset, amount, owners."""
     rows = reading.rows(f"SELECT prefix, rest, asset, amount, owner, owners FROM {ALL_UNSPENT} AS u WHERE held_on = 0")
     owners = [_owners(owner, several) for *_, owner, several in rows]
@@ -104,7 +104,7 @@ def _owners(owner: int | None, several: bytes | None) -> tuple[int, ...]:
     return () if owner is None else (owner,)
 
 
-def stakings(reading: Reading, state: int) -> dict[bytes, Any]:
+def stakings(reading: ReadSession, state: int) -> dict[bytes, Any]:
     """Return the stakings in a state, by transaction: begin, end, weight, what it may earn."""
     text = (
         "SELECT t.tx_id, s.start_s, s.end_s, s.weight, coalesce(s.potential, 0)"

@@ -23,8 +23,8 @@ from warpseal.history.queries import (
 )
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.index import Index
-from warpseal.index.raw_blocks import c_raw
-from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.raw_blocks import encode_c_block
+from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c
@@ -74,7 +74,7 @@ def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]
     x_effects = x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
     outputs.follow(x_effects)
     made: list[Record] = [PRecord(effects, GENESIS.raw)]
-    made.append(XPastRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
+    made.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
     timed = _timed([(block.time or 0, _imports(block.txs), block) for block in p_blocks()])
     timed += _timed([(block.time, _imports(block.txs), block) for block in x_blocks()])
     timed += _timed([(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()])
@@ -99,7 +99,7 @@ def _applied(state: Any, block: Any, outputs: MemoryOutputs) -> Record:
     if isinstance(block, tuple):
         c_effects = apply_c(params().c_chain_id, block[0], block[1], outputs)
         outputs.follow(c_effects.txs)
-        return CRecord(c_effects, c_raw(*block))
+        return CRecord(c_effects, encode_c_block(*block))
     if type(block).__name__ == "XBlock":
         x_effects = apply_x(params().x_chain_id, block, outputs, is_complete=True)
         outputs.follow(x_effects.txs)

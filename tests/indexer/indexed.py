@@ -16,7 +16,7 @@ from tests.indexer.rows import query
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url, reading_index, writing_index
-from warpseal.index.rebuild import Rederivation
+from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
@@ -64,7 +64,7 @@ async def indexing_of(
             own = IndexSettings()
             engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
             index = IndexWriter(engine, subject.params, own)
-            deriving = Rederivation(index, reading_index(index_url(own, folder), own), subject.params)
+            deriving = RowRebuilder(index, reading_index(index_url(own, folder), own), subject.params)
             desk = ThreadDesk(thread, index, works_of(index, subject, settings), deriving)
             indexing = Indexing(upstream, desk, settings)
             running = asyncio.create_task(indexing.run())

@@ -18,7 +18,7 @@ from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import Block
 from warpseal.errors import StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.index.checkpoint import ChainNote, decode_note
+from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
@@ -41,9 +41,9 @@ async def stopped(indexing: Indexing, folder: Path) -> dict[str, object]:
     return indexing.chains[PrimaryChain.P].as_fields()
 
 
-def note(folder: Path, chain: int = 0) -> ChainNote:
+def note(folder: Path, chain: int = 0) -> ChainStatus:
     """Return what is written about how a chain stands."""
-    return decode_note(query(folder, "SELECT body FROM notes WHERE chain = ?", chain)[0][0])
+    return decode_status(query(folder, "SELECT body FROM notes WHERE chain = ?", chain)[0][0])
 
 
 @pytest.mark.parametrize(

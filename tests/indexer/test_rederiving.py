@@ -18,8 +18,8 @@ from warpseal.chains.p_blocks import parse_p_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import rebuild
 from warpseal.index.database import index_url, writing_index
-from warpseal.index.rebuild import Derived, Rederivation
-from warpseal.index.schema import ALL_UNSPENT, make_rows
+from warpseal.index.rebuild import RebuildProgress, RowRebuilder
+from warpseal.index.schema import ALL_UNSPENT, create_row_tables
 from warpseal.index.settings import IndexSettings
 
 BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNumber", "index.getContainerRange")
@@ -30,7 +30,7 @@ def change_schema(folder: Path) -> None:
     own = IndexSettings()
     engine = writing_index(index_url(own, folder), own)
     with engine.begin() as connection:
-        make_rows(connection)
+        create_row_tables(connection)
     engine.dispose()
 
 
@@ -56,19 +56,19 @@ async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
             node.tips = {"P": height, "X": min(7, height), "C": min(5, height)}
             await index_all(tmp_path, node)
         change_schema(tmp_path)
-        step = Rederivation.step
+        step = RowRebuilder.step
 
-        def once(self: Rederivation, _seconds: float) -> Derived | None:
-            monkeypatch.setattr(Rederivation, "step", fails)
+        def once(self: RowRebuilder, _seconds: float) -> RebuildProgress | None:
+            monkeypatch.setattr(RowRebuilder, "step", fails)
             return step(self, 0.0)
 
-        def fails(self: Rederivation, _seconds: float) -> Derived | None:
+        def fails(self: RowRebuilder, _seconds: float) -> RebuildProgress | None:
             raise KeyError("the process ends here")
 
-        monkeypatch.setattr(Rederivation, "step", once)
+        monkeypatch.setattr(RowRebuilder, "step", once)
         async with indexing_of(tmp_path, node):
             await asyncio.sleep(0.2)
-        monkeypatch.setattr(Rederivation, "step", step)
+        monkeypatch.setattr(RowRebuilder, "step", step)
         assert query(tmp_path, "SELECT max(height) FROM chains") < [(12,)]
         node.tips.clear()
         await index_all(tmp_path, node)

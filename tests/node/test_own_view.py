@@ -24,7 +24,7 @@ from tests.node.recorded_node import (
 from tests.node.test_l1_state import REGISTER, nowhere
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.history.index import Connectivity
+from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Active, Rewards
 from warpseal.node import node_view
 from warpseal.node.node_validation import decode_peer, decode_validations

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from warpseal.api.aggregator.endpoints import AggregatorDoors
 from warpseal.api.aggregator.l1_messages import L1MessageDoor
-from warpseal.api.data.cors import Edge
+from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.error_middleware import ErrorEdge
 from warpseal.api.metrics_page import MetricsPage
@@ -51,7 +51,7 @@ def api_app(doors: ApiDoors, settings: ApiSettings, observer: HttpObserver) -> S
         Route("/ready", health.ready),
         *doors.data.routes(),
     ]
-    return _app(routes, settings, observer, Middleware(Edge, settings=doors.data.settings))
+    return _app(routes, settings, observer, Middleware(CorsMiddleware, settings=doors.data.settings))
 
 
 def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver) -> Starlette:

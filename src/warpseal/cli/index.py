@@ -15,8 +15,8 @@ from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
 from warpseal.daemon.index_process import SUFFIX, how_it_stands, index_at, run_index, verify_index
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness
-from warpseal.index.checkpoint import ChainNote
+from warpseal.history.ports import ChainFreshness
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.warp.ids import MalformedID
 
 _SAMPLED: Final = 20
@@ -68,7 +68,7 @@ def _status(args: argparse.Namespace) -> int:
     return 1 if any("stopped" in chain for chain in shown) else 0
 
 
-def _chain(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainNote]) -> dict[str, Any]:
+def _chain(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainStatus]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "chain": fresh.chain.value,
         "height": fresh.height,

@@ -21,8 +21,8 @@ from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_ALIASES
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.index import ChainFreshness
-from warpseal.index.checkpoint import ChainNote
+from warpseal.history.ports import ChainFreshness
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
 from warpseal.indexer.genesis import genesis_of
@@ -161,7 +161,7 @@ def index_at(config: Config, network: int | None) -> StoreUrl:
 
 async def how_it_stands(
     url: StoreUrl, config: Config
-) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainNote]]:
+) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
     """Return how far the chains are, and what who indexes last wrote of each. Raises StoreDown."""
     # Nothing that is asked here needs the ids of the others.
     unknown = PrimaryChains(P_CHAIN, P_CHAIN)

@@ -22,8 +22,8 @@ from warpseal.history.aliases import (
     P_NAMES,
     PRIMARY_ALIASES,
     X_NAMES,
-    AliasRefused,
     ChainAliases,
+    InvalidAlias,
     read_aliases,
 )
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
@@ -98,7 +98,7 @@ class NodeFace:
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             try:
                 self.aliases.configure({chain_id: names})
-            except AliasRefused as error:
+            except InvalidAlias as error:
                 raise StartupError(f"chain-aliases-file: {error}") from None
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)

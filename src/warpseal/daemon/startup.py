@@ -12,7 +12,7 @@ from random import SystemRandom
 from typing import Final
 
 from warpseal import __version__
-from warpseal.api.data.services import DataOpening, DataServices, OwnSecrets, Secrets
+from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys, KeyStore
 from warpseal.api.startup_gate import Opening, Services
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmFace
@@ -21,7 +21,7 @@ from warpseal.daemon.services import core_of, ground_of, sources_of
 from warpseal.daemon.validators_api import ValidatorsFace
 from warpseal.errors import NodeUnavailable
 from warpseal.history.aliases import ChainAliases
-from warpseal.history.index import Observed
+from warpseal.history.ports import UptimeSource
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -72,7 +72,7 @@ async def work(
                 tasks.create_task(face.watch_nodes(core, ground.upstream))
                 validators = ValidatorsFace(config, face.interfaces)
                 tasks.create_task(validators.run(core, ground.upstream))
-                secrets = OwnSecrets() if config.store.url == OFF else core.store.api_keys
+                secrets = EphemeralKeys() if config.store.url == OFF else core.store.api_keys
                 known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources, core.observed)
                 tasks.create_task(_open_data(data, config, claim.folder, known, status))
 
@@ -97,10 +97,10 @@ class _Known:
 
     network_id: int
     view: OwnView
-    secrets: Secrets
+    secrets: KeyStore
     aliases: ChainAliases
     price_sources: Sequence[DailyPrices]
-    observed: Observed
+    observed: UptimeSource
 
     async def services(self) -> DataServices:
         """Return the services without an index. Raises NodeUnavailable."""

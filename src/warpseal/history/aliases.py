@@ -27,7 +27,7 @@ SPECIFIED_NAMES: Final = ("p-chain", "x-chain", "c-chain")
 """The specification's own names of the primary chains: no alias may be one."""
 
 
-class AliasRefused(ValueError):
+class InvalidAlias(ValueError):
     """An alias that cannot be given, or a name that stands for nothing; the text says why."""
 
 
@@ -66,13 +66,13 @@ class ChainAliases:
     def alias(self, chain_id: ChainID, alias: str) -> None:
         """Let an alias stand for a chain. Raises AliasRefused."""
         if len(alias) > MAX_ALIAS_CHARACTERS:
-            raise AliasRefused("alias length is too long")
+            raise InvalidAlias("alias length is too long")
         if alias in self._ids or alias in (*X_NAMES, *C_NAMES):
-            raise AliasRefused(f"alias already mapped to an ID: {alias}")
+            raise InvalidAlias(f"alias already mapped to an ID: {alias}")
         if not alias or is_reserved(alias):
-            raise AliasRefused(f"alias is a name that chains have without it: {alias}")
+            raise InvalidAlias(f"alias is a name that chains have without it: {alias}")
         if len(self._ids) >= MAX_ALIASES:
-            raise AliasRefused(f"there are {MAX_ALIASES} aliases already")
+            raise InvalidAlias(f"there are {MAX_ALIASES} aliases already")
         self._put(chain_id, alias)
 
     def find(self, name: str) -> ChainID | None:
@@ -92,7 +92,7 @@ class ChainAliases:
         """Return what a name stands for. Raises AliasRefused where it is none."""
         chain_id = self.find(name)
         if chain_id is None:
-            raise AliasRefused(f"there is no ID with alias: {name}")
+            raise InvalidAlias(f"there is no ID with alias: {name}")
         return chain_id
 
     def of(self, chain_id: ChainID) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class Page(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeRange:
     """Unix seconds, both included; None: open."""
 
     since: int | None = None
@@ -62,7 +62,7 @@ class TransactionQuery:
     evm_addresses: tuple[bytes, ...] = ()
     validation_id: ValidationID | None = None
     kinds: frozenset[str] = frozenset()
-    times: Times = Times()
+    times: TimeRange = TimeRange()
     order: Order = Order.DESC
 
 
@@ -71,7 +71,7 @@ class BlockQuery:
     """Blocks of one chain, newest first."""
 
     chain: PrimaryChain
-    times: Times = Times()
+    times: TimeRange = TimeRange()
 
 
 @dataclass(frozen=True, slots=True)

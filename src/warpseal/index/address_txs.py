@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.keys import chain_of, part_of
-from warpseal.index.schema import ADDRESS_KIND_TXS, ADDRESS_PARTS, ADDRESS_TXS, ANY_KIND
+from warpseal.index.keys import chain_of, partition_of
+from warpseal.index.schema import ADDRESS_KIND_TXS, ADDRESS_PARTITIONS, ADDRESS_TXS, ANY_KIND
 
 
-class Touches:
+class AddressTxWriter:
     """Gathers rows; remembers which addresses and types the newest part of each chain has."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Touches:
 
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
         """Note whose addresses a transaction touches."""
-        part = part_of(tx)
+        part = partition_of(tx)
         seen = self._seen(chain_of(tx), part)
         for address in addresses:
             self._plain.append((part, address, tx))
@@ -42,7 +42,7 @@ class Touches:
         write = bulk.insert if is_new else bulk.insert_new
         write(connection, ADDRESS_TXS, sorted(self._plain))
         write(connection, ADDRESS_KIND_TXS, sorted(self._by_kind))
-        bulk.insert_new(connection, ADDRESS_PARTS, sorted(self._parts))
+        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._parts))
         self._plain, self._by_kind, self._parts = [], [], []
 
     def _seen(self, chain: int, part: int) -> set[tuple[int, int]]:

@@ -9,22 +9,21 @@ from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.index import bulk, type_codes
-from warpseal.index.address_txs import Touches
+from warpseal.index.address_txs import AddressTxWriter
 from warpseal.index.bulk import Row
-from warpseal.index.cross_chain import Completion, EarlySpend, complete
 from warpseal.index.details import OutputDetail, Owners, encode
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.ids import Names
+from warpseal.index.ids import IdTable
 from warpseal.index.keys import prefix_of, to_column
-from warpseal.index.recent_spends import Spend, Spends
-from warpseal.index.schema import EARLY, OUTPUTS, TX_IDS
-from warpseal.index.unspent import ChainIds, Unspent, UnspentOutputs
+from warpseal.index.schema import EARLY_SPENDS, OUTPUTS, TX_IDS
+from warpseal.index.spends import LateOutput, Spend, SpendWriter, SpentBeforeMade, replace_placeholders
+from warpseal.index.unspent import ChainIds, UnspentOutput, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
 
 
 @dataclass(slots=True)
-class Numbers:
+class NextKeys:
     """The keys that come next."""
 
     output: int
@@ -33,7 +32,7 @@ class Numbers:
 
 
 @dataclass(slots=True)
-class TxPlace:
+class TxInProgress:
     """A transaction that is being written: its key, type and id, and whose addresses it touches so far."""
 
     key: int
@@ -43,25 +42,25 @@ class TxPlace:
 
 
 @dataclass(slots=True)
-class Batch:
+class IndexBatch:
     """All of it. avax: key of the asset. known: outputs that are written and spent here. early: see `EarlySpend`."""
 
     connection: Connection
-    names: Names
+    names: IdTable
     outputs: UnspentOutputs
     chains: ChainIds
-    numbers: Numbers
-    touches: Touches
-    spends: Spends
+    numbers: NextKeys
+    touches: AddressTxWriter
+    spends: SpendWriter
     avax: int
-    known: Mapping[UtxoID, Unspent]
-    early: dict[UtxoID, EarlySpend]
+    known: Mapping[UtxoID, UnspentOutput]
+    early: dict[UtxoID, SpentBeforeMade]
     new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
-    made: dict[UtxoID, Unspent] = field(default_factory=dict)
+    made: dict[UtxoID, UnspentOutput] = field(default_factory=dict)
     unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
-    completed: list[Completion] = field(default_factory=list)
+    completed: list[LateOutput] = field(default_factory=list)
     adopted: list[LedgerOutput] = field(default_factory=list)
     _numbers: dict[ChainID, int] = field(default_factory=dict)
     _spends: list[Spend] = field(default_factory=list)
@@ -86,13 +85,13 @@ class Batch:
         """Write a row in place of the one with the same key."""
         self.changed.setdefault(table.name, (table, []))[1].append(row)
 
-    def touch(self, tx: TxPlace) -> None:
+    def touch(self, tx: TxInProgress) -> None:
         """Write down whose addresses a transaction touches."""
         self.touches.add(tx.key, tx.kind, tx.touched)
 
     # Outputs
 
-    def emit(self, tx: TxPlace, outputs: Sequence[LedgerOutput], origin: int | None = None) -> int:
+    def emit(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None) -> int:
         """Write what a transaction makes, and return the key of the first of it.
 
         origin: the key of the transaction whose id those outputs have that do not have this one's.
@@ -103,7 +102,7 @@ class Batch:
         self.numbers.output += len(outputs)
         return first
 
-    def release(self, tx: TxPlace, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
+    def release(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
         """Let outputs be spent that were staked. first_out: key of the first output of the staking."""
         keys = []
         for output in outputs:
@@ -114,7 +113,7 @@ class Batch:
             keys.append(key)
         return tuple(keys)
 
-    def consume(self, tx: TxPlace, consumed: Sequence[Consumed]) -> tuple[int, ...]:
+    def consume(self, tx: TxInProgress, consumed: Sequence[Consumed]) -> tuple[int, ...]:
         """Write what a transaction spends; return the keys of it, in order."""
         keys = []
         for one in consumed:
@@ -146,9 +145,9 @@ class Batch:
         self.spends.write(self.connection, self._spends)
         self.touches.flush(self.connection)
         if self.completed:
-            complete(self.connection, self.touches, self.spends, self.completed)
+            replace_placeholders(self.connection, self.touches, self.spends, self.completed)
 
-    def _emit(self, key: int, tx: TxPlace, output: LedgerOutput, origin: int | None) -> None:
+    def _emit(self, key: int, tx: TxInProgress, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)
         unindexed = None
         if output.tx_id == tx.tx_id:
@@ -159,7 +158,7 @@ class Batch:
         tx.touched.update(owners[1])
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
-            self.completed.append(Completion(output.id, early, key, owners[1]))
+            self.completed.append(LateOutput(output.id, early, key, owners[1]))
         elif not output.staked:
             self._offer(key, output, asset, owners)
 
@@ -168,10 +167,10 @@ class Batch:
         if held_on is None:
             return
         one = output.id
-        self.made[one] = Unspent(key, asset, output.asset_id, output.amount, held_on, owners[1])
+        self.made[one] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, owners[1])
         self.unspent_rows[one] = (key, asset, to_column(output.amount), held_on, *_owner_columns(owners))
 
-    def _outside(self, tx: TxPlace, consumed: Consumed) -> Unspent:
+    def _outside(self, tx: TxInProgress, consumed: Consumed) -> UnspentOutput:
         """Write an output that no block made that was read so far."""
         adopted = self.outputs.adopted(consumed.id)
         if adopted is not None:
@@ -184,9 +183,9 @@ class Batch:
         self.numbers.output += 1
         self._output_rows.append(self._row((key, None, None), output, (asset, owners), output.tx_id))
         if output.created_on != output.held_on:
-            self.add(EARLY, (prefix_of(output.id), output.id[8:], key, tx.key))
-            self.early[output.id] = EarlySpend(key, tx.key, tx.kind)
-        return Unspent(key, asset, output.asset_id, output.amount, 0, owners[1])
+            self.add(EARLY_SPENDS, (prefix_of(output.id), output.id[8:], key, tx.key))
+            self.early[output.id] = SpentBeforeMade(key, tx.key, tx.kind)
+        return UnspentOutput(key, asset, output.asset_id, output.amount, 0, owners[1])
 
     def _row(
         self,

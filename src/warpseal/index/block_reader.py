@@ -12,10 +12,10 @@ from warpseal.history.queries import BlockQuery, Page, PageRequest
 from warpseal.index import type_codes
 from warpseal.index.details import decode_proposer
 from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import CHAINS, NUMBERS, first_key, height_of, last_key, part_of
-from warpseal.index.read_session import Reading
+from warpseal.index.keys import CHAINS, NUMBERS, first_key, height_of, last_key, partition_of
+from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
-from warpseal.index.tx_reader import unpacked
+from warpseal.index.tx_reader import decompress_genesis
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 _BLOCKS: Final = (
@@ -26,7 +26,7 @@ _NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY 
 _ID_BYTES: Final = 32
 
 
-def blocks(reading: Reading, query: BlockQuery, page: PageRequest) -> Page[Block]:
+def blocks(reading: ReadSession, query: BlockQuery, page: PageRequest) -> Page[Block]:
     """Return blocks, newest first."""
     number = NUMBERS[query.chain]
     high = _highest(reading, number, query, page)
@@ -47,7 +47,7 @@ def blocks(reading: Reading, query: BlockQuery, page: PageRequest) -> Page[Block
     return Page(values, (height_of(shown[-1][0]),) if len(within) > page.size else None)
 
 
-def blockchain(reading: Reading, chain_id: ChainID) -> Blockchain | None:
+def blockchain(reading: ReadSession, chain_id: ChainID) -> Blockchain | None:
     """Return a blockchain that the P-Chain has created, or the P-Chain itself where it is indexed from its genesis."""
     if chain_id == P_CHAIN:
         begun = reading.rows("SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P]))
@@ -67,14 +67,14 @@ def blockchain(reading: Reading, chain_id: ChainID) -> Blockchain | None:
         subnet_id=SubnetID(reading.id_of(subnet)),
         vm_id=bytes(vm_id),
         name=name,
-        genesis=unpacked(genesis),
+        genesis=decompress_genesis(genesis),
         height=height,
         time=time,
     )
 
 
 def chains_of(
-    reading: Reading, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
+    reading: ReadSession, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
 ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
     """Return the chains that addresses and accounts have touched."""
     keys = reading.keys_of([*addresses, *(ACCOUNT + one for one in evm_addresses)])
@@ -91,13 +91,13 @@ def chains_of(
 def _touched_text() -> str:
     found = (
         f"EXISTS (SELECT 1 FROM address_parts a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
-        f" AND a.part BETWEEN {part_of(first_key(number))} AND {part_of(last_key(number))})"
+        f" AND a.part BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
         for number in range(len(CHAINS))
     )
     return f"SELECT i.key, {', '.join(found)} FROM ids i WHERE i.key IN {{keys}}"
 
 
-def _highest(reading: Reading, number: int, query: BlockQuery, page: PageRequest) -> int | None:
+def _highest(reading: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:
     """Return the key of the newest block that may be shown; None where there is none."""
     high = last_key(number)
     if page.after is not None:
@@ -110,11 +110,11 @@ def _highest(reading: Reading, number: int, query: BlockQuery, page: PageRequest
     return high
 
 
-def _first_parent(reading: Reading, number: int) -> bytes:
+def _first_parent(reading: ReadSession, number: int) -> bytes:
     return bytes(reading.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0])
 
 
-def _tx_ids(reading: Reading, rows: Sequence[Any]) -> dict[int, TxID]:
+def _tx_ids(reading: ReadSession, rows: Sequence[Any]) -> dict[int, TxID]:
     """Return the ids of the blocks' transactions, by key; those of a page are neighbours."""
     holding = [row for row in rows if row[6]]
     if not holding:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import BlockID, TxID
+from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
-from warpseal.index.batch import Batch, TxPlace
-from warpseal.index.chain_rows import BlockPlace, ChainRow, check_next, write_block
-from warpseal.index.details import TxDetail, encode
-from warpseal.index.errors import IndexDamaged, OutOfOrder
-from warpseal.index.keys import C, P, X, block_key, first_key
-from warpseal.index.p_rows import PROPOSED, When, write_proposed, write_tx
-from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
-from warpseal.index.schema import TXS, VALIDATION_STOPS
+from warpseal.index.batch import IndexBatch, TxInProgress
+from warpseal.index.checkpoint import Checkpoint
+from warpseal.index.details import TxDetail, decode_proposer, encode, encode_proposer
+from warpseal.index.errors import IndexDamaged, IndexMoved, OutOfOrder
+from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
+from warpseal.index.p_rows import PROPOSED, TxTime, write_proposed, write_tx
+from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
+from warpseal.index.schema import BLOCKS, TXS, VALIDATION_STOPS
+from warpseal.index.schema import CHAINS as CHAINS_TABLE
 from warpseal.index.stakings import Stakings
 from warpseal.index.xc_rows import write_c, write_x
 from warpseal.ledger.effects import Outcome, TxEffects
@@ -56,33 +58,33 @@ class BlockWriter:
         for key, tx_id, kind, height, time_s in rows:
             self._proposal = _Proposal(key, TxID(bytes(tx_id)), type_codes.tx_name(kind), height, time_s, True)
 
-    def write(self, batch: Batch, chains: dict[int, ChainRow], record: Record) -> None:
+    def write(self, batch: IndexBatch, chains: dict[int, ChainRow], record: Record) -> None:
         """Write one block, or one transaction from before there were blocks. Raises OutOfOrder, IndexDamaged."""
         match record:
             case PRecord():
                 self._p(batch, chains, record)
             case XRecord():
                 _x(batch, chains, record)
-            case XPastRecord():
+            case XPreLinearizationRecord():
                 _x_past(batch, chains, record)
             case CRecord():
                 _c(batch, chains, record)
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: IndexBatch) -> None:
         """Write what is only proposed so far."""
         proposal = self._proposal
         if proposal is not None and not proposal.is_written:
-            when = When(proposal.key, proposal.time_s, proposal.time_s)
+            when = TxTime(proposal.key, proposal.time_s, proposal.time_s)
             write_proposed(batch, proposal.tx_id, proposal.api_type, proposal.height, when)
             self._proposal = _Proposal(
                 proposal.key, proposal.tx_id, proposal.api_type, proposal.height, proposal.time_s, True
             )
 
-    def _p(self, batch: Batch, chains: dict[int, ChainRow], record: PRecord) -> None:
+    def _p(self, batch: IndexBatch, chains: dict[int, ChainRow], record: PRecord) -> None:
         effects, block = record.effects, record.effects.block
         is_genesis = block.height == 0
         chain = _chain(chains, P, lambda: ChainRow.new(P, P_CHAIN, block.height, block.parent_id))
-        check_next(chain, block.height, block.parent_id)
+        check_follows(chain, block.height, block.parent_id)
         time_s = effects.time_s
         if is_genesis:
             _write_genesis(batch, record, time_s)
@@ -98,56 +100,56 @@ class BlockWriter:
         for out in effects.l1_deactivated:
             row = (batch.names.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
             batch.add(VALIDATION_STOPS, row)
-        place = BlockPlace(
+        place = BlockRow(
             block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),
             effects.size_bytes, effects.tx_count, record.proposer,
         )  # fmt: skip
         write_block(batch, chain, place, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
 
-    def _p_tx(self, batch: Batch, chain: ChainRow, tx: TxEffects, time_s: int) -> None:
+    def _p_tx(self, batch: IndexBatch, chain: ChainRow, tx: TxEffects, time_s: int) -> None:
         key = chain.take_tx()
         if tx.outcome is Outcome.PROPOSED:
             self._proposal = _Proposal(key, tx.tx.id, tx.api_type, tx.height, time_s, False)
         else:
-            write_tx(batch, self._stakings, tx, When(key, time_s, time_s))
+            write_tx(batch, self._stakings, tx, TxTime(key, time_s, time_s))
 
-    def _settle(self, batch: Batch, tx: TxEffects, time_s: int) -> None:
+    def _settle(self, batch: IndexBatch, tx: TxEffects, time_s: int) -> None:
         proposal = self._proposal
         if proposal is None or proposal.tx_id != tx.tx.id:
             raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided and was never proposed")
-        when = When(proposal.key, proposal.time_s, time_s)
+        when = TxTime(proposal.key, proposal.time_s, time_s)
         write_tx(batch, self._stakings, tx, when, is_written=proposal.is_written)
         self._proposal = None
 
 
-def _write_genesis(batch: Batch, record: PRecord, time_s: int) -> None:
+def _write_genesis(batch: IndexBatch, record: PRecord, time_s: int) -> None:
     """Write the genesis' outputs as those of a transaction that nobody sees: its id is their transaction id, zeros."""
     emitted = record.effects.emitted
-    place = TxPlace(first_key(P), type_codes.UNKNOWN, TxID(bytes(32)))
+    place = TxInProgress(first_key(P), type_codes.UNKNOWN, TxID(bytes(32)))
     first_out = batch.emit(place, emitted)
     detail = encode(TxDetail())
     batch.add(TXS, (place.key, place.tx_id, 0, time_s, place.kind, 0, first_out, len(emitted), len(emitted), detail))
     batch.touch(place)
 
 
-def _x(batch: Batch, chains: dict[int, ChainRow], record: XRecord) -> None:
+def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
     effects, block = record.effects, record.effects.block
     chain = _chain(chains, X, lambda: ChainRow.new(X, effects.chain_id, block.height, block.parent_id))
     if not chain.block_id:
         _begin_blocks(chain, block.height, block.parent_id)
-    check_next(chain, block.height, block.parent_id)
+    check_follows(chain, block.height, block.parent_id)
     time_s = effects.time_s
     first_tx = chain.next_tx
     for tx in effects.txs:
-        write_x(batch, tx, When(chain.take_tx(), time_s, time_s), False)
+        write_x(batch, tx, TxTime(chain.take_tx(), time_s, time_s), False)
     kind = type_codes.block_number("StandardBlock")
-    place = BlockPlace(
+    place = BlockRow(
         block.height, block.id, block.parent_id, time_s, kind, effects.size_bytes, effects.tx_count, record.proposer
     )
     write_block(batch, chain, place, first_tx, _NOTHING)
 
 
-def _x_past(batch: Batch, chains: dict[int, ChainRow], record: XPastRecord) -> None:
+def _x_past(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord) -> None:
     chain = _chain(chains, X, lambda: ChainRow.new(X, batch.chains.x, 0, b""))
     if chain.block_id:
         raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
@@ -156,7 +158,7 @@ def _x_past(batch: Batch, chains: dict[int, ChainRow], record: XPastRecord) -> N
     chain.past = record.number + 1
     chain.time = max(chain.time, record.time_s)
     for tx in record.txs:
-        when = When(chain.take_tx(), chain.time, chain.time)
+        when = TxTime(chain.take_tx(), chain.time, chain.time)
         write_x(batch, tx, when, record.vertex or True)
 
 
@@ -166,17 +168,17 @@ def _begin_blocks(chain: ChainRow, height: int, parent_id: BlockID) -> None:
     chain.height, chain.block_id = height - 1, parent_id
 
 
-def _c(batch: Batch, chains: dict[int, ChainRow], record: CRecord) -> None:
+def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
     effects, header = record.effects, record.effects.header
     first = (header.number, header.parent_hash)
     chain = _chain(chains, C, lambda: ChainRow.new(C, effects.chain_id, *first))
-    check_next(chain, header.number, header.parent_hash)
+    check_follows(chain, header.number, header.parent_hash)
     time_s = header.time_s
     first_tx = chain.next_tx
     for tx in () if effects.is_repeat else effects.txs:
-        write_c(batch, tx, When(chain.take_tx(), time_s, time_s))
+        write_c(batch, tx, TxTime(chain.take_tx(), time_s, time_s))
     repeated = b"".join(tx.tx.id for tx in effects.txs) if effects.is_repeat else None
-    place = BlockPlace(
+    place = BlockRow(
         header.number, header.hash, header.parent_hash, time_s, type_codes.EVM_BLOCK, header.size_bytes,
         0 if effects.is_repeat else effects.tx_count, record.proposer, repeated,
     )  # fmt: skip
@@ -188,3 +190,103 @@ def _chain(chains: dict[int, ChainRow], number: int, new: Callable[[], ChainRow]
     if chain is None:
         chain = chains[number] = new()
     return chain
+
+
+@dataclass(slots=True)
+class ChainRow:
+    """One chain; the names are those of the columns."""
+
+    chain: int
+    chain_id: bytes
+    first_height: int
+    first_parent: bytes
+    height: int
+    block_id: bytes
+    time: int
+    next_tx: int
+    past: int
+    is_complete: int
+
+    @classmethod
+    def new(cls, chain: int, chain_id: bytes, first_height: int, first_parent: bytes) -> ChainRow:
+        """Return a chain of which nothing is written, in front of block `first_height`."""
+        place = (first_height, first_parent, first_height - 1, first_parent)
+        return cls(chain, chain_id, *place, 0, first_key(chain) + 1, -1, 1)
+
+    def copy(self) -> ChainRow:
+        """Return it once more, to be changed."""
+        return ChainRow(*astuple(self))
+
+    def take_tx(self) -> int:
+        """Return the key of the next transaction."""
+        self.next_tx += 1
+        return self.next_tx - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block in its chain. time_s: chain time after it; kind: its number; tx_count: transactions that it holds."""
+
+    height: int
+    block_id: bytes
+    parent_id: bytes
+    time_s: int
+    kind: int
+    size_bytes: int
+    tx_count: int
+    proposer: Proposer | None = None
+    repeated: bytes | None = None
+
+
+def check_follows(chain: ChainRow, height: int, parent_id: bytes) -> None:
+    """Raise OutOfOrder where a block does not follow the last one."""
+    name = CHAINS[chain.chain]
+    if height != chain.height + 1:
+        raise OutOfOrder(name, height, f"block {chain.height + 1} is the next")
+    if parent_id != chain.block_id:
+        raise OutOfOrder(name, height, f"its parent is {parent_id.hex()}, not {chain.block_id.hex()}")
+
+
+def write_block(
+    batch: IndexBatch, chain: ChainRow, block: BlockRow, first_tx: int, state: tuple[int | None, int | None, int | None]
+) -> None:
+    """Write a block's row and move the chain on. state: supply, accrued fees and active L1 validators after it."""
+    chain.height, chain.block_id, chain.time = block.height, block.block_id, block.time_s
+    key = block_key(chain.chain, block.height)
+    place = (key, block.block_id, block.time_s, block.kind, block.size_bytes, first_tx, block.tx_count)
+    batch.add(BLOCKS, (*place, *state, encode_proposer(block.proposer), block.repeated, chain.chain))
+
+
+def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
+    """Return the chains that are written, by number."""
+    rows = [ChainRow(*row) for row in bulk.fetch(connection, "SELECT * FROM chains")]
+    for row in rows:
+        row.chain_id, row.first_parent, row.block_id = bytes(row.chain_id), bytes(row.first_parent), bytes(row.block_id)
+    return {row.chain: row for row in rows}
+
+
+def write_chains(batch: IndexBatch, chains: dict[int, ChainRow]) -> None:
+    """Write how far they are."""
+    for chain in chains.values():
+        batch.change(CHAINS_TABLE, astuple(chain))
+
+
+def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
+    """Return up to where a chain is written."""
+    text = "SELECT proposer FROM blocks WHERE key = ?"
+    rows = bulk.fetch(connection, text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
+    proposer = decode_proposer(rows[0][0]) if rows else None
+    known = (chain.first_height, bool(chain.is_complete))
+    return Checkpoint(chain.height, chain.block_id, *known, proposer)
+
+
+def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
+    """Hold the rows of the chains, and raise IndexMoved where another process wrote some of them."""
+    lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
+    found = {
+        row[0]: tuple(row[1:]) for row in bulk.fetch(connection, "SELECT chain, height, next_tx FROM chains" + lock)
+    }
+    known = {number: (row.height, row.next_tx) for number, row in chains.items()}
+    if found != known:
+        changed = next(number for number in (*found, *known) if found.get(number) != known.get(number))
+        raise IndexMoved(CHAINS[changed])

@@ -11,7 +11,7 @@ from warpseal.history.chains import PrimaryChain
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Checkpoint:
     """Up to where a chain is written. first_height: below it nothing is; proposer: of the block at `height`.
 
     is_complete: whether it was begun with all that was there before `first_height`.
@@ -25,7 +25,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainNote:
+class ChainStatus:
     """How indexing a chain stands, for whoever answers questions about it.
 
     node_height: the highest that a node told; is_node_behind: the node is not bootstrapped, or another knows more.
@@ -45,11 +45,11 @@ class ChainNote:
     told_at: int = 0
 
 
-def encode_note(note: ChainNote) -> bytes:
+def encode_status(note: ChainStatus) -> bytes:
     """Return a note as bytes."""
     return msgspec.msgpack.encode(note)
 
 
-def decode_note(raw: bytes) -> ChainNote:
+def decode_status(raw: bytes) -> ChainStatus:
     """Return the note that `encode_note` wrote."""
-    return msgspec.msgpack.decode(bytes(raw), type=ChainNote)
+    return msgspec.msgpack.decode(bytes(raw), type=ChainStatus)

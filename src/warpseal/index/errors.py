@@ -14,11 +14,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import IndexDamaged, IndexMoved, StoreDown
 from warpseal.history.chains import PrimaryChain
 
-__all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "StoreDown", "Underivable", "told"]
+__all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "RebuildFailed", "StoreDown", "translate_errors"]
 
 
 @contextmanager
-def told(engine: Engine) -> Iterator[None]:
+def translate_errors(engine: Engine) -> Iterator[None]:
     """Turn what the database says into StoreDown, without the secrets of its URL."""
     try:
         yield
@@ -29,7 +29,7 @@ def told(engine: Engine) -> Iterator[None]:
         raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
 
 
-class Underivable(Exception):
+class RebuildFailed(Exception):
     """Rows cannot be made anew of what is kept, from a height of a chain on: a newer program has to."""
 
     def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
@@ -38,9 +38,9 @@ class Underivable(Exception):
         self.height = height
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[Underivable], tuple[PrimaryChain, int, str]]:
+    def __reduce__(self) -> tuple[type[RebuildFailed], tuple[PrimaryChain, int, str]]:
         """Let it travel between processes."""
-        return Underivable, (self.chain, self.height, self.reason)
+        return RebuildFailed, (self.chain, self.height, self.reason)
 
 
 class OutOfOrder(ValueError):

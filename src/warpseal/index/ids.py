@@ -18,7 +18,7 @@ _AT_ONCE: Final = 2_000
 _BY_PREFIX: Final = "SELECT key, id FROM ids WHERE prefix IN {keys}"
 
 
-class Names:
+class IdTable:
     """Keys of ids: all of a batch are loaded at once, then looked up in `keys`. capacity: how many are remembered."""
 
     def __init__(self, capacity: int) -> None:

@@ -21,18 +21,18 @@ from warpseal.chains.ids import Address
 from warpseal.errors import StoreDown
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.index import ChainFreshness
+from warpseal.history.ports import ChainFreshness
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.transactions import Transaction
 from warpseal.index import block_reader, staking_reader
-from warpseal.index.checkpoint import ChainNote, decode_note
+from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS, reading_index
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import Memory, Reading
+from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.settings import MEBIBYTE, IndexSettings
-from warpseal.index.tx_reader import TxValues
+from warpseal.index.tx_reader import TxReader
 from warpseal.store.access import snapshot
 from warpseal.store.migrate import version_of
 from warpseal.store.reader import Reader
@@ -68,9 +68,9 @@ class Index:
             event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
         self._reader = Reader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
-        self._memory = Memory()
+        self._memory = ReadCache()
         self._freshness: tuple[ChainFreshness, ...] = ()
-        self._notes: dict[PrimaryChain, ChainNote] = {}
+        self._notes: dict[PrimaryChain, ChainStatus] = {}
         self._pages: dict[PrimaryChain, Counter[str]] = {}
         self._is_checked = False
 
@@ -119,7 +119,7 @@ class Index:
         """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
         return self._freshness
 
-    def notes(self) -> Mapping[PrimaryChain, ChainNote]:
+    def notes(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Tell how indexing the chains stands, as who indexes last wrote."""
         return self._notes
 
@@ -160,26 +160,26 @@ class Index:
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._pages.setdefault(chain, Counter())[kind] += 1
 
-    def _transactions(self, reading: Reading, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+    def _transactions(self, reading: ReadSession, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         after = _key(page)
         found = transaction_keys(reading, query, after, page.size + 1)
-        values = TxValues(reading, self._chains)
+        values = TxReader(reading, self._chains)
         values.load_rows(found.keys)
         shown = _cut(found.keys[: page.size], values)
         more = shown[-1] if len(shown) < len(found.keys) else found.scanned_to
         return Page(values.of(shown), None if more is None else (more,))
 
-    async def _read(self, query: Callable[[Reading], T]) -> T:
+    async def _read(self, query: Callable[[ReadSession], T]) -> T:
         return await self._reader.read(lambda connection: self._look(connection, query), self._settings.read_timeout_s)
 
-    def _look(self, connection: Connection, query: Callable[[Reading], T]) -> T:
+    def _look(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
         """Ask for everything as of one moment."""
         try:
             if not self._is_checked:
                 self._check(connection)
             self._memory.trim()
             with snapshot(connection):
-                return query(Reading(connection, self._memory))
+                return query(ReadSession(connection, self._memory))
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
             self._is_checked = False
             raise StoreDown(self._url.redact(str(error)).partition("\n")[0]) from None
@@ -192,7 +192,7 @@ class Index:
         self._is_checked = True
 
 
-def _chains(reading: Reading) -> tuple[tuple[ChainFreshness, ...], list[ChainNote]]:
+def _chains(reading: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:
     text = (
         "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
         " c.block_id FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
@@ -201,7 +201,7 @@ def _chains(reading: Reading) -> tuple[tuple[ChainFreshness, ...], list[ChainNot
         ChainFreshness(CHAINS[number], height, max(height, node), time, bool(is_behind), first_height, bytes(block_id))
         for number, height, node, time, is_behind, first_height, block_id in reading.rows(text)
     ]
-    return tuple(fresh), [decode_note(row[0]) for row in reading.rows("SELECT body FROM notes ORDER BY chain")]
+    return tuple(fresh), [decode_status(row[0]) for row in reading.rows("SELECT body FROM notes ORDER BY chain")]
 
 
 def _key(page: PageRequest) -> int | None:
@@ -212,7 +212,7 @@ def _key(page: PageRequest) -> int | None:
     return key
 
 
-def _cut(keys: Sequence[int], values: TxValues) -> Sequence[int]:
+def _cut(keys: Sequence[int], values: TxReader) -> Sequence[int]:
     """Return the first transactions, as many as have no more than 1,000 outputs together, and one at least."""
     total = 0
     for number, key in enumerate(keys):

@@ -11,11 +11,11 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from warpseal.history.queries import Order, Times, TransactionQuery
+from warpseal.history.queries import Order, TimeRange, TransactionQuery
 from warpseal.index import type_codes
 from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import NUMBERS, X, first_key, last_key, part_of
-from warpseal.index.read_session import Reading
+from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
+from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 
 # How many candidates are looked at for one page where no index knows the whole answer.
@@ -33,7 +33,7 @@ _KINDS: Final = " CROSS JOIN unnest(?::bigint[]) AS k(kind)"
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class KeyRange:
     """Keys from low to high, both included, in an order."""
 
     low: int
@@ -45,7 +45,7 @@ class Range:
         """How a statement says it."""
         return "DESC" if self.is_newest_first else "ASC"
 
-    def behind(self, key: int) -> Range:
+    def behind(self, key: int) -> KeyRange:
         """Return what is left behind a key."""
         return (
             replace(self, high=min(self.high, key - 1))
@@ -55,31 +55,31 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KeyPage:
     """Keys in order. scanned_to: nothing more was looked at behind this one; None: there may be no more."""
 
     keys: Sequence[int]
     scanned_to: int | None = None
 
 
-def transaction_keys(reading: Reading, query: TransactionQuery, after: int | None, limit: int) -> Found:
+def transaction_keys(reading: ReadSession, query: TransactionQuery, after: int | None, limit: int) -> KeyPage:
     """Return the keys of at most `limit` transactions behind `after`."""
-    place = _range(reading, query)
+    place = _key_range(reading, query)
     if place is not None and after is not None:
         place = place.behind(after)
     if place is None or place.low > place.high:
-        return Found(())
+        return KeyPage(())
     named = [*query.addresses, *(ACCOUNT + one for one in query.evm_addresses)]
     wanted = sorted(map(type_codes.tx_number, query.kinds))
     addresses = list(reading.keys_of(named).values())
     if query.validation_id is not None:
-        return _of_validation(reading, query.validation_id, place, (wanted, addresses if named else None), limit)
+        return _validation_keys(reading, query.validation_id, place, (wanted, addresses if named else None), limit)
     if named:
-        return Found(_of_addresses(reading, addresses, wanted, place, limit))
-    return _of_chain(reading, wanted, place, limit)
+        return KeyPage(_address_keys(reading, addresses, wanted, place, limit))
+    return _chain_keys(reading, wanted, place, limit)
 
 
-def merged(lists: Iterable[Sequence[int]], place: Range, limit: int) -> list[int]:
+def merge_keys(lists: Iterable[Sequence[int]], place: KeyRange, limit: int) -> list[int]:
     """Return the first of sorted lists together, each once."""
     keys: list[int] = []
     for key in merge(*lists, reverse=place.is_newest_first):
@@ -90,7 +90,7 @@ def merged(lists: Iterable[Sequence[int]], place: Range, limit: int) -> list[int
     return keys
 
 
-def key_bounds(reading: Reading, number: int, times: Times) -> tuple[int, int]:
+def key_bounds(reading: ReadSession, number: int, times: TimeRange) -> tuple[int, int]:
     """Return the first and the last key of a chain's transactions within times; in between there may be none."""
     low, high = first_key(number) + 1, last_key(number)
     if times.since is not None:
@@ -100,22 +100,22 @@ def key_bounds(reading: Reading, number: int, times: Times) -> tuple[int, int]:
     return low, high
 
 
-def _range(reading: Reading, query: TransactionQuery) -> Range | None:
+def _key_range(reading: ReadSession, query: TransactionQuery) -> KeyRange | None:
     times = query.times
     if times.since is not None and times.until is not None and times.since > times.until:
         return None
-    return Range(*key_bounds(reading, NUMBERS[query.chain], times), query.order is Order.DESC)
+    return KeyRange(*key_bounds(reading, NUMBERS[query.chain], times), query.order is Order.DESC)
 
 
-def _first_at(reading: Reading, number: int, time_s: int) -> int:
+def _first_at(reading: ReadSession, number: int, time_s: int) -> int:
     """Return the key of the first transaction of the first block at or after a time."""
     text = "SELECT first_tx FROM blocks WHERE chain = ? AND time >= ? ORDER BY time, key LIMIT 1"
     rows = reading.rows(text, number, min(max(time_s, -1), 2**62))
     key: int = rows[0][0] if rows else last_key(number)
-    return key if number != X else _first_in_past(reading, time_s, key)
+    return key if number != X else _first_pre_linearization_at(reading, time_s, key)
 
 
-def _first_in_past(reading: Reading, time_s: int, before: int) -> int:
+def _first_pre_linearization_at(reading: ReadSession, time_s: int, before: int) -> int:
     """Return the first key at a time among the X-Chain's transactions from before it had blocks."""
     rows = reading.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
     newest = reading.rows("SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X))[0][0]
@@ -132,10 +132,10 @@ def _first_in_past(reading: Reading, time_s: int, before: int) -> int:
     return low if low < end else before
 
 
-def _of_addresses(
-    reading: Reading, addresses: Sequence[int], wanted: Sequence[int], place: Range, limit: int
+def _address_keys(
+    reading: ReadSession, addresses: Sequence[int], wanted: Sequence[int], place: KeyRange, limit: int
 ) -> list[int]:
-    ends = (part_of(place.low), part_of(place.high), place.low, place.high, limit)
+    ends = (partition_of(place.low), partition_of(place.high), place.low, place.high, limit)
     if not addresses:
         return []
     if reading.is_postgresql:
@@ -144,14 +144,14 @@ def _of_addresses(
         given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
         # The server gives each address' few in no order.
         found = {row[0] for row in reading.rows(text, *given, *ends)}
-        return merged([sorted(found, reverse=place.is_newest_first)], place, limit)
+        return merge_keys([sorted(found, reverse=place.is_newest_first)], place, limit)
     if wanted:
         text = _parts_text(place.order, "?", "?")
         lists = [reading.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
     else:
         text = _parts_text(place.order, "?", str(ANY_KIND))
         lists = [reading.rows(text, address, *ends) for address in addresses]
-    return merged([[row[0] for row in rows] for rows in lists if rows], place, limit)
+    return merge_keys([[row[0] for row in rows] for rows in lists if rows], place, limit)
 
 
 def _parts_text(order: str, address: str, kind: str) -> str:
@@ -162,33 +162,33 @@ def _parts_text(order: str, address: str, kind: str) -> str:
     return _OF_PARTS.format(table="address_kind_txs", address=address, kind=kind, same_kind=same_kind, order=order)
 
 
-def _of_validation(
-    reading: Reading,
+def _validation_keys(
+    reading: ReadSession,
     validation_id: bytes,
-    place: Range,
+    place: KeyRange,
     filters: tuple[Sequence[int], Sequence[int] | None],
     limit: int,
-) -> Found:
+) -> KeyPage:
     """Look through the transactions of one L1 validator, of which there are few."""
     wanted, addresses = filters
     validation = reading.keys_of([validation_id]).get(validation_id)
     if validation is None:
-        return Found(())
+        return KeyPage(())
     text = f"SELECT tx, kind FROM validation_txs WHERE validation = ? AND {_BETWEEN}".format(order=place.order)
     rows = reading.rows(text, validation, place.low, place.high, MOST_SCANNED)
     keys = [key for key, kind in rows if not wanted or kind in wanted]
     if addresses is not None:
-        touched = _touched(reading, keys, addresses)
+        touched = _with_address(reading, keys, addresses)
         keys = [key for key in keys if key in touched]
-    return Found(keys[:limit], rows[-1][0] if len(rows) == MOST_SCANNED and len(keys) < limit else None)
+    return KeyPage(keys[:limit], rows[-1][0] if len(rows) == MOST_SCANNED and len(keys) < limit else None)
 
 
-def _touched(reading: Reading, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
+def _with_address(reading: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
     """Return those of some transactions that touch an address."""
     text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND part = ? AND address = ?"
     parts: dict[int, list[int]] = {}
     for key in keys:
-        parts.setdefault(part_of(key), []).append(key)
+        parts.setdefault(partition_of(key), []).append(key)
     return {
         row[0]
         for part, of_part in parts.items()
@@ -197,10 +197,10 @@ def _touched(reading: Reading, keys: Sequence[int], addresses: Sequence[int]) ->
     }
 
 
-def _of_chain(reading: Reading, wanted: Sequence[int], place: Range, limit: int) -> Found:
+def _chain_keys(reading: ReadSession, wanted: Sequence[int], place: KeyRange, limit: int) -> KeyPage:
     """Look through all transactions of a chain."""
     most = MOST_SCANNED if wanted else limit
     text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {place.order} LIMIT ?"
     rows = reading.rows(text, place.low, place.high, most)
     keys = list(islice((key for key, kind in rows if not wanted or kind in wanted), limit))
-    return Found(keys, rows[-1][0] if wanted and len(rows) == most and len(keys) < limit else None)
+    return KeyPage(keys, rows[-1][0] if wanted and len(rows) == most and len(keys) < limit else None)

@@ -15,7 +15,7 @@ CHAINS: Final = (PrimaryChain.P, PrimaryChain.X, PrimaryChain.C)
 NUMBERS: Final[Mapping[PrimaryChain, int]] = {chain: number for number, chain in enumerate(CHAINS)}
 
 # Rows that come at random places are kept by parts of a chain: those of the newest part stay in memory.
-PART_BITS = 18
+PARTITION_BITS = 18
 
 _BITS: Final = 40
 _SEQUENCE: Final = (1 << _BITS) - 1
@@ -48,9 +48,9 @@ def chain_of(key: int) -> int:
     return key >> _BITS
 
 
-def part_of(key: int) -> int:
+def partition_of(key: int) -> int:
     """Return which part of all transactions one belongs to."""
-    return key >> PART_BITS
+    return key >> PARTITION_BITS
 
 
 def prefix_of(raw: bytes) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 from warpseal.chains.ids import Address, AssetID, TxID, utxo_id
@@ -11,8 +12,7 @@ from warpseal.history.outputs import Amount, Signer, Spending, Utxo
 from warpseal.index import type_codes
 from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
-from warpseal.index.read_session import Reading
-from warpseal.index.utxo_bytes import utxo_bytes
+from warpseal.index.read_session import ReadSession
 from warpseal.ledger.outputs import OutputKind
 
 _OUTPUTS: Final = (
@@ -67,10 +67,10 @@ class TxRef:
         return height + 1 if self.outcome >= _SETTLED else height
 
 
-class OutputValues:
+class OutputReader:
     """Outputs by key, once they were loaded, and the transactions that made and spent them."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadSession) -> None:
         self._reading = reading
         self._rows: dict[int, _Output] = {}
         self._spends: dict[int, int] = {}
@@ -195,10 +195,65 @@ def signers(detail: TxDetail, signed: Sequence[int]) -> tuple[Signer, ...]:
     return tuple([Signer(detail.signatures[place], detail.signers[place] or None) for place in signed])
 
 
-def amounts(reading: Reading, sums: Mapping[int, int]) -> tuple[Amount, ...]:
+def amounts(reading: ReadSession, sums: Mapping[int, int]) -> tuple[Amount, ...]:
     """Return sums by key of their assets, which were loaded, without those that are 0; by asset id."""
     if len(sums) == 1:
         ((asset, amount),) = sums.items()
         return (Amount(reading.asset_of(asset), amount),) if amount else ()
     told = [Amount(reading.asset_of(asset), amount) for asset, amount in sums.items() if amount]
     return tuple(sorted(told, key=lambda one: one.asset.asset_id))
+
+
+_HEAD: Final = Struct(">H32sI32s")
+_TRANSFER: Final = Struct(">IQQII")
+_LOCKED: Final = Struct(">IQ")
+_OWNERS: Final = Struct(">QII")
+_TYPE: Final = Struct(">I")
+_TRANSFER_TYPE: Final = 7
+_LOCK_TYPE: Final = 22
+_TYPES: Final[Mapping[OutputKind, int]] = {
+    OutputKind.MINT: 6,
+    OutputKind.NFT_MINT: 10,
+    OutputKind.NFT: 11,
+    OutputKind.PROPERTY_MINT: 15,
+    OutputKind.PROPERTY: 16,
+}
+_NONE: Final = OutputDetail()
+
+
+def utxo_bytes(
+    place: tuple[TxID, int, AssetID],
+    kind: OutputKind,
+    amount: int,
+    owners: tuple[int, tuple[Address, ...]],
+    detail: OutputDetail = _NONE,
+) -> bytes:
+    """Return an output's bytes. place: transaction, index and asset; owners: threshold and addresses."""
+    threshold, addresses = owners
+    head = _HEAD.pack(0, *place)
+    if kind is OutputKind.TRANSFER:
+        if detail.stakeable_locktime:
+            head += _LOCKED.pack(_LOCK_TYPE, detail.stakeable_locktime)
+        head += _TRANSFER.pack(_TRANSFER_TYPE, amount, detail.locktime, threshold, len(addresses))
+        return head + b"".join(addresses)
+    tail = _OWNERS.pack(detail.locktime, threshold, len(addresses)) + b"".join(addresses)
+    return head + _TYPE.pack(_TYPES[kind]) + _MARKS.get(kind, _nothing)(detail) + tail
+
+
+def _nothing(detail: OutputDetail) -> bytes:
+    return b""
+
+
+def _group(detail: OutputDetail) -> bytes:
+    return _TYPE.pack(detail.group_id or 0)
+
+
+def _nft(detail: OutputDetail) -> bytes:
+    payload = detail.payload or b""
+    return _group(detail) + _TYPE.pack(len(payload)) + payload
+
+
+_MARKS: Final[Mapping[OutputKind, Callable[[OutputDetail], bytes]]] = {
+    OutputKind.NFT_MINT: _group,
+    OutputKind.NFT: _nft,
+}

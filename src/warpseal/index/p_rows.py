@@ -22,11 +22,11 @@ from warpseal.chains.p_txs import (
     TransformSubnetTx,
 )
 from warpseal.index import type_codes
-from warpseal.index.batch import Batch, TxPlace
+from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.details import TxDetail, encode
-from warpseal.index.keys import part_of, prefix_of, to_column
+from warpseal.index.keys import partition_of, prefix_of, to_column
 from warpseal.index.schema import (
-    CHAINS_MADE,
+    BLOCKCHAINS,
     REWARD_ADDRESSES,
     REWARD_NODES,
     REWARDS,
@@ -52,7 +52,7 @@ PROPOSED: Final = OUTCOMES[Outcome.PROPOSED]
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class TxTime:
     """Key of the transaction; time_s: of its block; settled_s: of the block that decided, its own in most cases."""
 
     key: int
@@ -89,9 +89,9 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
         yield from (unsigned.validator.subnet_id, unsigned.validator.validator.node_id)
 
 
-def write_tx(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, *, is_written: bool = False) -> None:
+def write_tx(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime, *, is_written: bool = False) -> None:
     """Write a transaction that has its effect. is_written: its row is there, from when it was proposed."""
-    place = TxPlace(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
+    place = TxInProgress(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
     inputs = batch.consume(place, tx.consumed)
     staking = _closing(stakings, tx)
     origin = staking.tx if staking is not None else None
@@ -109,21 +109,21 @@ def write_tx(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, *, is_
         _write_chain(batch, tx, when.key)
 
 
-def write_proposed(batch: Batch, tx_id: TxID, api_type: str, height: int, when: When) -> None:
+def write_proposed(batch: IndexBatch, tx_id: TxID, api_type: str, height: int, when: TxTime) -> None:
     """Write the row of a transaction whose outcome is not known yet."""
     row = (when.key, tx_id, height, when.time_s, type_codes.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
     batch.add(TXS, row)
-    batch.add(TX_IDS, (part_of(when.key), prefix_of(tx_id), when.key))
+    batch.add(TX_IDS, (partition_of(when.key), prefix_of(tx_id), when.key))
 
 
-def _put_row(batch: Batch, tx: TxEffects, when: When, rest: tuple[Any, ...], *, is_written: bool) -> None:
+def _put_row(batch: IndexBatch, tx: TxEffects, when: TxTime, rest: tuple[Any, ...], *, is_written: bool) -> None:
     kind, outcome = type_codes.tx_number(tx.api_type), OUTCOMES[tx.outcome]
     row = (when.key, tx.tx.id, tx.height, when.time_s, kind, outcome, *rest)
     if is_written:
         batch.change(TXS, row)
     else:
         batch.add(TXS, row)
-        batch.add(TX_IDS, (part_of(when.key), prefix_of(tx.tx.id), when.key))
+        batch.add(TX_IDS, (partition_of(when.key), prefix_of(tx.tx.id), when.key))
 
 
 def _closing(stakings: Stakings, tx: TxEffects) -> Staking | None:
@@ -133,7 +133,7 @@ def _closing(stakings: Stakings, tx: TxEffects) -> Staking | None:
 
 
 def _detail(
-    batch: Batch, tx: TxEffects, staking: Staking | None, inputs: tuple[int, ...], released: tuple[int, ...]
+    batch: IndexBatch, tx: TxEffects, staking: Staking | None, inputs: tuple[int, ...], released: tuple[int, ...]
 ) -> TxDetail:
     unsigned: Any = tx.tx.unsigned
     key = batch.names.key
@@ -152,7 +152,7 @@ def _detail(
         detail.closes = staking.tx if staking is not None else closed.tx_id
     if tx.opened is not None:
         detail.node, detail.subnet = key(tx.opened.node_id), key(tx.opened.subnet_id)
-    _tell_subnet(batch, detail, tx, unsigned)
+    _add_subnet_detail(batch, detail, tx, unsigned)
     if tx.l1:
         detail.l1 = tuple([_l1(batch, change) for change in tx.l1])
     if tx.chain is not None:
@@ -162,7 +162,7 @@ def _detail(
     return detail
 
 
-def _tell_subnet(batch: Batch, detail: TxDetail, tx: TxEffects, unsigned: Any) -> None:
+def _add_subnet_detail(batch: IndexBatch, detail: TxDetail, tx: TxEffects, unsigned: Any) -> None:
     key = batch.names.key
     if isinstance(unsigned, RemoveSubnetValidatorTx):
         detail.node, detail.subnet = key(unsigned.node_id), key(unsigned.subnet_id)
@@ -177,15 +177,15 @@ def _tell_subnet(batch: Batch, detail: TxDetail, tx: TxEffects, unsigned: Any) -
         detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
 
 
-def _owner(batch: Batch, owner: OutputOwners) -> tuple[int, int, tuple[int, ...]]:
+def _owner(batch: IndexBatch, owner: OutputOwners) -> tuple[int, int, tuple[int, ...]]:
     return owner.locktime, owner.threshold, tuple(map(batch.names.key, owner.addresses))
 
 
-def _l1(batch: Batch, change: L1Change) -> tuple[int, int, int, int]:
+def _l1(batch: IndexBatch, change: L1Change) -> tuple[int, int, int, int]:
     return batch.names.key(change.validation_id), change.weight, change.balance, change.balance_change
 
 
-def _write_l1(batch: Batch, tx: TxEffects, change: L1Change, place: TxPlace) -> None:
+def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1Change, place: TxInProgress) -> None:
     key = batch.names.key
     validation = key(change.validation_id)
     batch.add(VALIDATION_TXS, (validation, place.key, place.kind))
@@ -205,16 +205,16 @@ def _proof(tx: PSignedTx, change: L1Change) -> bytes:
     return b""
 
 
-def _write_chain(batch: Batch, tx: TxEffects, key: int) -> None:
+def _write_chain(batch: IndexBatch, tx: TxEffects, key: int) -> None:
     made, unsigned = tx.chain, tx.tx.unsigned
     assert made is not None
     assert isinstance(unsigned, CreateChainTx)
     genesis = zstandard.compress(unsigned.genesis)
     ids = batch.names.key(made.chain_id), batch.names.key(made.subnet_id)
-    batch.add(CHAINS_MADE, (*ids, made.vm_id, made.name, key, genesis))
+    batch.add(BLOCKCHAINS, (*ids, made.vm_id, made.name, key, genesis))
 
 
-def _write_rewards(batch: Batch, tx: TxEffects, staking: Staking | None, when: When, first_out: int) -> None:
+def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking | None, when: TxTime, first_out: int) -> None:
     if staking is None:
         return
     for output_key, output in enumerate(tx.emitted, first_out):
@@ -228,7 +228,7 @@ def _write_rewards(batch: Batch, tx: TxEffects, staking: Staking | None, when: W
             batch.add(REWARD_ADDRESSES, (batch.names.key(address), reward))
 
 
-def _move_stakings(batch: Batch, stakings: Stakings, tx: TxEffects, when: When, first_out: int) -> None:
+def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime, first_out: int) -> None:
     if tx.opened is not None:
         stakings.begin(batch.names, tx.opened, when.key, first_out, when.settled_s)
     if tx.closed is not None:

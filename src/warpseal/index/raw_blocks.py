@@ -26,7 +26,7 @@ MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 _LEVEL: Final = 3
 
 
-class Form(IntEnum):
+class RecordKind(IntEnum):
     """What an entry is: a block, the genesis of a chain, a transaction from before the X-Chain had blocks, or an output
     of a transaction that is not indexed, as a node told of it.
     """
@@ -37,7 +37,7 @@ class Form(IntEnum):
     OUTPUT = 3
 
 
-class _CBlock(msgspec.Struct, frozen=True, array_like=True):
+class _StoredCBlock(msgspec.Struct, frozen=True, array_like=True):
     number: int
     hash: bytes
     parent_hash: bytes
@@ -47,30 +47,30 @@ class _CBlock(msgspec.Struct, frozen=True, array_like=True):
     atomic: bytes
 
 
-def c_raw(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
+def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
     """Return what is kept of a block of the C-Chain, in a form of our own: its header and its atomic transactions."""
     place = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
-    return msgspec.msgpack.encode(_CBlock(*place, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
+    return msgspec.msgpack.encode(_StoredCBlock(*place, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
 
 
-def parse_c_raw(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
+def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
     """Return what `c_raw` was given. Raises msgspec.MsgspecError and MalformedChainBytes."""
-    kept = msgspec.msgpack.decode(raw, type=_CBlock)
+    kept = msgspec.msgpack.decode(raw, type=_StoredCBlock)
     place = (kept.number, kept.hash, kept.parent_hash, kept.time_s, kept.size_bytes, kept.evm_tx_count)
     return CHeader(*place), parse_atomic_txs(kept.atomic, batch=True)
 
 
-def output_raw(output: LedgerOutput) -> bytes:
+def encode_output(output: LedgerOutput) -> bytes:
     """Return what is kept of an output of a transaction that is not indexed."""
     return msgspec.msgpack.encode(output)
 
 
-def parse_output_raw(raw: bytes) -> LedgerOutput:
+def parse_output(raw: bytes) -> LedgerOutput:
     """Return what `output_raw` was given. Raises msgspec.MsgspecError."""
     return msgspec.msgpack.decode(raw, type=LedgerOutput)
 
 
-class PastTx(msgspec.Struct, frozen=True, array_like=True):
+class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
     """What is kept of a transaction from before the X-Chain had blocks. vertex: id, height, time."""
 
     raw: bytes
@@ -78,7 +78,7 @@ class PastTx(msgspec.Struct, frozen=True, array_like=True):
     vertex: tuple[bytes, int, int] | None = None
 
     @classmethod
-    def of(cls, raw: bytes, time_s: int, vertex: Vertex | None) -> PastTx:
+    def of(cls, raw: bytes, time_s: int, vertex: Vertex | None) -> PreLinearizationTx:
         """Return what is kept of a container."""
         told = None if vertex is None else (vertex.vertex_id, vertex.height, vertex.time)
         return cls(raw, time_s, told)
@@ -88,7 +88,7 @@ class PastTx(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.msgpack.encode(self)
 
     @classmethod
-    def parse(cls, raw: bytes) -> PastTx:
+    def parse(cls, raw: bytes) -> PreLinearizationTx:
         """Return what `encode` wrote. Raises msgspec.MsgspecError."""
         return msgspec.msgpack.decode(raw, type=cls)
 
@@ -98,7 +98,7 @@ class Segment:
     """Consecutive entries of one chain. chain: its number; first: the height or number of the first."""
 
     chain: int
-    form: Form
+    form: RecordKind
     first: int
     entries: tuple[bytes, ...]
 
@@ -111,10 +111,10 @@ class SegmentWriter:
         self.rows: list[Row] = []
         self._most = most_bytes
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._open: dict[int, tuple[Form, int, list[bytes]]] = {}
+        self._open: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
         self._size: dict[int, int] = {}
 
-    def add(self, chain: int, form: Form, number: int, entry: bytes) -> None:
+    def add(self, chain: int, form: RecordKind, number: int, entry: bytes) -> None:
         """Add an entry."""
         held = self._open.get(chain)
         if held is not None and (held[0] is not form or held[1] + len(held[2]) != number):
@@ -141,7 +141,7 @@ class SegmentWriter:
         self.number += 1
 
 
-def segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
+def read_segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
     """Yield all segments in the order in which they were written, with their numbers; behind: of the last one seen."""
     while True:
         text = "SELECT number, chain, form, first, body FROM raws WHERE number > ? ORDER BY number LIMIT 1"
@@ -149,10 +149,10 @@ def segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Se
         if not rows:
             return
         behind, chain, form, first, body = rows[0]
-        yield behind, Segment(chain, Form(form), first, _entries(body))
+        yield behind, Segment(chain, RecordKind(form), first, _entries(body))
 
 
-def blocks_between(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
+def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
     """Yield the blocks of a chain from one height to another, both included, as far as they are kept."""
     text = "SELECT first, last, body FROM raws WHERE chain = ? AND form = 0 AND first <= ? ORDER BY first DESC LIMIT 1"
     while first <= last:

@@ -24,7 +24,7 @@ _ASSETS: Final = (
 )
 
 
-class Memory:
+class ReadCache:
     """Ids by key, keys by id, and assets: none of them ever changes. Threads may share it."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Memory:
             part.clear()
 
 
-class Reading:
+class ReadSession:
     """Statements on one connection, and what they found. Their texts have `?` for values and `{keys}` for numbers."""
 
-    def __init__(self, connection: Connection, memory: Memory) -> None:
+    def __init__(self, connection: Connection, memory: ReadCache) -> None:
         self.is_postgresql = connection.dialect.name == POSTGRESQL
         self._driver: Any = connection.connection.driver_connection
         self._memory = memory

@@ -23,11 +23,17 @@ from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.transactions import Vertex
 from warpseal.index import bulk
-from warpseal.index.errors import Underivable, told
+from warpseal.index.errors import RebuildFailed, translate_errors
 from warpseal.index.keys import CHAINS, NUMBERS, P, X
-from warpseal.index.proposers import proposer_of
-from warpseal.index.raw_blocks import Form, PastTx, Segment, parse_c_raw, parse_output_raw, segments
-from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
+from warpseal.index.raw_blocks import (
+    PreLinearizationTx,
+    RecordKind,
+    Segment,
+    parse_c_block,
+    parse_output,
+    read_segments,
+)
+from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord, proposer_of
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c
 from warpseal.ledger.checkpoint import dump, load
@@ -39,41 +45,43 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import Moving
 from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_tx_effects
 
-Progress = Callable[[PrimaryChain, int], None]
+OnProgress = Callable[[PrimaryChain, int], None]
 """Called with a chain and the last height that is derived."""
-Derived = tuple[PrimaryChain, int]
+RebuildProgress = tuple[PrimaryChain, int]
 """A chain and the last height, or number of a container, that is derived."""
 
 _LEDGER_EVERY: Final = 5_000
 
 
-def derive_rows(writer: IndexWriter, engine: Engine, params: Parameters, progress: Progress = lambda *_: None) -> None:
+def rebuild_rows(
+    writer: IndexWriter, engine: Engine, params: Parameters, progress: OnProgress = lambda *_: None
+) -> None:
     """Derive what is not derived yet; after `writer.drop_rows`, everything. engine: reads the same index.
 
-    Raises StoreDown, and Underivable for blocks that a newer program has to derive.
+    Raises StoreDown, and RebuildFailed for blocks that a newer program has to derive.
     """
-    for chain, last in _derive(writer, engine, params):
+    for chain, last in _rebuild(writer, engine, params):
         progress(chain, last)
 
 
-class Rederivation:
+class RowRebuilder:
     """What is left to be derived, piece by piece, in one thread. engine: reads the same index; closed with it."""
 
     def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
         self._writer = writer
         self._engine = engine
         self._params = params
-        self._under_way: Iterator[Derived] | None = None
+        self._under_way: Iterator[RebuildProgress] | None = None
 
-    def step(self, seconds: float) -> Derived | None:
+    def step(self, seconds: float) -> RebuildProgress | None:
         """Derive for about so long; return how far it is, None once there is nothing left.
 
-        Raises StoreDown, Underivable; the next step begins behind what is derived.
+        Raises StoreDown, RebuildFailed; the next step begins behind what is derived.
         """
         until, last = monotonic() + seconds, None
         try:
             if self._under_way is None and self._is_needed():
-                self._under_way = _derive(self._writer, self._engine, self._params)
+                self._under_way = _rebuild(self._writer, self._engine, self._params)
             for last in self._under_way or ():
                 if monotonic() >= until:
                     return last
@@ -86,39 +94,39 @@ class Rederivation:
 
     def _is_needed(self) -> bool:
         """Tell whether blocks are kept that have no rows."""
-        with told(self._engine), self._engine.connect() as connection:
+        with translate_errors(self._engine), self._engine.connect() as connection:
             for chain, number in NUMBERS.items():
                 place = self._writer.place(chain)
-                done = dict.fromkeys((Form.BLOCK, Form.GENESIS), -1 if place is None else place.height)
+                done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), -1 if place is None else place.height)
                 if number == X:
                     past = self._writer.past_count() - 1
-                    done |= {Form.PAST: past, Form.GENESIS: past}
-                if any(_last_kept(connection, number, form) > height for form, height in done.items()):
+                    done |= {RecordKind.PAST: past, RecordKind.GENESIS: past}
+                if any(_last_stored(connection, number, form) > height for form, height in done.items()):
                     return True
         return False
 
 
-def _last_kept(connection: Connection, chain: int, form: Form) -> int:
+def _last_stored(connection: Connection, chain: int, form: RecordKind) -> int:
     """Return the last height, or number, of which the bytes are kept; below all others where none are."""
     text = "SELECT last FROM raws WHERE chain = ? AND form = ? ORDER BY first DESC LIMIT 1"
     rows = bulk.fetch(connection, text, chain, int(form))
     return rows[0][0] if rows else -3
 
 
-def _derive(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[Derived]:
-    with told(engine), engine.connect() as connection:
+def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
+    with translate_errors(engine), engine.connect() as connection:
         complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM begun"))
-        derivation = _Derivation(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
-        for _, segment in segments(connection):
+        derivation = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
+        for _, segment in read_segments(connection):
             try:
                 derivation.take(segment)
             except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
-                raise Underivable(CHAINS[segment.chain], segment.first, str(fault)) from None
+                raise RebuildFailed(CHAINS[segment.chain], segment.first, str(fault)) from None
             yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
         derivation.finish()
 
 
-class _Derivation:
+class _RecordReplay:
     def __init__(self, writer: IndexWriter, params: Parameters, is_complete: dict[PrimaryChain, bool]) -> None:
         self._writer = writer
         self._params = params
@@ -134,11 +142,11 @@ class _Derivation:
     def take(self, segment: Segment) -> None:
         """Write what is new of a segment."""
         chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
-        if segment.form is Form.OUTPUT:
-            self._writer.outputs.adopt(map(parse_output_raw, entries))
+        if segment.form is RecordKind.OUTPUT:
+            self._writer.outputs.adopt(map(parse_output, entries))
             return
-        done = self._past if segment.chain == X and segment.form is not Form.BLOCK else self._height(chain) + 1
-        if segment.form is Form.GENESIS and segment.chain == X:
+        done = self._past if segment.chain == X and segment.form is not RecordKind.BLOCK else self._height(chain) + 1
+        if segment.form is RecordKind.GENESIS and segment.chain == X:
             done = 0 if self._past >= 0 else -1
         new = entries[max(0, done - first) :]
         if not new:
@@ -164,9 +172,9 @@ class _Derivation:
 
     def _records(self, segment: Segment, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         if segment.chain == P:
-            return self._p_genesis(entries[0]) if segment.form is Form.GENESIS else self._p(entries)
+            return self._p_genesis(entries[0]) if segment.form is RecordKind.GENESIS else self._p(entries)
         if segment.chain == X:
-            return self._x(entries) if segment.form is Form.BLOCK else self._x_past(segment.form, first, entries)
+            return self._x(entries) if segment.form is RecordKind.BLOCK else self._x_past(segment.form, first, entries)
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -178,7 +186,7 @@ class _Derivation:
         read = [self._unwrapped(P, raw) for raw in entries]
         blocks = [(parse_p_block(inner), proposer) for inner, proposer in read]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_by(tx.unsigned))
+        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
         for (block, proposer), raw in zip(blocks, entries, strict=True):
             if self._state is None:
                 self._state = state_before(block, self._params)
@@ -191,32 +199,32 @@ class _Derivation:
         read = [self._unwrapped(X, raw) for raw in entries]
         blocks = [(parse_x_block(inner), proposer) for inner, proposer in read]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_by(tx.unsigned))
+        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
         is_complete = self._is_complete.get(PrimaryChain.X, False)
         for (block, proposer), raw in zip(blocks, entries, strict=True):
             effects = apply_x(self._params.x_chain_id, block, outputs, is_complete=is_complete)
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
-    def _x_past(self, form: Form, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+    def _x_past(self, form: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
-        kept = [PastTx.parse(entry) for entry in entries]
-        if form is Form.GENESIS:
+        kept = [PreLinearizationTx.parse(entry) for entry in entries]
+        if form is RecordKind.GENESIS:
             effects = x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
             outputs.follow(effects)
-            yield XPastRecord(first, kept[0].time_s, effects, kept[0].raw)
+            yield XPreLinearizationRecord(first, kept[0].time_s, effects, kept[0].raw)
             return
         txs = [parse_x_tx(one.raw) for one in kept]
-        outputs.prefetch(spent for tx in txs for spent in spent_by(tx.unsigned))
+        outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
         for number, (one, tx) in enumerate(zip(kept, txs, strict=True), first):
             done = x_tx_effects(Moving(chain_id, 0, outputs, False), tx, 0)
             outputs.follow((done,))
-            yield XPastRecord(number, one.time_s, (done,), one.raw, one.vertex and Vertex(*one.vertex))
+            yield XPreLinearizationRecord(number, one.time_s, (done,), one.raw, one.vertex and Vertex(*one.vertex))
 
     def _c(self, entries: Sequence[bytes]) -> Iterator[Record]:
-        blocks = [parse_c_raw(entry) for entry in entries]
+        blocks = [parse_c_block(entry) for entry in entries]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for _, txs in blocks for tx in txs for spent in spent_by(tx.unsigned))
+        outputs.prefetch(spent for _, txs in blocks for tx in txs for spent in spent_ids(tx.unsigned))
         for (header, txs), raw in zip(blocks, entries, strict=True):
             is_repeat = header.number in self._params.repeated_c_blocks
             effects = apply_c(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
@@ -250,7 +258,7 @@ def state_before(block: Block, params: Parameters) -> PChainState:
     return state
 
 
-def spent_by(unsigned: Any) -> Iterator[UtxoID]:
+def spent_ids(unsigned: Any) -> Iterator[UtxoID]:
     """Yield the ids of the outputs that a transaction of any chain spends."""
     base = getattr(unsigned, "base", None)
     for spent in (*(() if base is None else base.inputs), *getattr(unsigned, "imported_inputs", ())):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
+from warpseal.chains.proposervm import Outer, ProposedBlock
 from warpseal.history.blocks import Proposer
 from warpseal.history.transactions import Vertex
 from warpseal.ledger.c_chain import CBlockEffects
 from warpseal.ledger.effects import BlockEffects
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects
+from warpseal.warp.ids import NodeID, node_id_from_certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class XRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class XPastRecord:
+class XPreLinearizationRecord:
     """Transactions of the X-Chain from before it had blocks. number: of the container, from 0 on, without gaps.
 
     The genesis is number -1. time_s: of the container; vertex: which it was, where that is known.
@@ -52,4 +56,23 @@ class CRecord:
     proposer: Proposer | None = None
 
 
-Record = PRecord | XRecord | XPastRecord | CRecord
+Record = PRecord | XRecord | XPreLinearizationRecord | CRecord
+
+
+_CACHED_CERTIFICATES: Final = 8192
+
+
+def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
+    """Return what is told of a block's proposer. before: of the block in front, whose header counts for options."""
+    if isinstance(outer, ProposedBlock):
+        node_id = _node_id_of(outer.certificate) if outer.certificate else None
+        return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)
+    if before is None or before.block_id != outer.parent_id:
+        return Proposer(outer.id, outer.parent_id)
+    return Proposer(outer.id, outer.parent_id, before.node_id, before.p_chain_height, before.time)
+
+
+@lru_cache(maxsize=_CACHED_CERTIFICATES)
+def _node_id_of(certificate: bytes) -> NodeID:
+    # The same few thousand certificates come again and again.
+    return node_id_from_certificate(certificate)

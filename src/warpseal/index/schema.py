@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-KEPT: Final = MetaData()
+STORED: Final = MetaData()
 DERIVED: Final = MetaData()
 
 # SQLite numbers rows by a column of exactly this type.
@@ -63,9 +63,9 @@ def _spendable() -> tuple[Column[Any], ...]:
 
 
 # Blocks as they came, many to a row, compressed. number: in the order in which they were written. form: see raws.py.
-RAWS: Final = Table(
+RAW_BLOCKS: Final = Table(
     "raws",
-    KEPT,
+    STORED,
     _key("number"),
     _small("chain"),
     _small("form"),
@@ -76,7 +76,7 @@ RAWS: Final = Table(
 )
 
 # Whether all that was there before a chain's first block is known.
-BEGUN: Final = Table("begun", KEPT, _key("chain"), _small("is_complete"))
+CHAIN_ORIGIN: Final = Table("begun", STORED, _key("chain"), _small("is_complete"))
 
 # One row a chain. height, block_id, time: of the last block written; first_parent: what block first_height names.
 # past: the next container of the time before the chain had blocks.
@@ -95,7 +95,9 @@ CHAINS: Final = Table(
     _small("is_complete"),
 )
 # How indexing a chain stands, as who indexes last told.
-NOTES: Final = Table("notes", DERIVED, _key("chain"), _number("node_height"), _small("is_node_behind"), _bytes("body"))
+CHAIN_STATUS: Final = Table(
+    "notes", DERIVED, _key("chain"), _number("node_height"), _small("is_node_behind"), _bytes("body")
+)
 
 # The P-Chain's ledger state after a block, one row at most.
 LEDGERS: Final = Table("ledgers", DERIVED, _key("chain"), _number("height"), _bytes("body"))
@@ -158,7 +160,7 @@ OUTPUTS: Final = Table(
 
 # What can be spent now, in two tables: what was made lately stands in the order of its making, since most of it is
 # spent soon; what is still there later is found by id. rest: the id's last 24 bytes. held_on: the chain.
-LATELY: Final = Table(
+RECENT_UNSPENT: Final = Table(
     "unspent_lately",
     DERIVED,
     _key("output"),
@@ -178,7 +180,7 @@ UNSPENT: Final = Table(
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
 ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM unspent_lately)"
 # Spent before the chain that made it was read that far.
-EARLY: Final = Table(
+EARLY_SPENDS: Final = Table(
     "early",
     DERIVED,
     _number("prefix", primary_key=True),
@@ -188,7 +190,7 @@ EARLY: Final = Table(
     sqlite_with_rowid=False,
 )
 # Who spent an output, in two tables as well: what comes goes into the small one, and from there on many at once.
-SPENT_LATELY: Final = _spends("spent_lately")
+RECENT_SPENDS: Final = _spends("spent_lately")
 SPENDS: Final = _spends("spends")
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM spent_lately)"
 
@@ -198,7 +200,7 @@ IDS: Final = Table("ids", DERIVED, _key(), _number("prefix"), _bytes("id"), Inde
 # By parts, as tx_ids. address_parts: which parts an address is in at all, and for each type (ANY_KIND for all).
 ADDRESS_TXS: Final = _pairs("address_txs", "part", "address", "tx")
 ADDRESS_KIND_TXS: Final = _pairs("address_kind_txs", "part", "address", "kind", "tx")
-ADDRESS_PARTS: Final = _pairs("address_parts", "address", "kind", "part")
+ADDRESS_PARTITIONS: Final = _pairs("address_parts", "address", "kind", "part")
 ANY_KIND: Final = -1
 
 ASSETS: Final = Table(
@@ -221,7 +223,7 @@ SUBNETS: Final = Table(
     _number("max_stake", nullable=True),
     Column("factor", Integer, nullable=True),
 )
-CHAINS_MADE: Final = Table(
+BLOCKCHAINS: Final = Table(
     "blockchains",
     DERIVED,
     _key("chain"),
@@ -294,7 +296,7 @@ VALIDATION_TXS: Final = Table(
 VALIDATION_STOPS: Final = _pairs("validation_stops", "validation", "block", "is_behind")
 
 
-def make_rows(connection: Connection) -> None:
+def create_row_tables(connection: Connection) -> None:
     """Make all tables that follow from the blocks, empty; what was in them is dropped."""
     DERIVED.drop_all(connection)
     DERIVED.create_all(connection)

@@ -21,10 +21,10 @@ from warpseal.history.staking import (
 )
 from warpseal.index import stakings
 from warpseal.index.details import decode_stake
-from warpseal.index.key_streams import MOST_SCANNED, Found, Range, merged
+from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merge_keys
 from warpseal.index.keys import from_column
-from warpseal.index.output_reader import OutputValues
-from warpseal.index.read_session import Reading
+from warpseal.index.output_reader import OutputReader
+from warpseal.index.read_session import ReadSession
 from warpseal.index.tx_reader import addresses_of, bls_of
 from warpseal.warp.ids import NodeID, SubnetID
 
@@ -50,7 +50,7 @@ _PART: Final = "reward BETWEEN ? AND ? ORDER BY reward {order} LIMIT ?"
 _END: Final = 2**62
 
 
-def validations(reading: Reading, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+def validations(reading: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
     """Return the validations of a node, by when they began."""
     node = reading.keys_of([query.node_id]).get(query.node_id)
     if node is None:
@@ -68,7 +68,7 @@ def validations(reading: Reading, query: ValidationQuery, page: PageRequest) -> 
     return Page(values, (shown[-1][3], shown[-1][0]) if len(rows) > page.size else None)
 
 
-def _validations(reading: Reading, node_id: NodeID, rows: Sequence[Any]) -> tuple[Validation, ...]:
+def _validations(reading: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> tuple[Validation, ...]:
     closing = {row[9] for row in rows if row[9] is not None}
     text = "SELECT key, tx_id, time FROM txs WHERE key IN {keys}"
     closed = {key: (TxID(bytes(tx_id)), time) for key, tx_id, time in reading.by_keys(text, closing)}
@@ -128,9 +128,9 @@ def _capacity(row: Any, delegated: int) -> int | None:
     return max(0, min(from_column(max_stake), factor * weight) - weight - delegated)
 
 
-def rewards(reading: Reading, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+def rewards(reading: ReadSession, query: RewardQuery, page: PageRequest) -> Page[Reward]:
     """Return rewards in the order in which they were paid."""
-    place = Range(0, _END, query.order is Order.DESC)
+    place = KeyRange(0, _END, query.order is Order.DESC)
     if page.after is not None:
         (after,) = page.after
         assert isinstance(after, int)
@@ -141,7 +141,7 @@ def rewards(reading: Reading, query: RewardQuery, page: PageRequest) -> Page[Rew
     return Page(_rewards(reading, shown), None if more is None else (more,))
 
 
-def _reward_keys(reading: Reading, query: RewardQuery, place: Range, limit: int) -> Found:
+def _reward_keys(reading: ReadSession, query: RewardQuery, place: KeyRange, limit: int) -> KeyPage:
     addresses = list(reading.keys_of(query.addresses).values())
     nodes = list(reading.keys_of(query.node_ids).values())
     if query.addresses and query.node_ids:
@@ -150,13 +150,15 @@ def _reward_keys(reading: Reading, query: RewardQuery, place: Range, limit: int)
         text = "SELECT reward FROM reward_addresses WHERE reward IN {keys} AND address = ?"
         paid = {row[0] for one in addresses for row in reading.by_keys(text, keys, one)}
         both = [key for key in keys if key in paid][:limit]
-        return Found(both, keys[-1] if len(keys) == MOST_SCANNED and len(both) < limit else None)
+        return KeyPage(both, keys[-1] if len(keys) == MOST_SCANNED and len(both) < limit else None)
     if query.node_ids:
-        return Found(_merged(reading, "reward_nodes", "node", (nodes, place), limit))
-    return Found(_merged(reading, "reward_addresses", "address", (addresses, place), limit))
+        return KeyPage(_merged(reading, "reward_nodes", "node", (nodes, place), limit))
+    return KeyPage(_merged(reading, "reward_addresses", "address", (addresses, place), limit))
 
 
-def _merged(reading: Reading, table: str, column: str, wanted: tuple[Sequence[int], Range], limit: int) -> list[int]:
+def _merged(
+    reading: ReadSession, table: str, column: str, wanted: tuple[Sequence[int], KeyRange], limit: int
+) -> list[int]:
     keys, place = wanted
     of_one = f"SELECT reward FROM {table} WHERE {column} = {{one}} AND {_PART.format(order=place.order)}"
     ends = (place.low, place.high, limit)
@@ -164,14 +166,14 @@ def _merged(reading: Reading, table: str, column: str, wanted: tuple[Sequence[in
         part = of_one.format(one="a.key")
         text = f"SELECT t.reward FROM unnest(?::bigint[]) AS a(key) CROSS JOIN LATERAL ({part}) AS t"
         found = {row[0] for row in reading.rows(text, list(keys), *ends)}
-        return merged([sorted(found, reverse=place.is_newest_first)], place, limit)
+        return merge_keys([sorted(found, reverse=place.is_newest_first)], place, limit)
     lists = (reading.rows(of_one.format(one="?"), key, *ends) for key in keys)
-    return merged([[row[0] for row in rows] for rows in lists], place, limit)
+    return merge_keys([[row[0] for row in rows] for rows in lists], place, limit)
 
 
-def _rewards(reading: Reading, keys: Sequence[int]) -> tuple[Reward, ...]:
+def _rewards(reading: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
     rows = {row[0]: row for row in reading.by_keys(_REWARDS, keys)}
-    outputs = OutputValues(reading)
+    outputs = OutputReader(reading)
     outputs.load([row[1] for row in rows.values()], [tx for row in rows.values() for tx in row[2:4]])
     reading.load_ids({row[5] for row in rows.values()})
     values = []

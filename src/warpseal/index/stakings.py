@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
 from warpseal.index import bulk
-from warpseal.index.batch import Batch
+from warpseal.index.batch import IndexBatch
 from warpseal.index.details import StakeDetail, encode
-from warpseal.index.ids import Names
+from warpseal.index.ids import IdTable
 from warpseal.index.keys import from_column, to_column
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod
@@ -110,7 +110,7 @@ class Stakings:
             held[1:] = [max_stake, factor]
             self._touched.add(subnet)
 
-    def begin(self, names: Names, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
+    def begin(self, names: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
         """Take in a staking that a transaction opened in a block of that time."""
         key = names.key
         staking = Staking(
@@ -167,7 +167,7 @@ class Stakings:
         """End a permissioned one whose time is over."""
         self._end(tx_id, COMPLETED, None, None)
 
-    def flush(self, batch: Batch) -> None:
+    def flush(self, batch: IndexBatch) -> None:
         """Hand over the rows of everything that changed."""
         for staking in self._new.values():
             batch.add(STAKINGS, staking.row())
@@ -246,7 +246,7 @@ def _share(staking: Staking, validator: Staking) -> int:
     return split(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
 
 
-def _detail(names: Names, period: StakingPeriod) -> bytes:
+def _detail(names: IdTable, period: StakingPeriod) -> bytes:
     owners = (period.validation_owner, period.delegation_owner)
     keys = [() if owner is None else tuple(map(names.key, owner.addresses)) for owner in owners]
     signer = period.signer

@@ -29,9 +29,9 @@ from warpseal.history.transactions import (
 from warpseal.index import type_codes
 from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake, decode_tx
 from warpseal.index.keys import CHAINS, C, P, block_key, chain_of
-from warpseal.index.output_reader import OutputValues, amounts, signers
+from warpseal.index.output_reader import OutputReader, amounts, signers
 from warpseal.index.raw_blocks import MAX_BODY_BYTES
-from warpseal.index.read_session import Reading
+from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
@@ -82,13 +82,13 @@ class _Staking:
         self.detail = decode_stake(self.raw_detail)
 
 
-class TxValues:
+class TxReader:
     """The transactions of one page."""
 
-    def __init__(self, reading: Reading, chains: PrimaryChains) -> None:
+    def __init__(self, reading: ReadSession, chains: PrimaryChains) -> None:
         self._reading = reading
         self._ids = [chains.id_of(chain) for chain in CHAINS]
-        self._outputs = OutputValues(reading)
+        self._outputs = OutputReader(reading)
         self._rows: dict[int, _Tx] = {}
         self._stakings: dict[int, _Staking] = {}
         self._blocks: dict[int, BlockID] = {}
@@ -136,7 +136,7 @@ class TxValues:
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
         text = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
         for key, name, vm_id, genesis in self._reading.by_keys(text, chains):
-            self._made_chains[key] = (name, bytes(vm_id), unpacked(genesis))
+            self._made_chains[key] = (name, bytes(vm_id), decompress_genesis(genesis))
         assets = (row.detail.asset for row in rows if row.detail.asset is not None)
         text = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
         for key, is_fixed, made_at in self._reading.by_keys(text, assets):
@@ -263,7 +263,7 @@ class TxValues:
         return tuple([Address(self._reading.id_of(key)) for key in keys])
 
 
-def addresses_of(reading: Reading, detail: StakeDetail) -> tuple[Address, ...]:
+def addresses_of(reading: ReadSession, detail: StakeDetail) -> tuple[Address, ...]:
     """Return whom a staking's rewards go to, each once; their keys were loaded."""
     keys = dict.fromkeys((*detail.own, *detail.of_delegations))
     return tuple([Address(reading.id_of(key)) for key in keys])
@@ -274,7 +274,7 @@ def bls_of(raw: bytes) -> BlsKey | None:
     return BlsKey(raw[:BLS_KEY_BYTES], raw[BLS_KEY_BYTES:]) if raw else None
 
 
-def unpacked(genesis: bytes) -> bytes:
+def decompress_genesis(genesis: bytes) -> bytes:
     """Return the genesis of a blockchain as it was given."""
     return zstandard.ZstdDecompressor().decompress(bytes(genesis), max_output_size=MAX_BODY_BYTES)
 

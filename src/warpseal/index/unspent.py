@@ -17,9 +17,9 @@ from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.index.details import decode_owners
-from warpseal.index.errors import told
+from warpseal.index.errors import translate_errors
 from warpseal.index.keys import C, P, X, from_column, prefix_of
-from warpseal.index.schema import LATELY, UNSPENT
+from warpseal.index.schema import RECENT_UNSPENT, UNSPENT
 from warpseal.ledger.outputs import KnownOutput, LedgerOutput, Moves
 from warpseal.warp.ids import P_CHAIN, ChainID
 
@@ -37,7 +37,7 @@ _OTHERS: Final = 0.25
 
 
 @dataclass(slots=True)
-class Unspent:
+class UnspentOutput:
     """One output as its row has it. output, asset, owners: keys; held_on: number of the chain."""
 
     output: int
@@ -76,9 +76,9 @@ class UnspentOutputs:
         self._chains = chains
         self._capacity = capacity
         # All of them, once they are read; None: they are not.
-        self._lately: dict[UtxoID, Unspent] | None = None
+        self._lately: dict[UtxoID, UnspentOutput] | None = None
         self._settled_through: int | None = None
-        self._recent: dict[UtxoID, Unspent] = {}
+        self._recent: dict[UtxoID, UnspentOutput] = {}
         self._absent: set[UtxoID] = set()
         self._made: dict[UtxoID, LedgerOutput] = {}
         self._spent: set[UtxoID] = set()
@@ -128,7 +128,7 @@ class UnspentOutputs:
 
     # What the writer asks.
 
-    def rows(self, connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, Unspent]:
+    def rows(self, connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, UnspentOutput]:
         """Return those that are written."""
         lately, recent = self._read_lately(connection), self._recent
         wanted = list(ids)
@@ -140,11 +140,11 @@ class UnspentOutputs:
     def write(self, connection: Connection, made: Mapping[UtxoID, Row], spent: Sequence[UtxoID]) -> None:
         """Write what can be spent now, and remove what was. made: all columns but the id, the output's key first."""
         lately = self._read_lately(connection)
-        bulk.delete(connection, LATELY, sorted(lately[one].output for one in spent if one in lately))
+        bulk.delete(connection, RECENT_UNSPENT, sorted(lately[one].output for one in spent if one in lately))
         settled = sorted((prefix_of(one), one[8:]) for one in spent if one not in lately)
         bulk.delete_ids(connection, UNSPENT, settled)
         bulk.insert(
-            connection, LATELY, sorted((row[0], prefix_of(one), one[8:], *row[1:]) for one, row in made.items())
+            connection, RECENT_UNSPENT, sorted((row[0], prefix_of(one), one[8:], *row[1:]) for one, row in made.items())
         )
         if len(lately) + len(made) - (len(spent) - len(settled)) > self._capacity:
             gone = frozenset(spent)
@@ -155,7 +155,7 @@ class UnspentOutputs:
         """Return an output of a transaction that is not indexed."""
         return self._adopted.get(utxo_id)
 
-    def written(self, made: dict[UtxoID, Unspent], spent: Iterable[UtxoID]) -> None:
+    def written(self, made: dict[UtxoID, UnspentOutput], spent: Iterable[UtxoID]) -> None:
         """Note what was committed: everything that was followed, and no more."""
         self._absent.clear()
         self._made.clear()
@@ -179,13 +179,13 @@ class UnspentOutputs:
             part.clear()
         self._lately = self._settled_through = None
 
-    def _made_lately(self) -> dict[UtxoID, Unspent]:
+    def _made_lately(self) -> dict[UtxoID, UnspentOutput]:
         if self._lately is not None:
             return self._lately
-        with told(self._engine), self._engine.begin() as connection:
+        with translate_errors(self._engine), self._engine.begin() as connection:
             return self._read_lately(connection)
 
-    def _read_lately(self, connection: Connection) -> dict[UtxoID, Unspent]:
+    def _read_lately(self, connection: Connection) -> dict[UtxoID, UnspentOutput]:
         if self._lately is None:
             self._lately = {_id_of(row): _unspent(row[2:]) for row in bulk.fetch(connection, _LATELY)}
         return self._lately
@@ -197,7 +197,7 @@ class UnspentOutputs:
         bulk.execute(connection, "DELETE FROM unspent_lately WHERE output <= ?", through)
 
     def _look_up(self, wanted: list[UtxoID]) -> None:
-        with told(self._engine), self._engine.begin() as connection:
+        with translate_errors(self._engine), self._engine.begin() as connection:
             self._absent.update(self._load(connection, wanted))
 
     def _load(self, connection: Connection, wanted: list[UtxoID]) -> set[UtxoID]:
@@ -217,7 +217,7 @@ def _id_of(row: Sequence[Any]) -> UtxoID:
     return UtxoID(row[1].to_bytes(8, "big", signed=True) + bytes(row[0]))
 
 
-def _unspent(row: Sequence[Any]) -> Unspent:
+def _unspent(row: Sequence[Any]) -> UnspentOutput:
     output, asset, amount, held_on, owner, owners, asset_id = row
     keys = decode_owners(owners)[1] if owners is not None else () if owner is None else (owner,)
-    return Unspent(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, keys)
+    return UnspentOutput(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, keys)

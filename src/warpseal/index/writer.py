@@ -14,20 +14,25 @@ from sqlalchemy import Connection, Engine
 from warpseal.chains.ids import UtxoID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, p_rows, xc_rows
-from warpseal.index.address_txs import Touches
-from warpseal.index.batch import Batch, Numbers
-from warpseal.index.block_writer import BlockWriter
-from warpseal.index.chain_rows import ChainRow, chain_rows, check_unmoved, place_of, write_chains
-from warpseal.index.checkpoint import ChainNote, Place, encode_note
-from warpseal.index.cross_chain import early_spends
-from warpseal.index.errors import told
-from warpseal.index.ids import Names
+from warpseal.index.address_txs import AddressTxWriter
+from warpseal.index.batch import IndexBatch, NextKeys
+from warpseal.index.block_writer import (
+    BlockWriter,
+    ChainRow,
+    lock_chains,
+    read_chain_rows,
+    read_checkpoint,
+    write_chains,
+)
+from warpseal.index.checkpoint import ChainStatus, Checkpoint, encode_status
+from warpseal.index.errors import translate_errors
+from warpseal.index.ids import IdTable
 from warpseal.index.keys import NUMBERS, C, P, X
-from warpseal.index.raw_blocks import Form, PastTx, SegmentWriter, blocks_between, output_raw
-from warpseal.index.recent_spends import Spends
-from warpseal.index.records import CRecord, PRecord, Record, XPastRecord, XRecord
-from warpseal.index.schema import ASSETS, BEGUN, LEDGERS, NOTES, RAWS, make_rows
+from warpseal.index.raw_blocks import PreLinearizationTx, RecordKind, SegmentWriter, encode_output, read_blocks
+from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
+from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, LEDGERS, RAW_BLOCKS, create_row_tables
 from warpseal.index.settings import IndexSettings
+from warpseal.index.spends import SpendWriter, load_early_spends
 from warpseal.index.stakings import Stakings
 from warpseal.index.unspent import ChainIds, UnspentOutputs
 from warpseal.ledger.c_chain import CTxEffects
@@ -55,13 +60,13 @@ class IndexWriter:
         self._params = params
         self._ids = ChainIds(params.x_chain_id, params.c_chain_id)
         self.outputs = UnspentOutputs(engine, self._ids, settings.recent_outputs)
-        self._names = Names(settings.known_addresses)
-        self._touches = Touches()
-        self._spends = Spends(settings.recent_outputs)
+        self._names = IdTable(settings.known_addresses)
+        self._touches = AddressTxWriter()
+        self._spends = SpendWriter(settings.recent_outputs)
         self._stakings = Stakings()
         self._blocks = BlockWriter(self._stakings)
         self._chains: dict[int, ChainRow] = {}
-        self._numbers = Numbers(1, 1, 0)
+        self._numbers = NextKeys(1, 1, 0)
         self._has_early = False
         self._is_open = False
 
@@ -69,14 +74,14 @@ class IndexWriter:
         """Close the connection."""
         self._engine.dispose()
 
-    def place(self, chain: PrimaryChain) -> Place | None:
+    def place(self, chain: PrimaryChain) -> Checkpoint | None:
         """Return up to where a chain is written; None: nothing is."""
         self._open()
         row = self._chains.get(NUMBERS[chain])
         if row is None or not row.block_id:
             return None
-        with told(self._engine), self._engine.begin() as connection:
-            return place_of(connection, row)
+        with translate_errors(self._engine), self._engine.begin() as connection:
+            return read_checkpoint(connection, row)
 
     def past_count(self) -> int:
         """Return how many containers are written from before the X-Chain had blocks; -1: nor is the genesis."""
@@ -86,14 +91,14 @@ class IndexWriter:
 
     def ledger(self) -> tuple[int, bytes] | None:
         """Return the P-Chain's state that was written last, and the height that it is of."""
-        with told(self._engine), self._engine.begin() as connection:
+        with translate_errors(self._engine), self._engine.begin() as connection:
             rows = bulk.fetch(connection, "SELECT height, body FROM ledgers")
         return (rows[0][0], bytes(rows[0][1])) if rows else None
 
     def raw_blocks(self, chain: PrimaryChain, first: int, last: int) -> Iterator[bytes]:
         """Yield the bytes of written blocks as they came, in order, both heights included."""
-        with told(self._engine), self._engine.connect() as connection:
-            yield from blocks_between(connection, NUMBERS[chain], first, last)
+        with translate_errors(self._engine), self._engine.connect() as connection:
+            yield from read_blocks(connection, NUMBERS[chain], first, last)
 
     def write(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
         """Write blocks of any chains, each chain's in order, in one transaction.
@@ -107,22 +112,22 @@ class IndexWriter:
         """Write the rows of blocks that are kept already; otherwise as `write`."""
         self._commit(records, ledger, is_complete=is_complete, keep_raw=False)
 
-    def note(self, note: ChainNote) -> None:
+    def note(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
         number = NUMBERS[note.chain]
-        row = (number, note.node_height, int(note.is_node_behind), encode_note(note))
-        with told(self._engine), self._engine.begin() as connection:
-            bulk.replace(connection, NOTES, [row])
+        row = (number, note.node_height, int(note.is_node_behind), encode_status(note))
+        with translate_errors(self._engine), self._engine.begin() as connection:
+            bulk.replace(connection, CHAIN_STATUS, [row])
 
     def drop_rows(self) -> None:
         """Drop everything that follows from the blocks that are kept, to be derived anew."""
-        with told(self._engine), self._engine.begin() as connection:
-            make_rows(connection)
+        with translate_errors(self._engine), self._engine.begin() as connection:
+            create_row_tables(connection)
         self._is_open = False
 
     def _open(self) -> None:
         if not self._is_open:
-            with told(self._engine), self._engine.begin() as connection:
+            with translate_errors(self._engine), self._engine.begin() as connection:
                 self._read(connection)
             self._is_open = True
 
@@ -130,8 +135,8 @@ class IndexWriter:
         self._open()
         chains = {number: row.copy() for number, row in self._chains.items()}
         try:
-            with told(self._engine), self._engine.begin() as connection:
-                check_unmoved(connection, self._chains)
+            with translate_errors(self._engine), self._engine.begin() as connection:
+                lock_chains(connection, self._chains)
                 batch = self._batch(connection, records)
                 self._write(batch, records, chains, is_complete=is_complete)
                 if ledger is not None:
@@ -148,7 +153,7 @@ class IndexWriter:
         self._has_early = self._has_early or "early" in batch.new
 
     def _write(
-        self, batch: Batch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
+        self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
     ) -> None:
         begun = set(chains)
         for record in records:
@@ -156,24 +161,24 @@ class IndexWriter:
         for number, chain in chains.items():
             if number not in begun:
                 chain.is_complete = int(is_complete)
-                batch.change(BEGUN, (number, chain.is_complete))
+                batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
         self._blocks.finish(batch)
         self._stakings.flush(batch)
         self._names.flush(batch.connection)
         write_chains(batch, chains)
 
-    def _keep(self, batch: Batch, records: Sequence[Record]) -> None:
+    def _keep(self, batch: IndexBatch, records: Sequence[Record]) -> None:
         segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
         # In front of the blocks that spend them.
         for number, output in enumerate(batch.adopted):
-            segments.add(X, Form.OUTPUT, number, output_raw(output))
+            segments.add(X, RecordKind.OUTPUT, number, encode_output(output))
         for record in records:
             segments.add(*_entry(record))
         for row in segments.finish():
-            batch.add(RAWS, row)
+            batch.add(RAW_BLOCKS, row)
         self._numbers.raw = segments.number
 
-    def _batch(self, connection: Connection, records: Sequence[Record]) -> Batch:
+    def _batch(self, connection: Connection, records: Sequence[Record]) -> IndexBatch:
         """Look up everything that the records name, in a few statements."""
         ids: set[bytes] = {PRIMARY_NETWORK, self._params.staking_asset_id}
         spent: list[UtxoID] = []
@@ -192,10 +197,10 @@ class IndexWriter:
         self._add_adopted(ids, spent)
         self._names.load(connection, ids)
         known = self.outputs.rows(connection, [one for one in spent if one not in made])
-        early = early_spends(connection, crossing) if self._has_early and crossing else {}
+        early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._names.key(self._params.staking_asset_id)
         shared = (self._names, self.outputs, self._ids, self._numbers, self._touches, self._spends)
-        batch = Batch(connection, *shared, avax, known, early)
+        batch = IndexBatch(connection, *shared, avax, known, early)
         self._set_up(batch)
         return batch
 
@@ -205,7 +210,7 @@ class IndexWriter:
             if adopted is not None:
                 ids.update((adopted.asset_id, *adopted.addresses))
 
-    def _set_up(self, batch: Batch) -> None:
+    def _set_up(self, batch: IndexBatch) -> None:
         """Write what a new index begins with: AVAX, and the bounds of the Primary Network's validators."""
         if not self._chains:
             batch.change(ASSETS, xc_rows.staking_asset_row(self._names, self._params.staking_asset_id))
@@ -218,9 +223,9 @@ class IndexWriter:
         self._spends.forget()
         self._stakings.load(connection)
         self._blocks.open(connection)
-        self._chains = chain_rows(connection)
+        self._chains = read_chain_rows(connection)
         ((output, reward, raw),) = bulk.fetch(connection, _LAST)
-        self._numbers = Numbers((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
+        self._numbers = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
         self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early LIMIT 1"))
         self.outputs.forget()
 
@@ -229,19 +234,19 @@ def _txs(record: Record) -> Sequence[AnyTx]:
     if isinstance(record, PRecord):
         settled = record.effects.settled
         return record.effects.txs if settled is None else (settled, *record.effects.txs)
-    return record.txs if isinstance(record, XPastRecord) else record.effects.txs
+    return record.txs if isinstance(record, XPreLinearizationRecord) else record.effects.txs
 
 
-def _entry(record: Record) -> tuple[int, Form, int, bytes]:
+def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
     """Return chain, form, number and bytes of what is kept."""
     match record:
         case PRecord(effects=effects, raw=raw):
             height = effects.block.height
-            return P, Form.BLOCK if height else Form.GENESIS, height, raw
+            return P, RecordKind.BLOCK if height else RecordKind.GENESIS, height, raw
         case XRecord(effects=x_effects, raw=raw):
-            return X, Form.BLOCK, x_effects.block.height, raw
-        case XPastRecord(number=number, raw=raw):
-            form = Form.PAST if number >= 0 else Form.GENESIS
-            return X, form, number, PastTx.of(raw, record.time_s, record.vertex).encode()
+            return X, RecordKind.BLOCK, x_effects.block.height, raw
+        case XPreLinearizationRecord(number=number, raw=raw):
+            form = RecordKind.PAST if number >= 0 else RecordKind.GENESIS
+            return X, form, number, PreLinearizationTx.of(raw, record.time_s, record.vertex).encode()
         case CRecord(effects=c_effects, raw=raw):
-            return C, Form.BLOCK, c_effects.header.number, raw
+            return C, RecordKind.BLOCK, c_effects.header.number, raw

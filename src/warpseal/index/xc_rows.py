@@ -10,11 +10,11 @@ from warpseal.chains.ids import AssetID
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.history.transactions import Vertex
 from warpseal.index import type_codes
-from warpseal.index.batch import Batch, TxPlace
+from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.details import TxDetail, encode
-from warpseal.index.ids import ACCOUNT, Names
-from warpseal.index.keys import part_of, prefix_of
-from warpseal.index.p_rows import When
+from warpseal.index.ids import ACCOUNT, IdTable
+from warpseal.index.keys import partition_of, prefix_of
+from warpseal.index.p_rows import TxTime
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
@@ -39,15 +39,15 @@ def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
         yield tx.asset.asset_id
 
 
-def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> None:
+def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, past: Vertex | bool) -> None:
     """Write a transaction of the X-Chain. past: its vertex, or whether it is from before there were blocks."""
-    place = TxPlace(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
+    place = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
     detail = TxDetail(batch.consume(place, tx.consumed))
     first_out = batch.emit(place, tx.emitted)
     detail.memo = tx.tx.unsigned.base.memo
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
-    _tell_signatures(detail, tx.tx, tx.consumed)
+    _add_signatures(detail, tx.tx, tx.consumed)
     if tx.asset is not None:
         detail.asset = batch.names.key(tx.asset.asset_id)
         batch.change(ASSETS, asset_row(batch.names, tx.asset, when.time_s))
@@ -57,42 +57,42 @@ def write_x(batch: Batch, tx: XTxEffects, when: When, past: Vertex | bool) -> No
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
-def write_c(batch: Batch, tx: CTxEffects, when: When) -> None:
+def write_c(batch: IndexBatch, tx: CTxEffects, when: TxTime) -> None:
     """Write an atomic transaction of the C-Chain."""
-    place = TxPlace(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
+    place = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
     detail = TxDetail(batch.consume(place, tx.consumed))
     first_out = batch.emit(place, tx.emitted)
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
-    _tell_signatures(detail, tx.tx, tx.consumed or tx.evm_inputs)
+    _add_signatures(detail, tx.tx, tx.consumed or tx.evm_inputs)
     detail.accounts = _accounts(batch, tx, detail.signed)
     place.touched.update(account for account, *_ in detail.accounts)
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
-def asset_row(names: Names, asset: AssetMade, made_at: int) -> tuple[Any, ...]:
+def asset_row(names: IdTable, asset: AssetMade, made_at: int) -> tuple[Any, ...]:
     """Return the row of an asset; what cannot be stored as text is left out of its names."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
     return (names.key(asset.asset_id), *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
 
 
-def staking_asset_row(names: Names, asset_id: AssetID) -> tuple[Any, ...]:
+def staking_asset_row(names: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
     """Return the row of AVAX, for an index without the X-Chain that creates it."""
     return asset_row(names, AssetMade(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
 
 
 def _put(
-    batch: Batch, place: TxPlace, where: tuple[int | None, int], outs: tuple[int, int, int], detail: TxDetail
+    batch: IndexBatch, place: TxInProgress, where: tuple[int | None, int], outs: tuple[int, int, int], detail: TxDetail
 ) -> None:
     first_out, made, spent = outs
     row = (place.key, place.tx_id, *where, place.kind, 0, first_out, made, made + spent, encode(detail))
     batch.add(TXS, row)
-    batch.add(TX_IDS, (part_of(place.key), prefix_of(place.tx_id), place.key))
+    batch.add(TX_IDS, (partition_of(place.key), prefix_of(place.tx_id), place.key))
     batch.touch(place)
 
 
-def _tell_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:
+def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:
     """Note all signatures, each once, whose they are, and which of them each input has."""
     places: dict[bytes, int] = {}
     used: list[tuple[int, ...]] = []
@@ -107,7 +107,7 @@ def _tell_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[C
 
 
 def _accounts(
-    batch: Batch, tx: CTxEffects, used: tuple[tuple[int, ...], ...]
+    batch: IndexBatch, tx: CTxEffects, used: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, int, int, tuple[int, ...]], ...]:
     key = batch.names.key
     moved = _moved(tx)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from warpseal.chains.c_atomic import AtomicTx, ImportTx, parse_atomic_txs
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import Place
-from warpseal.index.raw_blocks import c_raw
+from warpseal.index.checkpoint import Checkpoint
+from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
@@ -28,7 +28,7 @@ class CWork:
         self._params = params
         self._parent_hash: bytes | None = None
 
-    def resume(self) -> Place | None:
+    def resume(self) -> Checkpoint | None:
         """Begin where was written to; None: nothing is."""
         self._index.outputs.forget()
         place = self._index.place(self.chain)
@@ -78,4 +78,4 @@ class CWork:
             raise Stopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
-        return CRecord(effects, c_raw(header, txs))
+        return CRecord(effects, encode_c_block(header, txs))

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.index.checkpoint import ChainNote
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.chain_sync import Driver
 from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.indexer.settings import IndexerSettings
@@ -52,7 +52,7 @@ class ChainIndexer(Generic[T]):
     def __init__(
         self,
         driver: Driver[T],
-        note: Callable[[ChainNote], Awaitable[None]],
+        note: Callable[[ChainStatus], Awaitable[None]],
         bootstrapped: Callable[[], Awaitable[bool]],
         retrier: Retrier,
         settings: IndexerSettings,
@@ -222,10 +222,10 @@ class ChainIndexer(Generic[T]):
         await self._note(self._standing())
         self._noted, self._noted_at = news, _now()
 
-    def _standing(self) -> ChainNote:
+    def _standing(self) -> ChainStatus:
         """Return how the chain stands."""
         is_behind = not self._is_bootstrapped or (bool(self._tips) and self._tips[0] + _BEHIND_BLOCKS < max(self._tips))
-        note = ChainNote(self._driver.chain, max(self._tips, default=0), is_behind, told_at=self._told_at)
+        note = ChainStatus(self._driver.chain, max(self._tips, default=0), is_behind, told_at=self._told_at)
         fault = self._stopped
         if fault is not None:
             reason, height = fault.reason.value, fault.height

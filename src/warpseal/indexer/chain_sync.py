@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 from warpseal.chains.ids import TxID
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import Place
+from warpseal.index.checkpoint import Checkpoint
 from warpseal.indexer.block_sources import CSource, LineSource, Source, first_available
 from warpseal.indexer.c_processor import CWork
 from warpseal.indexer.p_processor import PWork
@@ -41,7 +41,7 @@ class Driver(Protocol[T]):
         """Where its blocks come from."""
         ...
 
-    async def resume(self) -> Place | None:
+    async def resume(self) -> Checkpoint | None:
         """Go back to what is written; None: nothing is. Raises Stopped, StoreDown."""
         ...
 
@@ -64,7 +64,7 @@ class PDriver:
         self._desk = desk
         self._retrier = retrier
 
-    async def resume(self) -> Place | None:
+    async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
         return await self._desk.run(self.chain, PWork.resume)
 
@@ -103,7 +103,7 @@ class XDriver:
         self._retrier = retrier
         self._past_count = 0
 
-    async def resume(self) -> Place | None:
+    async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
         return await self._desk.run(self.chain, XWork.resume)
 
@@ -155,7 +155,7 @@ class CDriver:
         self._desk = desk
         self._retrier = retrier
 
-    async def resume(self) -> Place | None:
+    async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
         return await self._desk.run(self.chain, CWork.resume)
 

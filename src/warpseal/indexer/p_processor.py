@@ -12,7 +12,7 @@ from warpseal.chains.ids import UtxoID
 from warpseal.chains.p_blocks import Block, Genesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import Place
+from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
@@ -48,11 +48,11 @@ class PWork:
         self._rule = rule
         self._state: PChainState | None = None
         self._last: Unwrapped[Block] | None = None
-        self._before: Place | None = None
+        self._before: Checkpoint | None = None
         self._since_checkpoint = 0
         self._checkpoint_at = monotonic()
 
-    def resume(self) -> Place | None:
+    def resume(self) -> Checkpoint | None:
         """Bring the state to the last written block; None: nothing is written. Raises Stopped."""
         self._index.outputs.forget()
         self._last = None
@@ -131,7 +131,7 @@ class PWork:
         assert self._state is not None
         return self._state
 
-    def _state_at(self, place: Place) -> PChainState:
+    def _state_at(self, place: Checkpoint) -> PChainState:
         """Return the state after the last written block: from the last checkpoint, or from the beginning."""
         state = self._checkpoint() or self._beginning(place)
         for raw in self._index.raw_blocks(self.chain, state.height + 1, place.height):
@@ -154,7 +154,7 @@ class PWork:
             # Of another version of this program: the blocks make it anew.
             return None
 
-    def _beginning(self, place: Place) -> PChainState:
+    def _beginning(self, place: Checkpoint) -> PChainState:
         if place.first_height == 0 and self._genesis is not None:
             return from_genesis(self._genesis, self._params)[0]
         raw = next(self._index.raw_blocks(self.chain, place.first_height, place.first_height))
@@ -170,7 +170,7 @@ def moves_of(effects: BlockEffects) -> tuple[TxEffects, ...]:
 
 
 def _read_all(
-    blocks: Sequence[RawBlock], first_height: int, last: Unwrapped[Block] | None, place: Place | None
+    blocks: Sequence[RawBlock], first_height: int, last: Unwrapped[Block] | None, place: Checkpoint | None
 ) -> tuple[list[Unwrapped[Block]], Stopped | None]:
     before = last.proposer if last is not None else place.proposer if place is not None else None
     read: list[Unwrapped[Block]] = []

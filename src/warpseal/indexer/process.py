@@ -16,10 +16,10 @@ from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import ChainNote
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
-from warpseal.index.errors import Underivable
-from warpseal.index.rebuild import Rederivation
+from warpseal.index.errors import RebuildFailed
+from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.block_sources import CSource, LineSource, p_containers, x_source
@@ -77,12 +77,12 @@ class Opened:
     params: Parameters
     has_genesis: bool = True
 
-    def __call__(self) -> tuple[IndexWriter, Works, Rederivation]:
+    def __call__(self) -> tuple[IndexWriter, Works, RowRebuilder]:
         """Open the index, and make what applies and writes. Raises StartupError, StoreDown."""
         genesis = genesis_of(self.params.network_id, self.indexing.genesis_file) if self.has_genesis else None
         engine = writing_index(self.url, self.index)
         index = IndexWriter(engine, self.params, self.index)
-        deriving = Rederivation(index, reading_index(self.url, self.index), self.params)
+        deriving = RowRebuilder(index, reading_index(self.url, self.index), self.params)
         return index, works_of(index, Subject(self.params, genesis), self.indexing), deriving
 
 
@@ -132,7 +132,7 @@ class Indexing:
                 log.warning("the index cannot be written", extra={"why": str(error)})
                 await asyncio.sleep(settings.retry_cap_s)
                 continue
-            except Underivable as fault:
+            except RebuildFailed as fault:
                 await self._cannot_derive(fault)
                 await asyncio.sleep(settings.retry_stopped_s)
                 continue
@@ -142,8 +142,8 @@ class Indexing:
                 told_at = clock()
                 log.info("rows are made anew", extra={"chain": derived[0].value, "height": derived[1]})
 
-    async def _cannot_derive(self, fault: Underivable) -> None:
-        stop = ChainNote(fault.chain, 0, False, StopReason.CONTRADICTION.value, fault.height, str(fault))
+    async def _cannot_derive(self, fault: RebuildFailed) -> None:
+        stop = ChainStatus(fault.chain, 0, False, StopReason.CONTRADICTION.value, fault.height, str(fault))
         log.error("rows cannot be made anew", extra={"chain": fault.chain.value, "reason": str(fault)})
         with suppress(StoreDown):
             await self._desk.note(stop)

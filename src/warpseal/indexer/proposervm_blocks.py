@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.proposervm import unwrap
 from warpseal.history.blocks import Proposer
-from warpseal.index.proposers import proposer_of
+from warpseal.index.records import proposer_of
 from warpseal.indexer.errors import Stopped, StopReason
 
 

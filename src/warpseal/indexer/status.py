@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness
-from warpseal.index.checkpoint import ChainNote
+from warpseal.history.ports import ChainFreshness
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics import IndexSample
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class IndexStatus:
 
 
 def _sample(
-    chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainNote | None, pages: Mapping[str, int], now: float
+    chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None, pages: Mapping[str, int], now: float
 ) -> IndexSample:
     return IndexSample(
         chain.value,
@@ -70,7 +70,7 @@ def _sample(
     )
 
 
-def _chain(fresh: ChainFreshness, note: ChainNote | None) -> dict[str, Any]:
+def _chain(fresh: ChainFreshness, note: ChainStatus | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "height": str(fresh.height),
         "nodeHeight": str(fresh.node_height),

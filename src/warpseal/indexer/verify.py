@@ -21,7 +21,7 @@ from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Utxo
-from warpseal.index import consistency, sampling
+from warpseal.index import consistency
 from warpseal.index.database import reading_index
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.params import Parameters
@@ -73,8 +73,8 @@ class Verification:
         try:
             found = [Finding(each.subject, each.reason) for each in await self._read(_own_faults)]
             found = found or [Finding("the rows of the index against each other")]
-            drawn = await self._read(partial(sampling.addresses, count=count, random=random))
-            validations = await self._read(partial(sampling.validations, count=count, random=random))
+            drawn = await self._read(partial(consistency.sample_addresses, count=count, random=random))
+            validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
             node = await self._node()
             for check in self._checks(tuple(dict.fromkeys((*own, *drawn))), validations):
                 found.append(await self._compare(node, check))
@@ -103,7 +103,7 @@ class Verification:
     async def _compare(self, node: NodeState, check: _Check) -> Finding:
         """Compare while nothing moves, or say that it always did."""
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
-        height = partial(sampling.height, chain=check.chain)
+        height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
             return Finding(check.subject, is_compared=False)
         for attempt in range(TRIES):
@@ -136,7 +136,7 @@ class Verification:
 
     async def _supply(self, node: NodeState) -> str | None:
         told = await node.supply()
-        ours = await self._read(sampling.supply)
+        ours = await self._read(consistency.current_supply)
         if told is None or ours is None:
             return None
         return "" if ours == told else f"the index has {ours}, the node {told}"
@@ -184,5 +184,5 @@ def _held(connection: Connection, address: Address, chain: PrimaryChain) -> list
     return consistency.balances(connection, address, chain, chain).utxos
 
 
-def _own_faults(connection: Connection) -> list[consistency.Fault]:
-    return list(consistency.row_faults(connection))
+def _own_faults(connection: Connection) -> list[consistency.Inconsistency]:
+    return list(consistency.find_inconsistencies(connection))

@@ -24,9 +24,9 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from warpseal.errors import StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import ChainNote
-from warpseal.index.errors import Underivable
-from warpseal.index.rebuild import Derived, Rederivation
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.errors import RebuildFailed
+from warpseal.index.rebuild import RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 Works = Mapping[PrimaryChain, Any]
 """The one object of each chain whose methods are run."""
-Opening = Callable[[], tuple[IndexWriter, Works, Rederivation]]
+Opening = Callable[[], tuple[IndexWriter, Works, RowRebuilder]]
 """Opens the index and makes the works; for another process it has to be picklable. Raises StartupError, StoreDown."""
 
 # Looked for between two pieces of work.
@@ -54,14 +54,14 @@ class Desk(Protocol):
         """Run a method of a chain's work, such as `PWork.write`, and return what it returns."""
         ...
 
-    async def note(self, note: ChainNote) -> None:
+    async def note(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
         ...
 
-    async def derive(self) -> Derived | None:
+    async def derive(self) -> RebuildProgress | None:
         """Make rows anew, for a while, of blocks that are kept without any; return how far that is, None at the end.
 
-        Raises StoreDown, Underivable.
+        Raises StoreDown, RebuildFailed.
         """
         ...
 
@@ -69,7 +69,7 @@ class Desk(Protocol):
 class ThreadDesk:
     """In a thread of this process. executor: has one."""
 
-    def __init__(self, executor: Executor, index: IndexWriter, works: Works, deriving: Rederivation) -> None:
+    def __init__(self, executor: Executor, index: IndexWriter, works: Works, deriving: RowRebuilder) -> None:
         self._executor = executor
         self._index = index
         self._works = works
@@ -82,11 +82,11 @@ class ThreadDesk:
         call = partial(work, self._works[chain], *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
-    async def note(self, note: ChainNote) -> None:
+    async def note(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._index.note, note)
 
-    async def derive(self) -> Derived | None:
+    async def derive(self) -> RebuildProgress | None:
         """Make rows anew for a while."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._deriving.step, _DERIVE_S)
 
@@ -105,13 +105,13 @@ class ProcessDesk:
         result: T = await self._call(_run, chain, work, args, kwargs)
         return result
 
-    async def note(self, note: ChainNote) -> None:
+    async def note(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
         await self._call(_note, note)
 
-    async def derive(self) -> Derived | None:
+    async def derive(self) -> RebuildProgress | None:
         """Make rows anew for a while."""
-        derived: Derived | None = await self._call(_derive)
+        derived: RebuildProgress | None = await self._call(_derive)
         return derived
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -147,7 +147,7 @@ class _Room:
 
     index: IndexWriter
     works: Works
-    deriving: Rederivation
+    deriving: RowRebuilder
 
 
 def _begin() -> None:
@@ -179,11 +179,11 @@ def _run(chain: PrimaryChain, work: Callable[..., T], args: tuple[Any, ...], kwa
     return _travelling(partial(work, _Room.works[chain], *args, **kwargs))
 
 
-def _note(note: ChainNote) -> None:
+def _note(note: ChainStatus) -> None:
     _travelling(partial(_Room.index.note, note))
 
 
-def _derive() -> Derived | None:
+def _derive() -> RebuildProgress | None:
     return _travelling(partial(_Room.deriving.step, _DERIVE_S))
 
 
@@ -202,7 +202,7 @@ def _travelling(work: Callable[[], T]) -> T:
     try:
         with uncollected():
             return work()
-    except (Stopped, Underivable):
+    except (Stopped, RebuildFailed):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

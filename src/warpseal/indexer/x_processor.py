@@ -15,8 +15,8 @@ from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
 from warpseal.chains.x_txs import ImportTx, OperationTx, XTx, parse_x_tx
 from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.checkpoint import Place
-from warpseal.index.records import XPastRecord, XRecord
+from warpseal.index.checkpoint import Checkpoint
+from warpseal.index.records import XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import Stopped, StopReason
 from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
@@ -56,7 +56,7 @@ class XWork:
         self._prepared: tuple[tuple[Unwrapped[XBlock], ...], Stopped | None] = ((), None)
         self._prepared_past: tuple[XTx, ...] = ()
 
-    def resume(self) -> Place | None:
+    def resume(self) -> Checkpoint | None:
         """Begin where was written to; None: nothing is."""
         self._index.outputs.forget()
         place = self._index.place(self.chain)
@@ -77,7 +77,7 @@ class XWork:
             return
         effects = x_genesis_effects(known.genesis, self._chain_id)
         self._index.write(
-            [XPastRecord(GENESIS_NUMBER, known.time_s, effects, known.raw)], is_complete=self._is_complete
+            [XPreLinearizationRecord(GENESIS_NUMBER, known.time_s, effects, known.raw)], is_complete=self._is_complete
         )
 
     def past_count(self) -> int:
@@ -130,7 +130,7 @@ class XWork:
         self._prefetch(txs)
         self._adopt(fetched)
         ended_s = self._beginning.ended_s if self._beginning is not None else 0
-        records: list[XPastRecord] = []
+        records: list[XPreLinearizationRecord] = []
         for container, tx in zip(containers, txs, strict=True):
             moving = Moving(self._chain_id, 0, self._index.outputs, False)
             try:
@@ -139,7 +139,7 @@ class XWork:
                 raise Stopped(StopReason.CONTRADICTION, 0, str(fault), container.raw) from None
             self._index.outputs.follow((effects,))
             time_s = min(container.accepted_at_s, ended_s) if ended_s else container.accepted_at_s
-            records.append(XPastRecord(container.index, time_s, (effects,), container.raw))
+            records.append(XPreLinearizationRecord(container.index, time_s, (effects,), container.raw))
         self._index.write(records, is_complete=self._is_complete)
 
     def _applied(self, each: Unwrapped[XBlock]) -> XRecord:

@@ -19,7 +19,7 @@ from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
-from warpseal.history.index import Connectivity
+from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Validation
 from warpseal.ledger.params import known_parameters
 from warpseal.node.failover import NodePool

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 from warpseal.chains.ids import Address
 from warpseal.history.blocks import Block, Blockchain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness, Connectivity, Reach
 from warpseal.history.outputs import Asset, Utxo
+from warpseal.history.ports import ChainFreshness, Connectivity, ObservedUptime
 from warpseal.history.queries import (
     BlockQuery,
     Order,
     Page,
     PageRequest,
     RewardQuery,
-    Times,
+    TimeRange,
     TransactionQuery,
     ValidationQuery,
 )
@@ -130,7 +130,7 @@ def _taken(places: Iterable[tuple[int, int]], size: int) -> list[int]:
     return taken
 
 
-def _within(time: int, times: Times) -> bool:
+def _within(time: int, times: TimeRange) -> bool:
     return (times.since is None or times.since <= time) and (times.until is None or time <= times.until)
 
 
@@ -185,10 +185,10 @@ class MemoryNode:
 class FixedReach:
     """What we observed ourselves, of validations that began at or after a moment."""
 
-    seen: Reach
+    seen: ObservedUptime
     since: int = 0
 
-    async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
+    async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
         return self.seen if since_unix_s >= self.since else None
 
 

@@ -7,8 +7,8 @@ import json
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
 from warpseal.history.blocks import Block, Blockchain, Proposer
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.history.index import ChainFreshness
 from warpseal.history.outputs import Amount, Asset, RewardKind, Signer, Spending, Utxo
+from warpseal.history.ports import ChainFreshness
 from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
 from warpseal.history.transactions import (
     AssetCreation,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get
-from warpseal.api.data.access import REMEMBERED_S, Access, site_of
-from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, Buckets, Limits
-from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.access import REMEMBERED_S, ApiAccess, client_network
+from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
+from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataOpening
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.errors import RateLimited, StoreDown
@@ -126,14 +126,14 @@ def request_from(address: str) -> Request:
 
 
 async def test_strangers_share_nothing_but_their_site() -> None:
-    access = Access(DataOpening(), DataApiSettings(rate_limit_per_minute=100), Clock())
+    access = ApiAccess(DataOpening(), DataApiSettings(rate_limit_per_minute=100), Clock())
     await access.admit(request_from("203.0.113.1"), 100)
     await access.admit(request_from("203.0.113.2"), 100)
     await access.admit(request_from("2001:db8:1:2::1"), 100)
     limited = request_from("2001:db8:1:2:ffff::9")
     with pytest.raises(RateLimited):
         await access.admit(limited, 1)
-    assert noted_headers(limited.scope)["ratelimit-reset"] == "1"
+    assert response_headers(limited.scope)["ratelimit-reset"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ async def test_strangers_share_nothing_but_their_site() -> None:
     ],
 )
 def test_who_an_address_belongs_to(address: str, site: str, is_loopback: bool) -> None:
-    assert site_of(address) == (site, is_loopback)
+    assert client_network(address) == (site, is_loopback)
 
 
 def test_no_limit_means_no_verdict() -> None:
-    assert Buckets().take("a", Limits(0, 0), 100, 0.0) is None
+    assert RateLimiter().take("a", ComputeUnitLimits(0, 0), 100, 0.0) is None
 
 
 def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
-    buckets, limits = Buckets(), Limits(100, 250)
+    buckets, limits = RateLimiter(), ComputeUnitLimits(100, 250)
     assert [_passes(buckets, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
     verdict = buckets.take("a", limits, 100, 240.0)
     assert verdict is not None
@@ -167,15 +167,15 @@ def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
 
 
 def test_what_costs_more_than_a_window_passes_when_the_bucket_is_full() -> None:
-    buckets, limits = Buckets(), Limits(10, 0)
+    buckets, limits = RateLimiter(), ComputeUnitLimits(10, 0)
     assert _passes(buckets, limits, 100, 0.0)
     assert not _passes(buckets, limits, 1, 1.0)
     assert _passes(buckets, limits, 100, 60.0)
 
 
 def test_only_so_many_callers_are_remembered() -> None:
-    buckets = Buckets(max_callers=2)
-    limits = Limits(1, 0)
+    buckets = RateLimiter(max_callers=2)
+    limits = ComputeUnitLimits(1, 0)
     for caller in ("a", "b", "c"):
         assert buckets.take(caller, limits, 1, 0.0)
     again = buckets.take("a", limits, 1, 0.0)
@@ -183,7 +183,7 @@ def test_only_so_many_callers_are_remembered() -> None:
     assert again.passes
 
 
-def _passes(buckets: Buckets, limits: Limits, units: int, now: float) -> bool:
+def _passes(buckets: RateLimiter, limits: ComputeUnitLimits, units: int, now: float) -> bool:
     verdict = buckets.take("a", limits, units, now)
     assert verdict is not None
     return verdict.passes
@@ -192,16 +192,16 @@ def _passes(buckets: Buckets, limits: Limits, units: int, now: float) -> bool:
 @given(st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60), st.integers(1, 500))
 @settings(max_examples=100)
 def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
-    buckets, now, used = Buckets(), 0.0, 0
+    buckets, now, used = RateLimiter(), 0.0, 0
     for units, pause_s in steps:
         now += pause_s
-        verdict = buckets.take("a", Limits(limit, 0), units, now)
+        verdict = buckets.take("a", ComputeUnitLimits(limit, 0), units, now)
         assert verdict is not None
         assert 0 <= verdict.remaining <= limit
         if verdict.passes:
             used += min(units, limit)
         elif verdict.reset_s:
-            later = buckets.take("a", Limits(limit, 0), units, now + verdict.reset_s + 0.001)
+            later = buckets.take("a", ComputeUnitLimits(limit, 0), units, now + verdict.reset_s + 0.001)
             assert later is not None
             assert later.passes
             used += min(units, limit)

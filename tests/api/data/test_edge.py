@@ -12,11 +12,11 @@ from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
 from tests.api.world import exchange, serving
-from warpseal.api.data.freshness import header_of, lag_s
+from warpseal.api.data.request_context import header_of, lag_s
 from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness
+from warpseal.history.ports import ChainFreshness
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

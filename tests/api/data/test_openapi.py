@@ -109,9 +109,9 @@ def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
     assert enums.tx_type("ImportTx", enums.C_CHAIN_TX_TYPES) == "ImportTx"
 
 
-def shapes() -> list[type[base.Shape]]:
-    found: list[type[base.Shape]] = []
-    pending = [base.Shape]
+def shapes() -> list[type[base.Resource]]:
+    found: list[type[base.Resource]] = []
+    pending = [base.Resource]
     while pending:
         for kind in pending.pop().__subclasses__():
             found.append(kind)
@@ -123,7 +123,7 @@ NULLABLE = {"airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "g
 
 
 @pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
-def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[base.Shape]) -> None:
+def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[base.Resource]) -> None:
     assert inspect.getdoc(kind)
     for one in msgspec.structs.fields(kind):
         kinds = msgspec.inspect.type_info(one.type)

@@ -16,7 +16,14 @@ from tests.api.data import samples as s
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get, indexed
 from tests.store.world import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data.operations import TRANSACTIONS
-from warpseal.api.data.page_tokens import ROUNDING_S, VALID_S, Asked, OwnTokenKeys, PageTokens, agreed
+from warpseal.api.data.page_tokens import (
+    ROUNDING_S,
+    VALID_S,
+    EphemeralTokenKeys,
+    PageQuery,
+    PageTokens,
+    merge_parameters,
+)
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.warp.ids import id_text
@@ -164,19 +171,19 @@ VALUES = st.dictionaries(
     ),
     max_size=5,
 )
-ASKED = st.builds(Asked, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
+ASKED = st.builds(PageQuery, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
 POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40)), max_size=4).map(tuple)
 
 
 @given(ASKED, POSITIONS, st.integers(0, 2**33))
 @settings(max_examples=50)
-async def test_what_is_sealed_is_opened_again(asked: Asked, position: tuple[int | bytes, ...], now: int) -> None:
-    tokens = PageTokens(OwnTokenKeys(), Clock(now))
+async def test_what_is_sealed_is_opened_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
+    tokens = PageTokens(EphemeralTokenKeys(), Clock(now))
     token = await tokens.seal(asked, position)
     said = await tokens.open(token, asked.operation, asked.subject)
     assert (said.size, said.position) == (asked.size, position)
-    assert agreed(said, asked.values, TRANSACTIONS.parameters) == asked.values
-    assert agreed(said, {}, TRANSACTIONS.parameters) == asked.values
+    assert merge_parameters(said, asked.values, TRANSACTIONS.parameters) == asked.values
+    assert merge_parameters(said, {}, TRANSACTIONS.parameters) == asked.values
     assert now + VALID_S <= said.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
         await PageTokens(tokens._keys, Clock(said.expires_at + 1)).open(token, asked.operation, asked.subject)
@@ -184,8 +191,8 @@ async def test_what_is_sealed_is_opened_again(asked: Asked, position: tuple[int 
 
 @given(ASKED, st.data())
 @settings(max_examples=50)
-async def test_no_byte_of_a_token_can_be_changed(asked: Asked, data: st.DataObject) -> None:
-    tokens = PageTokens(OwnTokenKeys(), Clock())
+async def test_no_byte_of_a_token_can_be_changed(asked: PageQuery, data: st.DataObject) -> None:
+    tokens = PageTokens(EphemeralTokenKeys(), Clock())
     token = await tokens.seal(asked, (1,))
     raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
@@ -198,15 +205,15 @@ async def test_no_byte_of_a_token_can_be_changed(asked: Asked, data: st.DataObje
 @settings(max_examples=100)
 async def test_any_text_is_either_a_token_or_refused(text: str) -> None:
     with pytest.raises(InvalidPageToken):
-        await PageTokens(OwnTokenKeys(), Clock()).open(text, TRANSACTIONS.name, b"")
+        await PageTokens(EphemeralTokenKeys(), Clock()).open(text, TRANSACTIONS.name, b"")
 
 
 async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
-    tokens = PageTokens(OwnTokenKeys(), Clock())
-    said = await tokens.open(await tokens.seal(Asked("o", b"", {}, 10), (1,)), "o", b"")
-    assert agreed(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
+    tokens = PageTokens(EphemeralTokenKeys(), Clock())
+    said = await tokens.open(await tokens.seal(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
+    assert merge_parameters(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
     with pytest.raises(PageTokenMismatch):
-        agreed(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
+        merge_parameters(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
 
 
 async def test_a_real_store_keeps_the_key_of_tokens_over_a_restart(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import Reach
 from warpseal.history.outputs import Amount, Asset, RewardKind
+from warpseal.history.ports import ObservedUptime
 from warpseal.warp.ids import id_text, node_id_text
 
 REWARDS = NETWORK + "/rewards"
@@ -176,7 +176,7 @@ async def test_the_four_states_tell_what_the_clients_require_of_each() -> None:
 async def test_what_we_observed_ourselves_for_a_day_stands_in_place_of_what_the_node_tells() -> None:
     world = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
-        observed = FixedReach(Reach(87.5, 50.0), since)
+        observed = FixedReach(ObservedUptime(87.5, 50.0), since)
         page = await get(replace(world, observed=observed), NODE, validationStatus="active")
         (active,) = page["validators"]
         assert active["uptimePerformance"] == uptime

@@ -16,16 +16,16 @@ from starlette.types import ASGIApp
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.world import SETTINGS, serving
-from warpseal.api.data.cors import Edge
+from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import Clocks, DataApi
-from warpseal.api.data.services import DataOpening, DataServices, Secrets
+from warpseal.api.data.services import DataOpening, DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorEdge
 from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import Observed, Prices
+from warpseal.history.ports import PriceSource, UptimeSource
 from warpseal.metrics import Metrics
 from warpseal.store.api_key import ApiKey
 
@@ -73,9 +73,9 @@ class World:
     network_id: int = samples.NETWORK_ID
     index: MemoryIndex | None = field(default_factory=lambda: MemoryIndex(chains=list(samples.FRESH)))
     node: MemoryNode = field(default_factory=MemoryNode)
-    secrets: Secrets = field(default_factory=MemorySecrets)
-    prices: Prices | None = None
-    observed: Observed | None = None
+    secrets: KeyStore = field(default_factory=MemorySecrets)
+    prices: PriceSource | None = None
+    observed: UptimeSource | None = None
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
     indexed: frozenset[PrimaryChain] = frozenset()
@@ -91,7 +91,7 @@ class World:
             routes=routes,
             middleware=[
                 Middleware(RequestLog, observer=Metrics(), paths={route.endpoint: route.path for route in routes}),
-                Middleware(Edge, settings=self.data),
+                Middleware(CorsMiddleware, settings=self.data),
                 Middleware(ErrorEdge),
             ],
             exception_handlers={404: _no_such_route},

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness
-from warpseal.index.checkpoint import ChainNote
+from warpseal.history.ports import ChainFreshness
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
 from warpseal.metrics import IndexSample
@@ -22,10 +22,10 @@ class Standing:
     def freshness(self) -> Sequence[ChainFreshness]:
         return (ChainFreshness(PrimaryChain.P, 70, 100, 1_000, first_height=5),)
 
-    def notes(self) -> Mapping[PrimaryChain, ChainNote]:
+    def notes(self) -> Mapping[PrimaryChain, ChainStatus]:
         return {
-            PrimaryChain.P: ChainNote(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
-            PrimaryChain.X: ChainNote(PrimaryChain.X, 13, False, "wrong_genesis", 0),
+            PrimaryChain.P: ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
+            PrimaryChain.X: ChainStatus(PrimaryChain.X, 13, False, "wrong_genesis", 0),
         }
 
     def pages(self) -> Mapping[PrimaryChain, Mapping[str, int]]:

@@ -21,7 +21,7 @@ from tests.validators.uptime.world import (
     observing,
     subject,
 )
-from warpseal.history.index import Reach
+from warpseal.history.ports import ObservedUptime
 from warpseal.store.settings import OFF
 from warpseal.store.store import open_store
 from warpseal.store.uptime_values import HourRow
@@ -145,7 +145,7 @@ async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they
     clock.now_ms += 59_999
     assert await observed.reach(NODE, 0) is None, "the store is not asked twice within a minute"
     clock.now_ms += 1
-    assert await observed.reach(NODE, 0) == Reach(50.0, 50.0)
+    assert await observed.reach(NODE, 0) == ObservedUptime(50.0, 50.0)
     assert await observed.reach(NODE, START_UNIX_S - 10 * 3_600) is None
     assert await observed.reach(OTHER, 0) is None
     shelf.is_down = True

@@ -15,8 +15,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.data.rate_limit import Buckets, Limits, Verdict
-from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
+from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataOpening
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.in_flight import client_address
@@ -33,7 +33,7 @@ _IPV6_SITE_BITS: Final = 64
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Access:
+class ApiAccess:
     """Lets requests pass or not. now: monotonic seconds."""
 
     def __init__(
@@ -42,8 +42,8 @@ class Access:
         self._opening = opening
         self._settings = settings
         self._now = now
-        self._anonymous = Limits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
-        self._buckets = Buckets()
+        self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
+        self._buckets = RateLimiter()
         self._known: OrderedDict[bytes, tuple[ApiKey | None, float]] = OrderedDict()
 
     @property
@@ -80,26 +80,26 @@ class Access:
         verdict = self._count(request, key, units)
         if verdict is None:
             return
-        headers = noted_headers(request.scope)
-        headers.update(_told(verdict))
+        headers = response_headers(request.scope)
+        headers.update(_rate_limit_headers(verdict))
         if not verdict.passes:
             headers["ratelimit-reset"] = str(verdict.reset_s)
             raise RateLimited(verdict.limit, verdict.window_s, verdict.reset_s)
 
-    def _count(self, request: Request, key: ApiKey | None, units: int) -> Verdict | None:
+    def _count(self, request: Request, key: ApiKey | None, units: int) -> RateLimitResult | None:
         if key is not None:
             log_fields(request.scope)["api_key"] = key.name
             return self._buckets.take(
-                f"key {key.name}", Limits(key.units_per_minute, key.units_per_day), units, self._now()
+                f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day), units, self._now()
             )
-        caller, is_loopback = site_of(client_address(request.scope))
+        caller, is_loopback = client_network(client_address(request.scope))
         if is_loopback and not self._settings.rate_limit_loopback:
             return None
         return self._buckets.take(caller, self._anonymous, units, self._now())
 
     async def _key(self, request: Request) -> ApiKey | None:
         """Return the caller's key; without a need for one, a key that is none counts as not given."""
-        text = _given(request)
+        text = _given_key(request)
         if not self._settings.require_api_key:
             return await self._valid(text) if text else None
         if text is None:
@@ -133,7 +133,7 @@ class Access:
 
 
 @lru_cache(MAX_REMEMBERED)
-def site_of(address: str) -> tuple[str, bool]:
+def client_network(address: str) -> tuple[str, bool]:
     """Return whom an address belongs to, and whether it is of this machine; of IPv6, 64 bits are one site."""
     try:
         parsed = ip_address(address)
@@ -146,7 +146,7 @@ def site_of(address: str) -> tuple[str, bool]:
     return str(parsed), parsed.is_loopback
 
 
-def _given(request: Request) -> str | None:
+def _given_key(request: Request) -> str | None:
     """Return the key that a request carries, as it stands there."""
     for wanted in _RAW_KEY_HEADERS:
         for name, value in request.scope["headers"]:
@@ -155,7 +155,7 @@ def _given(request: Request) -> str | None:
     return None
 
 
-def _told(verdict: Verdict) -> dict[str, str]:
+def _rate_limit_headers(verdict: RateLimitResult) -> dict[str, str]:
     return {
         "ratelimit-policy": f"{verdict.limit};w={verdict.window_s}",
         "ratelimit-limit": str(verdict.limit),

@@ -8,15 +8,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.data.encoding.blocks import told_block, told_blockchain
+from warpseal.api.data.encoding.blocks import encode_block, encode_blockchain
 from warpseal.api.data.encoding.sdk_transactions import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.api.data.encoding.transactions import c_transaction, p_transaction, x_transaction
 from warpseal.api.data.operations import BLOCKCHAIN, BLOCKS, CHAIN_IDS, TRANSACTIONS
 from warpseal.api.data.paging import addresses_of, asked_page, next_token, order_of, times_of
 from warpseal.api.data.parameters import REQUIRED_ADDRESSES, address_of, read_query
-from warpseal.api.data.request_context import Reception, Visit
-from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S, Answer, respond
-from warpseal.api.data.schema.base import Shape
+from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S, ResourceResponse, respond
+from warpseal.api.data.schema.base import Resource
 from warpseal.api.data.schema.enums import PrimaryNetworkChainName
 from warpseal.api.data.schema.pages import (
     CChainTransactions,
@@ -38,7 +38,7 @@ from warpseal.warp.ids import ChainID, ValidationID, id_text
 
 Tell = Callable[..., Any]
 
-_PAGES: Final[Mapping[tuple[PrimaryChain, bool], tuple[Callable[..., Shape], Tell]]] = {
+_PAGES: Final[Mapping[tuple[PrimaryChain, bool], tuple[Callable[..., Resource], Tell]]] = {
     (PrimaryChain.P, False): (PChainTransactions, p_transaction),
     (PrimaryChain.P, True): (PChainTransactions, sdk_p_transaction),
     (PrimaryChain.X, False): (XChainTransactions, x_transaction),
@@ -51,10 +51,10 @@ _PAGES: Final[Mapping[tuple[PrimaryChain, bool], tuple[Callable[..., Shape], Tel
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
 
-class ChainDoors:
+class ChainEndpoints:
     """Translates requests about chains, asks the index once, translates its answers back."""
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: ContextFactory) -> None:
         self._reception = reception
 
     async def transactions(self, request: Request) -> Response:
@@ -87,7 +87,7 @@ class ChainDoors:
         found = await index.blocks(query, page)
         shape = PrimaryNetworkBlocks(
             next_page_token=await next_token(visit, asked, found.next),
-            blocks=tuple([told_block(block) for block in found.items]),
+            blocks=tuple([encode_block(block) for block in found.items]),
             chain_info=_chain_info(chain, visit),
         )
         return await self._answer(visit, shape, _final_s(query, visit, is_continued=page.after is not None))
@@ -101,9 +101,9 @@ class ChainDoors:
         if found is None:
             raise UnknownChain(id_text(chain_id))
         final_s = 0 if found.height is None else FINAL_S
-        return await self._answer(visit, told_blockchain(found, for_sdk=visit.for_sdk), final_s)
+        return await self._answer(visit, encode_blockchain(found, for_sdk=visit.for_sdk), final_s)
 
-    async def _blockchain(self, visit: Visit, chain_id: ChainID) -> Blockchain | None:
+    async def _blockchain(self, visit: RequestContext, chain_id: ChainID) -> Blockchain | None:
         """Ask the index, and the node for what an index that is not complete cannot know."""
         index = visit.services.index
         fresh = next((one for one in visit.freshness if one.chain is PrimaryChain.P), None)
@@ -133,8 +133,8 @@ class ChainDoors:
         ]
         return await self._answer(visit, ChainInteractions(addresses=tuple(entries)))
 
-    async def _answer(self, visit: Visit, shape: Shape, final_s: int = 0) -> Response:
-        return await respond(visit.request, Answer(shape, final_s), is_private=self._reception.is_private)
+    async def _answer(self, visit: RequestContext, shape: Resource, final_s: int = 0) -> Response:
+        return await respond(visit.request, ResourceResponse(shape, final_s), is_private=self._reception.is_private)
 
 
 def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> TransactionQuery:
@@ -160,17 +160,17 @@ def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> Transac
     )
 
 
-def _final_s(query: BlockQuery, visit: Visit, *, is_continued: bool) -> int:
+def _final_s(query: BlockQuery, visit: RequestContext, *, is_continued: bool) -> int:
     """Return how long a page of blocks stays as it is: a newest page does not, all others and the past do."""
     indexed = next(one.time for one in visit.freshness if one.chain is query.chain)
     is_past = query.times.until is not None and query.times.until < indexed
     return FINAL_PAGE_S if is_continued or is_past else 0
 
 
-def _chain_info(chain: PrimaryChain, visit: Visit) -> ChainInfo:
+def _chain_info(chain: PrimaryChain, visit: RequestContext) -> ChainInfo:
     return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=visit.network)
 
 
-def _interaction(visit: Visit, text: str, chains: frozenset[PrimaryChain]) -> ChainInteraction:
+def _interaction(visit: RequestContext, text: str, chains: frozenset[PrimaryChain]) -> ChainInteraction:
     ids = tuple([visit.words.chain(chain) for chain in PrimaryChain if chain in chains])
     return ChainInteraction(address=text, blockchain_ids=ids)

@@ -13,7 +13,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.allowed_origins import AllowedOrigins
-from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.responses import response_headers
 from warpseal.api.data.settings import DataApiSettings
 
 METHODS: Final = "GET, HEAD, POST, PUT, OPTIONS"
@@ -33,7 +33,7 @@ _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{1,1024}")
 Headers = Mapping[bytes, bytes]
 
 
-class Edge:
+class CorsMiddleware:
     """Wraps an app: preflights are answered here; every other answer gets its CORS and its noted headers.
 
     No cache may keep a failure, which it else may for a 404.
@@ -55,7 +55,7 @@ class Edge:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                noted = [(name.encode(), value.encode("latin-1")) for name, value in noted_headers(scope).items()]
+                noted = [(name.encode(), value.encode("latin-1")) for name, value in response_headers(scope).items()]
                 exposed = [(b"access-control-expose-headers", EXPOSED.encode())] if allowed else []
                 kept = [(b"cache-control", b"no-store")] if message["status"] >= _FAILED else []
                 message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *noted, *kept]

@@ -15,9 +15,9 @@ import msgspec
 
 from warpseal import __version__
 from warpseal.api.data.access import KEY_HEADERS
-from warpseal.api.data.freshness import HEADER
 from warpseal.api.data.operations import OPERATIONS, PATH_PARAMETERS, Operation
 from warpseal.api.data.parameters import Parameter
+from warpseal.api.data.request_context import HEADER
 from warpseal.api.data.schema.aggregation import (
     AggregateSignaturesRequest,
     Explanation,
@@ -27,7 +27,7 @@ from warpseal.api.data.schema.aggregation import (
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.schema.base import Shape
+from warpseal.api.data.schema.base import Resource
 from warpseal.api.data.schema.pages import Error
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
@@ -51,10 +51,10 @@ class _Other:
     name: str
     summary: str
     tag: str
-    answers: Mapping[int, type[Shape]]
-    failure: type[Shape] | None = Error
+    answers: Mapping[int, type[Resource]]
+    failure: type[Resource] | None = Error
     errors: tuple[int, ...] = _ERRORS
-    body: type[Shape] | None = None
+    body: type[Resource] | None = None
     parameters: tuple[dict[str, Any], ...] = ()
 
 
@@ -142,9 +142,9 @@ def document() -> dict[str, Any]:
     }
 
 
-def _shapes() -> list[type[Shape]]:
+def _shapes() -> list[type[Resource]]:
     """Return every shape that an answer or a body has, each once."""
-    shapes: dict[type[Shape], None] = dict.fromkeys([Error])
+    shapes: dict[type[Resource], None] = dict.fromkeys([Error])
     for operation in OPERATIONS:
         shapes.update(dict.fromkeys(operation.answers))
     for other in _OTHERS:
@@ -153,7 +153,7 @@ def _shapes() -> list[type[Shape]]:
     return list(shapes)
 
 
-def _told(operation: Operation, of: Mapping[type[Shape], dict[str, Any]]) -> dict[str, Any]:
+def _told(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
     schemas = [of[shape] for shape in operation.answers]
     answer = {
         "description": "Success.",
@@ -174,7 +174,7 @@ def _told(operation: Operation, of: Mapping[type[Shape], dict[str, Any]]) -> dic
     }
 
 
-def _told_other(other: _Other, of: Mapping[type[Shape], dict[str, Any]]) -> dict[str, Any]:
+def _told_other(other: _Other, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "operationId": other.name,
         "summary": other.summary,

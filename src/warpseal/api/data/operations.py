@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.api.data import parameters as p
-from warpseal.api.data.schema.base import Shape
+from warpseal.api.data.schema.base import Resource
 from warpseal.api.data.schema.blocks import BlockchainDetails
 from warpseal.api.data.schema.pages import (
     CChainTransactions,
@@ -36,7 +36,7 @@ class Operation:
     path: str
     summary: str
     parameters: tuple[p.Parameter, ...]
-    answers: tuple[type[Shape], ...]
+    answers: tuple[type[Resource], ...]
     units: int
     tag: str = "Primary Network"
 

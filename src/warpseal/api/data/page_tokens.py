@@ -36,7 +36,7 @@ class TokenKeys(Protocol):
         ...
 
 
-class OwnTokenKeys:
+class EphemeralTokenKeys:
     """A key that lasts as long as the process: for a daemon that keeps no store."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class OwnTokenKeys:
         return (self._key,)
 
 
-class Continuation(msgspec.Struct, frozen=True, array_like=True):
+class TokenPayload(msgspec.Struct, frozen=True, array_like=True):
     """What a token says. operation, subject: which path it belongs to. values: the parameters that were given.
 
     expires_at: unix seconds.
@@ -62,7 +62,7 @@ class Continuation(msgspec.Struct, frozen=True, array_like=True):
     expires_at: int
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PageQuery(msgspec.Struct, frozen=True):
     """One request for a page: its path, its parameters without the paging ones, and how many items a page has.
 
     subject: what stands in the path, in one spelling.
@@ -82,10 +82,10 @@ class PageTokens:
         self._now = now
         self._held: tuple[bytes, ...] = ()
 
-    async def seal(self, asked: Asked, position: Position) -> str:
+    async def seal(self, asked: PageQuery, position: Position) -> str:
         """Return the token of the page that begins behind `position`."""
         valid_until = int(self._now()) + VALID_S
-        said = Continuation(
+        said = TokenPayload(
             _VERSION,
             asked.operation,
             asked.subject,
@@ -95,13 +95,13 @@ class PageTokens:
             -(-valid_until // ROUNDING_S) * ROUNDING_S,
         )
         body = msgspec.msgpack.encode(said)
-        return base64.urlsafe_b64encode(_seal((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
+        return base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
 
-    async def open(self, token: str, operation: str, subject: bytes) -> Continuation:
+    async def open(self, token: str, operation: str, subject: bytes) -> TokenPayload:
         """Return what a token says. Raises InvalidPageToken, ExpiredPageToken."""
         body = await self._authentic(_decode(token))
         try:
-            said = msgspec.msgpack.decode(body, type=Continuation)
+            said = msgspec.msgpack.decode(body, type=TokenPayload)
         except msgspec.DecodeError:
             raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
         if (said.version, said.operation, said.subject) != (_VERSION, operation, subject):
@@ -112,7 +112,7 @@ class PageTokens:
 
     async def _authentic(self, raw: bytes) -> bytes:
         seal, body = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
-        if not any(hmac.compare_digest(seal, _seal(key, body)) for key in await self._all_keys()):
+        if not any(hmac.compare_digest(seal, _signature(key, body)) for key in await self._all_keys()):
             raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service")
         return body
 
@@ -122,7 +122,9 @@ class PageTokens:
         return self._held
 
 
-def agreed(said: Continuation, given: Mapping[str, Value], parameters: Sequence[Parameter]) -> dict[str, Value]:
+def merge_parameters(
+    said: TokenPayload, given: Mapping[str, Value], parameters: Sequence[Parameter]
+) -> dict[str, Value]:
     """Return the parameters that a token carries. Raises PageTokenMismatch where a given one differs."""
     carried: dict[str, Value] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in said.values.items()
@@ -134,7 +136,7 @@ def agreed(said: Continuation, given: Mapping[str, Value], parameters: Sequence[
     return carried
 
 
-def _seal(key: bytes, body: bytes) -> bytes:
+def _signature(key: bytes, body: bytes) -> bytes:
     return hmac.digest(key, body, sha256)[:_SEAL_BYTES]
 
 

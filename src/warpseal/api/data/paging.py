@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from warpseal.api.data.operations import Operation
-from warpseal.api.data.page_tokens import Asked, agreed
+from warpseal.api.data.page_tokens import PageQuery, merge_parameters
 from warpseal.api.data.parameters import ADDRESSES, DEFAULT_PAGE_SIZE, PAGE_SIZE, PAGE_TOKEN, Value, address_of
 from warpseal.api.data.parameters import read_query as read
-from warpseal.api.data.request_context import Visit
+from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.schema.base import UNSET, UnsetType
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest
-from warpseal.history.queries import Order, PageRequest, Position, Times
+from warpseal.history.queries import Order, PageRequest, Position, TimeRange
 
 _ADDRESS = b"\x00"
 _ACCOUNT = b"\x01"
 
 
-async def asked_page(visit: Visit, operation: Operation, subject: bytes) -> tuple[Asked, PageRequest]:
+async def asked_page(visit: RequestContext, operation: Operation, subject: bytes) -> tuple[PageQuery, PageRequest]:
     """Return what is asked, and which page of it. subject: what the path names, in one spelling.
 
     Raises InvalidRequest naming the parameter, and what is wrong with a page token.
@@ -29,14 +29,14 @@ async def asked_page(visit: Visit, operation: Operation, subject: bytes) -> tupl
     size: Any = given.pop(PAGE_SIZE.name, None)
     values = _in_one_spelling(given, visit.words.prefix)
     if token is None:
-        asked = Asked(operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
+        asked = PageQuery(operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
         return asked, PageRequest(asked.size)
     said = await visit.tokens.open(str(token), operation.name, subject)
-    asked = Asked(operation.name, subject, agreed(said, values, operation.parameters), size or said.size)
+    asked = PageQuery(operation.name, subject, merge_parameters(said, values, operation.parameters), size or said.size)
     return asked, PageRequest(asked.size, said.position)
 
 
-async def next_token(visit: Visit, asked: Asked, position: Position | None) -> str | UnsetType:
+async def next_token(visit: RequestContext, asked: PageQuery, position: Position | None) -> str | UnsetType:
     """Return the token of the next page, left out where there is none."""
     return UNSET if position is None else await visit.tokens.seal(asked, position)
 
@@ -62,9 +62,9 @@ def addresses_of(values: Mapping[str, Any]) -> tuple[tuple[Address, ...], tuple[
     return addresses, tuple(one[1:] for one in tagged if one[:1] == _ACCOUNT)
 
 
-def times_of(values: Mapping[str, Any]) -> Times:
+def times_of(values: Mapping[str, Any]) -> TimeRange:
     """Return the times that are asked for. Raises InvalidRequest where they end before they begin."""
-    times = Times(values.get("startTimestamp"), values.get("endTimestamp"))
+    times = TimeRange(values.get("startTimestamp"), values.get("endTimestamp"))
     if times.since is not None and times.until is not None and times.until < times.since:
         raise InvalidRequest("endTimestamp", f"{times.until} is before startTimestamp, {times.since}")
     return times

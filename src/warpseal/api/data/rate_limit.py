@@ -13,7 +13,7 @@ MAX_CALLERS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ComputeUnitLimits:
     """Compute units of a minute and of a day; 0: any number."""
 
     per_minute: int
@@ -27,7 +27,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RateLimitResult:
     """Whether a request may pass, and how the caller stands.
 
     limit, window_s: of the window that is nearest to being used up. remaining: units. reset_s: until it is full
@@ -41,7 +41,7 @@ class Verdict:
     reset_s: int
 
 
-class _Bucket:
+class _TokenBucket:
     """Fills evenly to `units` in `window_s`; begins full."""
 
     __slots__ = ("at", "left", "units", "window_s")
@@ -59,14 +59,14 @@ class _Bucket:
         return max(0, ceil((units - self.left) * self.window_s / self.units))
 
 
-class Buckets:
+class RateLimiter:
     """The buckets of every caller; those that were idle longest are forgotten first."""
 
     def __init__(self, max_callers: int = MAX_CALLERS) -> None:
         self._max_callers = max_callers
-        self._callers: OrderedDict[tuple[str, Limits], tuple[_Bucket, ...]] = OrderedDict()
+        self._callers: OrderedDict[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = OrderedDict()
 
-    def take(self, caller: str, limits: Limits, units: int, now: float) -> Verdict | None:
+    def take(self, caller: str, limits: ComputeUnitLimits, units: int, now: float) -> RateLimitResult | None:
         """Take units of a caller where there are enough in both windows; None: nothing limits it. now: seconds.
 
         What costs more than a whole window holds passes when the bucket is full, and empties it.
@@ -79,17 +79,17 @@ class Buckets:
         short = [bucket for bucket in buckets if bucket.left < min(units, bucket.units)]
         if short:
             slowest = max(short, key=lambda bucket: bucket.wait_s(min(units, bucket.units)))
-            return _verdict(slowest, passes=False, reset_s=slowest.wait_s(min(units, slowest.units)))
+            return _result(slowest, passes=False, reset_s=slowest.wait_s(min(units, slowest.units)))
         for bucket in buckets:
             bucket.left = max(0.0, bucket.left - units)
         nearest = min(buckets, key=lambda bucket: bucket.left / bucket.units)
-        return _verdict(nearest, passes=True, reset_s=nearest.wait_s(nearest.units))
+        return _result(nearest, passes=True, reset_s=nearest.wait_s(nearest.units))
 
-    def _of(self, caller: str, limits: Limits, now: float) -> tuple[_Bucket, ...]:
+    def _of(self, caller: str, limits: ComputeUnitLimits, now: float) -> tuple[_TokenBucket, ...]:
         key = (caller, limits)
         found = self._callers.get(key)
         if found is None:
-            found = tuple(_Bucket(units, window_s, now) for units, window_s in limits.windows)
+            found = tuple(_TokenBucket(units, window_s, now) for units, window_s in limits.windows)
             self._callers[key] = found
             if len(self._callers) > self._max_callers:
                 self._callers.popitem(last=False)
@@ -97,5 +97,5 @@ class Buckets:
         return found
 
 
-def _verdict(bucket: _Bucket, *, passes: bool, reset_s: int) -> Verdict:
-    return Verdict(passes, bucket.units, bucket.window_s, int(bucket.left), reset_s)
+def _result(bucket: _TokenBucket, *, passes: bool, reset_s: int) -> RateLimitResult:
+    return RateLimitResult(passes, bucket.units, bucket.window_s, int(bucket.left), reset_s)

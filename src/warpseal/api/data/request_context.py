@@ -10,28 +10,27 @@ from typing import Final
 from starlette.requests import Request
 
 from warpseal.api.aggregator.endpoints import admit_to
-from warpseal.api.data.encoding.text import Words
-from warpseal.api.data.freshness import HEADER, header_of, refuse_stale
+from warpseal.api.data.encoding.text import NetworkText
 from warpseal.api.data.page_tokens import PageTokens
-from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataOpening, DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import IndexNotEnabled, IndexNotReady, InvalidRequest, NotAPrimaryChain
+from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import ChainFreshness, PrimaryNetworkIndex
+from warpseal.history.ports import ChainFreshness, PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 _SDK_AGENT: Final = "speakeasy-sdk/typescript"
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class RequestContext:
     """One request, let in. network: as the path names it. now: unix seconds. for_sdk: the SDKs' shapes are wanted."""
 
     request: Request
     services: DataServices
-    words: Words
+    words: NetworkText
     tokens: PageTokens
     network: str
     now: float
@@ -83,7 +82,7 @@ class Visit:
         return self.services.index
 
 
-class Reception:
+class ContextFactory:
     """Lets requests in. now: unix seconds."""
 
     def __init__(
@@ -97,9 +96,9 @@ class Reception:
         self._settings = settings
         self._data = data
         self._now = now
-        self._of: tuple[DataServices, Words, PageTokens] | None = None
+        self._of: tuple[DataServices, NetworkText, PageTokens] | None = None
 
-    async def enter(self, request: Request) -> Visit:
+    async def enter(self, request: Request) -> RequestContext:
         """Return the visit, its freshness noted for the answer. Raises NetworkNotServed, and why the daemon is shut."""
         services = await self._opening.services()
         network = request.path_params["network"]
@@ -108,8 +107,8 @@ class Reception:
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         now = self._now()
         if freshness:
-            noted_headers(request.scope)[HEADER] = header_of(freshness, now)
-        return Visit(
+            response_headers(request.scope)[HEADER] = header_of(freshness, now)
+        return RequestContext(
             request,
             services,
             words,
@@ -121,7 +120,7 @@ class Reception:
             self._settings.ignore_unknown_fields,
         )
 
-    def refuse_stale(self, visit: Visit, needed: Iterable[PrimaryChain]) -> None:
+    def refuse_stale(self, visit: RequestContext, needed: Iterable[PrimaryChain]) -> None:
         """Raise IndexStale where a chain that is needed lags further than is allowed."""
         refuse_stale(visit.freshness, needed, self._data.max_index_lag_s, visit.now)
 
@@ -133,11 +132,39 @@ class Reception:
     def _for_sdk(self, request: Request) -> bool:
         if self._data.compat is not Compat.AUTO:
             return self._data.compat is Compat.SDK
-        noted_headers(request.scope)["vary"] = "User-Agent"
+        response_headers(request.scope)["vary"] = "User-Agent"
         return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
 
-    def _made_for(self, services: DataServices) -> tuple[Words, PageTokens]:
+    def _made_for(self, services: DataServices) -> tuple[NetworkText, PageTokens]:
         if self._of is None or self._of[0] is not services:
-            words = Words(services.network_id, services.chains)
+            words = NetworkText(services.network_id, services.chains)
             self._of = services, words, PageTokens(services.secrets, self._now)
         return self._of[1], self._of[2]
+
+
+HEADER: Final = "x-warpseal-index"
+
+
+def lag_s(chain: ChainFreshness, now: float) -> int:
+    """Return the age of the newest indexed block in seconds; 0 where it is the node's newest, and that is believed."""
+    return chain.lag_s(now)
+
+
+def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
+    """Return the header's value; `first` is told where the beginning is missing, `stale` where the node is behind."""
+    return ", ".join(_item(chain, now) for chain in chains)
+
+
+def _item(chain: ChainFreshness, now: float) -> str:
+    item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={lag_s(chain, now)}"
+    if chain.first_height:
+        item += f";first={chain.first_height}"
+    return item + ";stale" if chain.is_node_behind else item
+
+
+def refuse_stale(chains: Iterable[ChainFreshness], needed: Iterable[PrimaryChain], limit_s: float, now: float) -> None:
+    """Raise IndexStale where a chain that is needed lags further than `limit_s`; 0 allows any lag."""
+    wanted = frozenset(needed)
+    for chain in chains if limit_s else ():
+        if chain.chain in wanted and lag_s(chain, now) > limit_s:
+            raise IndexStale(chain.chain, lag_s(chain, now), limit_s)

@@ -13,8 +13,9 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
-from warpseal.api.data.schema.base import ENCODER, Shape
+from warpseal.api.data.schema.base import ENCODER, Resource
 
 JSON: Final = "application/json"
 COMPRESSED_FROM_BYTES: Final = 1_024
@@ -26,14 +27,14 @@ _TAG_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResourceResponse:
     """What a request is answered with. final_s: how long it cannot change, in seconds; 0: it may at any time."""
 
-    shape: Shape
+    shape: Resource
     final_s: int = 0
 
 
-async def respond(request: Request, answer: Answer, *, is_private: bool) -> Response:
+async def respond(request: Request, answer: ResourceResponse, *, is_private: bool) -> Response:
     """Return the answer as it goes out. is_private: only to callers with a key, so shared caches must not keep it."""
     return await respond_bytes(request, ENCODER.encode(answer.shape), JSON, _cache_control(answer.final_s, is_private))
 
@@ -84,3 +85,12 @@ def _is_zero(parameters: str) -> bool:
         return float(value) == 0
     except ValueError:
         return False
+
+
+_SCOPE_KEY: Final = "warpseal.headers"
+
+
+def response_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers that the answer to this request will carry, lower case; callers add to them."""
+    headers: dict[str, str] = scope.setdefault(_SCOPE_KEY, {})
+    return headers

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from warpseal.api.data.access import Access, Endpoint
-from warpseal.api.data.chain_endpoints import ChainDoors
+from warpseal.api.data.access import ApiAccess, Endpoint
+from warpseal.api.data.chain_endpoints import ChainEndpoints
 from warpseal.api.data.docs_page import POLICY, page
 from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import (
@@ -26,12 +26,11 @@ from warpseal.api.data.operations import (
     VALIDATOR,
     Operation,
 )
-from warpseal.api.data.request_context import Reception
-from warpseal.api.data.response_headers import noted_headers
-from warpseal.api.data.responses import JSON, respond_bytes
+from warpseal.api.data.request_context import ContextFactory
+from warpseal.api.data.responses import JSON, respond_bytes, response_headers
 from warpseal.api.data.services import DataOpening
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.data.staking_endpoints import StakingDoors
+from warpseal.api.data.staking_endpoints import StakingEndpoints
 from warpseal.api.settings import ApiSettings
 
 OPENAPI_PATH: Final = "/openapi.json"
@@ -57,10 +56,10 @@ class DataApi:
     ) -> None:
         clocks = clocks or Clocks()
         self.settings = data
-        reception = Reception(opening, settings, data, clocks.now)
-        self.access = Access(opening, data, clocks.monotonic)
-        self._chains = ChainDoors(reception)
-        self._staking = StakingDoors(reception)
+        reception = ContextFactory(opening, settings, data, clocks.now)
+        self.access = ApiAccess(opening, data, clocks.monotonic)
+        self._chains = ChainEndpoints(reception)
+        self._staking = StakingEndpoints(reception)
 
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
@@ -81,7 +80,7 @@ class DataApi:
 
     async def docs(self, request: Request) -> Response:
         """GET /docs."""
-        noted_headers(request.scope)["content-security-policy"] = POLICY
+        response_headers(request.scope)["content-security-policy"] = POLICY
         return await respond_bytes(request, _page(), "text/html", "public, no-cache")
 
     def _route(self, operation: Operation, endpoint: Endpoint) -> Route:

@@ -6,17 +6,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from warpseal.api.data.page_tokens import OwnTokenKeys, TokenKeys
+from warpseal.api.data.page_tokens import EphemeralTokenKeys, TokenKeys
 from warpseal.errors import StillStarting, WarpsealError
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.index import NodeView, Observed, Prices, PrimaryNetworkIndex
+from warpseal.history.ports import NodeView, PriceSource, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
 
 PATIENCE_S: Final = 15.0
 
 
-class Secrets(TokenKeys, Protocol):
+class KeyStore(TokenKeys, Protocol):
     """The keys of callers, and those that seal page tokens."""
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
@@ -24,7 +24,7 @@ class Secrets(TokenKeys, Protocol):
         ...
 
 
-class OwnSecrets(OwnTokenKeys):
+class EphemeralKeys(EphemeralTokenKeys):
     """What a daemon without a store has: no API keys, and page tokens that end with the process."""
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
@@ -44,10 +44,10 @@ class DataServices:
     chains: PrimaryChains
     index: PrimaryNetworkIndex | None
     node: NodeView
-    secrets: Secrets
-    prices: Prices | None = None
+    secrets: KeyStore
+    prices: PriceSource | None = None
     aliases: ChainAliases | None = None
-    observed: Observed | None = None
+    observed: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()
 
 

@@ -9,18 +9,18 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.data.encoding.staking import told_reward, told_validation
+from warpseal.api.data.encoding.staking import encode_reward, encode_validation
 from warpseal.api.data.operations import REWARDS, VALIDATOR
 from warpseal.api.data.paging import addresses_of, asked_page, next_token, order_of
 from warpseal.api.data.parameters import node_id_of
-from warpseal.api.data.request_context import Reception, Visit
-from warpseal.api.data.responses import Answer, respond
+from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.responses import ResourceResponse, respond
 from warpseal.api.data.schema.enums import CurrencyCode
 from warpseal.api.data.schema.outputs import HistoricalPrice
 from warpseal.api.data.schema.pages import HistoricalRewards, Validators
 from warpseal.errors import IndexNotEnabled, InvalidRequest
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.index import Connectivity
+from warpseal.history.ports import Connectivity
 from warpseal.history.queries import Order, Page, PageRequest, RewardQuery, ValidationQuery
 from warpseal.history.staking import Active, Reward, Validation, ValidationStatus
 from warpseal.warp.ids import NodeID
@@ -29,10 +29,10 @@ PRICED_AFTER_S: Final = 24 * 3600
 _OF_THE_PAST: Final = (ValidationStatus.COMPLETED, ValidationStatus.REMOVED)
 
 
-class StakingDoors:
+class StakingEndpoints:
     """Translates requests about staking, asks once, translates the answers back."""
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: ContextFactory) -> None:
         self._reception = reception
 
     async def rewards(self, request: Request) -> Response:
@@ -47,10 +47,10 @@ class StakingDoors:
         shape = HistoricalRewards(
             next_page_token=await next_token(visit, asked, found.next),
             historical_rewards=tuple(
-                [told_reward(one, await _price(visit, one, currency), visit.words) for one in found.items]
+                [encode_reward(one, await _price(visit, one, currency), visit.words) for one in found.items]
             ),
         )
-        return await respond(request, Answer(shape), is_private=self._reception.is_private)
+        return await respond(request, ResourceResponse(shape), is_private=self._reception.is_private)
 
     async def validator(self, request: Request) -> Response:
         """GET .../validators/{nodeId}."""
@@ -65,11 +65,11 @@ class StakingDoors:
         seen = await _connectivity(visit, node_id, found.items)
         shape = Validators(
             next_page_token=await next_token(visit, asked, found.next),
-            validators=tuple([told_validation(one, seen, visit.words) for one in found.items]),
+            validators=tuple([encode_validation(one, seen, visit.words) for one in found.items]),
         )
-        return await respond(request, Answer(shape), is_private=self._reception.is_private)
+        return await respond(request, ResourceResponse(shape), is_private=self._reception.is_private)
 
-    async def _validations(self, visit: Visit, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+    async def _validations(self, visit: RequestContext, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         index = visit.services.index
         if index is not None and any(one.chain is PrimaryChain.P for one in visit.freshness):
             self._reception.refuse_stale(visit, [PrimaryChain.P])
@@ -110,7 +110,7 @@ def reward_query(values: Mapping[str, Any]) -> RewardQuery:
     return RewardQuery(addresses, node_ids, order_of(values))
 
 
-async def _price(visit: Visit, reward: Reward, currency: str) -> HistoricalPrice | None:
+async def _price(visit: RequestContext, reward: Reward, currency: str) -> HistoricalPrice | None:
     """Return what one unit was worth when the reward was paid; None where nobody knows, and for the last 24 hours."""
     prices = visit.services.prices
     if prices is None or reward.paid_at > visit.now - PRICED_AFTER_S:
@@ -121,7 +121,7 @@ async def _price(visit: Visit, reward: Reward, currency: str) -> HistoricalPrice
     return HistoricalPrice(currency_code=CurrencyCode(currency), value=float(value) if visit.for_sdk else value)
 
 
-async def _connectivity(visit: Visit, node_id: NodeID, found: Sequence[Validation]) -> Connectivity | None:
+async def _connectivity(visit: RequestContext, node_id: NodeID, found: Sequence[Validation]) -> Connectivity | None:
     """Return how an active validator is reached: as we observed it ourselves, once that is a day, else the node."""
     began = [one.start for one in found if isinstance(one.state, Active)]
     if not began:

@@ -17,7 +17,7 @@ from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.api.node.ports import Aliases, Loggers, Plugins, Profiler
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
-from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, AliasRefused, is_reserved
+from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, InvalidAlias, is_reserved
 from warpseal.ops.logs.levels import LEVELS
 from warpseal.warp.ids import id_text
 
@@ -108,7 +108,7 @@ class Administration:
         try:
             chain_id = self._aliases.look_up(params.chain)
             self._aliases.alias(chain_id, params.alias)
-        except AliasRefused as error:
+        except InvalidAlias as error:
             raise CallRefused(str(error)) from None
         self._router.alias(CHAINS + id_text(chain_id), CHAINS + params.alias)
         return DONE

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.data.access import site_of
+from warpseal.api.data.access import client_network
 from warpseal.api.in_flight import client_address
 from warpseal.api.node.text_responses import no_page, told
 
@@ -34,7 +34,7 @@ class Guard:
 def _is_local(scope: Scope) -> bool:
     names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
     is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
-    return not is_forwarded and site_of(client_address(scope))[1]
+    return not is_forwarded and client_network(client_address(scope))[1]
 
 
 def _has_token(scope: Scope, token: str) -> bool:

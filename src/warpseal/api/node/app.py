@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from warpseal.api.allowed_origins import AllowedOrigins
-from warpseal.api.data.cors import Edge
+from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorEdge
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
@@ -80,7 +80,7 @@ class NodeInterfaces:
 
         template: how metrics name it, where its name holds an id.
         """
-        shared = {route: Edge(app, self._data) for route, app in routes.items()}
+        shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
 
     def add_health(self, registry: Health) -> None:

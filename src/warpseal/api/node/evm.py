@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.data.response_headers import noted_headers
+from warpseal.api.data.responses import response_headers
 from warpseal.api.node import jsonrpc_geth as b
 from warpseal.api.node.text_responses import empty, told
 from warpseal.api.request_body import declared_length, read_body
@@ -136,7 +136,7 @@ def keyed(scope: Scope) -> Scope:
 
     Wallets cannot set headers. The query is neither logged nor sent on.
     """
-    noted_headers(scope)
+    response_headers(scope)
     log_fields(scope)
     asking = {**scope, "type": "http", "method": scope.get("method", "GET")}
     if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
@@ -167,7 +167,7 @@ def _note_source(scope: Scope, answered: list[tuple[str, RpcAnswer]]) -> None:
     answers = [answer for method, answer in answered if method in SUBNET_EVM]
     if answers:
         derived = any(answer.is_derived for answer in answers)
-        noted_headers(scope)[SOURCE] = "derived" if derived else "node"
+        response_headers(scope)[SOURCE] = "derived" if derived else "node"
 
 
 def _as_it_came(reply: NodeReply) -> Response:

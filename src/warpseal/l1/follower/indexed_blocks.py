@@ -11,10 +11,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
-from warpseal.index import sampling
+from warpseal.index import consistency
 from warpseal.index.database import reading_index
 from warpseal.index.keys import P
-from warpseal.index.raw_blocks import blocks_between
+from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower.ports import Blocks
 from warpseal.node.upgrades import Upgrades
@@ -91,12 +91,12 @@ class IndexFirstBlocks:
         self._checked_at = now
         with self._engine.connect() as connection, snapshot(connection):
             if not is_known:
-                self._indexed_height = sampling.height(connection, PrimaryChain.P)
+                self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:
                 return
             low = max(1, height - _BLOCKS_PER_READ + 1)
-            blocks = list(blocks_between(connection, P, low, height))
+            blocks = list(read_blocks(connection, P, low, height))
             if low + len(blocks) <= height:
                 # The index begins above `low`.
-                low, blocks = height, list(blocks_between(connection, P, height, height))
+                low, blocks = height, list(read_blocks(connection, P, height, height))
         self._cache.update(zip(range(low, height + 1), blocks, strict=False))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from warpseal.history.index import Reach
+from warpseal.history.ports import ObservedUptime
 from warpseal.validators.uptime.values import HOUR_S, ObservedHour
 from warpseal.warp.ids import NodeID
 
@@ -21,17 +21,17 @@ class RememberedReach:
     """What was told of nodes a moment ago: a month of hours takes the store some milliseconds. Moments: seconds."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[_Asked, tuple[float, Reach | None]] = OrderedDict()
+        self._told: OrderedDict[_Asked, tuple[float, ObservedUptime | None]] = OrderedDict()
 
     def knows(self, asked: _Asked, now: float) -> bool:
         """Tell whether this was told less than a minute ago."""
         return asked in self._told and now < self._told[asked][0] + _REMEMBERED_S
 
-    def told(self, asked: _Asked) -> Reach | None:
+    def told(self, asked: _Asked) -> ObservedUptime | None:
         """Return what was told."""
         return self._told[asked][1]
 
-    def tell(self, asked: _Asked, reach: Reach | None, now: float) -> Reach | None:
+    def tell(self, asked: _Asked, reach: ObservedUptime | None, now: float) -> ObservedUptime | None:
         """Remember what is told, and return it."""
         self._told[asked] = now, reach
         self._told.move_to_end(asked)
@@ -40,7 +40,7 @@ class RememberedReach:
         return reach
 
 
-def reach_of(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> Reach | None:
+def reach_of(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> ObservedUptime | None:
     """Return what these hours (oldest first) tell; None where the recent ones hold less than a day of observation.
 
     Uptime is that of all, reachability that of the latest hours that make a day.
@@ -48,7 +48,7 @@ def reach_of(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> Reach
     recent = [hour for hour in hours if hour.start_unix_s + HOUR_S > recent_since_unix_s]
     if sum(hour.observed_ms for hour in recent) < _DAY_MS:
         return None
-    return Reach(_percentage(hours), _percentage(_last_day(hours)))
+    return ObservedUptime(_percentage(hours), _percentage(_last_day(hours)))
 
 
 def _last_day(hours: Sequence[ObservedHour]) -> Iterable[ObservedHour]:

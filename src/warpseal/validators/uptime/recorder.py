@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from warpseal.errors import StoreDown
-from warpseal.history.index import Reach
+from warpseal.history.ports import ObservedUptime
 from warpseal.validators.uptime.connectivity import RememberedReach, reach_of
 from warpseal.validators.uptime.hourly import HourBook, hour_of
 from warpseal.validators.uptime.node_uptime import Roster
@@ -84,7 +84,7 @@ class Observations:
         found = (rows[hour] for hour in sorted(rows))
         return tuple(ObservedHour(row.hour * HOUR_S, row.observed_ms, row.connected_ms) for row in found)
 
-    async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
+    async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
         """Return how well a node was reached since then, as of a minute ago at most.
 
         None where we did not observe it for a full day lately.

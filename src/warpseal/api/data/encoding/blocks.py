@@ -12,7 +12,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.warp.ids import id_text
 
 
-def told_block(block: Block) -> PrimaryNetworkBlock:
+def encode_block(block: Block) -> PrimaryNetworkBlock:
     """Return a block; those of the C-Chain are named by hex, as everywhere."""
     name = hex_text if block.chain is PrimaryChain.C else id_text
     return PrimaryNetworkBlock(
@@ -43,7 +43,7 @@ def _proposer(proposer: Proposer | None) -> ProposerDetails | UnsetType:
     )
 
 
-def told_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
+def encode_blockchain(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
     """Return a blockchain; 0 is the EVM chain id of what is no EVM chain.
 
     for_sdk: what SDKs insist on is 0 where it is not known, and never left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from warpseal.api.data.encoding.text import Words, hex_text, shared_id_text
+from warpseal.api.data.encoding.text import NetworkText, hex_text, shared_id_text
 from warpseal.api.data.schema.base import UNSET, UnsetType
 from warpseal.api.data.schema.enums import PrimaryNetworkAssetType, RewardType
 from warpseal.api.data.schema.outputs import AssetAmount, AvmUtxo, PrimaryNetworkUtxo, SdkUtxo, UtxoCredential
@@ -19,7 +19,7 @@ def asset_type(asset: Asset) -> PrimaryNetworkAssetType:
     return PrimaryNetworkAssetType.NFT if asset.is_nft else PrimaryNetworkAssetType.SECP256K1
 
 
-def told_amount(asset: Asset, amount: int) -> AssetAmount:
+def encode_amount(asset: Asset, amount: int) -> AssetAmount:
     """Return so much of an asset."""
     return AssetAmount(
         asset_id=shared_id_text(asset.asset_id),
@@ -31,9 +31,9 @@ def told_amount(asset: Asset, amount: int) -> AssetAmount:
     )
 
 
-def told_amounts(amounts: Iterable[Amount]) -> tuple[AssetAmount, ...]:
+def encode_amounts(amounts: Iterable[Amount]) -> tuple[AssetAmount, ...]:
     """Return each amount."""
-    return tuple([told_amount(one.asset, one.amount) for one in amounts])
+    return tuple([encode_amount(one.asset, one.amount) for one in amounts])
 
 
 def sums(utxos: Iterable[Utxo]) -> tuple[Amount, ...]:
@@ -44,7 +44,7 @@ def sums(utxos: Iterable[Utxo]) -> tuple[Amount, ...]:
     return tuple([Amount(asset, total) for asset, total in totals.items()])
 
 
-def told_signers(signers: Iterable[Signer]) -> tuple[UtxoCredential, ...]:
+def encode_signers(signers: Iterable[Signer]) -> tuple[UtxoCredential, ...]:
     """Return who signed."""
     return tuple(
         [
@@ -67,10 +67,10 @@ def text_or_unset(raw: bytes | None) -> str | UnsetType:
     return UNSET if raw is None else hex_text(raw)
 
 
-def p_utxo(utxo: Utxo, words: Words) -> PrimaryNetworkUtxo:
+def p_utxo(utxo: Utxo, words: NetworkText) -> PrimaryNetworkUtxo:
     """Return an output of the P-Chain."""
     spent = utxo.spent
-    amount = told_amount(utxo.asset, utxo.amount)
+    amount = encode_amount(utxo.asset, utxo.amount)
     return PrimaryNetworkUtxo(
         addresses=words.addresses(utxo.addresses),
         asset=amount,
@@ -99,10 +99,10 @@ def p_utxo(utxo: Utxo, words: Words) -> PrimaryNetworkUtxo:
     )
 
 
-def avm_utxo(utxo: Utxo, words: Words) -> AvmUtxo:
+def avm_utxo(utxo: Utxo, words: NetworkText) -> AvmUtxo:
     """Return an output of the X-Chain, or an atomic one of the C-Chain."""
     spent = utxo.spent
-    amount = told_amount(utxo.asset, utxo.amount)
+    amount = encode_amount(utxo.asset, utxo.amount)
     tx_hash = id_text(utxo.tx_id)
     return AvmUtxo(
         addresses=words.addresses(utxo.addresses),
@@ -128,18 +128,18 @@ def avm_utxo(utxo: Utxo, words: Words) -> AvmUtxo:
         locktime=utxo.locktime,
         timestamp=utxo.time,
         consuming_tx_timestamp=UNSET if spent is None else spent.time,
-        credentials=told_signers(spent.signers) if spent is not None and spent.signers else UNSET,
+        credentials=encode_signers(spent.signers) if spent is not None and spent.signers else UNSET,
         group_id=or_unset(utxo.group_id),
         payload=text_or_unset(utxo.payload),
     )
 
 
-def sdk_utxo(utxo: Utxo, words: Words) -> SdkUtxo:
+def sdk_utxo(utxo: Utxo, words: NetworkText) -> SdkUtxo:
     """Return an output of the X- or C-Chain exactly as the published SDKs read it."""
     spent = utxo.spent
     return SdkUtxo(
         addresses=words.addresses(utxo.addresses),
-        asset=told_amount(utxo.asset, utxo.amount),
+        asset=encode_amount(utxo.asset, utxo.amount),
         consumed_on_chain_id=words.chain(utxo.consumed_on),
         created_on_chain_id=words.chain(utxo.created_on),
         utxo_id=id_text(utxo.utxo_id),
@@ -152,7 +152,7 @@ def sdk_utxo(utxo: Utxo, words: Words) -> SdkUtxo:
         consuming_tx_hash=UNSET if spent is None else id_text(spent.tx_id),
         consuming_tx_timestamp=UNSET if spent is None else spent.time,
         utxo_bytes=text_or_unset(utxo.raw),
-        credentials=told_signers(spent.signers) if spent is not None and spent.signers else UNSET,
+        credentials=encode_signers(spent.signers) if spent is not None and spent.signers else UNSET,
         group_id=or_unset(utxo.group_id),
         payload=text_or_unset(utxo.payload),
     )

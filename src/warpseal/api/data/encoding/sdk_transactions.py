@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from warpseal.api.data.encoding.genesis import sdk_genesis
-from warpseal.api.data.encoding.outputs import or_unset, sdk_utxo, sums, told_amounts
-from warpseal.api.data.encoding.text import Words, hex_text
+from warpseal.api.data.encoding.outputs import encode_amounts, or_unset, sdk_utxo, sums
+from warpseal.api.data.encoding.text import NetworkText, hex_text
 from warpseal.api.data.encoding.transactions import (
     asset_created,
     atomic_amounts,
@@ -23,7 +23,7 @@ from warpseal.history.transactions import CTransaction, PTransaction, XTransacti
 from warpseal.warp.ids import id_text
 
 
-def sdk_p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
+def sdk_p_transaction(tx: PTransaction, words: NetworkText) -> PChainTransaction:
     """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at all."""
     told = p_transaction(tx, words)
     made = told.blockchain_info
@@ -33,7 +33,7 @@ def sdk_p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
     return replace(told, blockchain_info=replace(made, genesis_data=genesis))
 
 
-def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
+def sdk_x_transaction(tx: XTransaction, words: NetworkText) -> SdkXChainTransaction:
     """Return a transaction of the X-Chain, of either format."""
     source, destination = chain_texts(tx, words)
     return SdkXChainTransaction(
@@ -44,8 +44,8 @@ def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
         chain_format="non-linear" if tx.block_id is None else "linear",
         consumed_utxos=tuple([sdk_utxo(utxo, words) for utxo in tx.consumed]),
         emitted_utxos=tuple([sdk_utxo(utxo, words) for utxo in tx.emitted]),
-        amount_unlocked=told_amounts(sums(tx.consumed)),
-        amount_created=told_amounts(sums(tx.emitted)),
+        amount_unlocked=encode_amounts(sums(tx.consumed)),
+        amount_created=encode_amounts(sums(tx.emitted)),
         source_chain=source,
         destination_chain=destination,
         block_height=or_unset(tx.height),
@@ -55,7 +55,7 @@ def sdk_x_transaction(tx: XTransaction, words: Words) -> SdkXChainTransaction:
     )
 
 
-def sdk_c_transaction(tx: CTransaction, words: Words) -> SdkCChainTransaction:
+def sdk_c_transaction(tx: CTransaction, words: NetworkText) -> SdkCChainTransaction:
     """Return an atomic transaction of the C-Chain; which keys it has tells its kind."""
     unlocked, created = atomic_amounts(tx)
     is_import = tx.kind == "ImportTx"
@@ -65,8 +65,8 @@ def sdk_c_transaction(tx: CTransaction, words: Words) -> SdkCChainTransaction:
         tx_type=tx_type(tx.kind, C_CHAIN_TX_TYPES),
         timestamp=tx.time,
         memo="0x",
-        amount_unlocked=told_amounts(unlocked),
-        amount_created=told_amounts(created),
+        amount_unlocked=encode_amounts(unlocked),
+        amount_created=encode_amounts(created),
         source_chain=source,
         destination_chain=destination,
         block_height=tx.height,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpseal.api.data.encoding.outputs import told_amount
-from warpseal.api.data.encoding.text import Words, node_text, shared_id_text
+from warpseal.api.data.encoding.outputs import encode_amount
+from warpseal.api.data.encoding.text import NetworkText, node_text, shared_id_text
 from warpseal.api.data.encoding.transactions import bls_credentials, fee_text
 from warpseal.api.data.schema.base import UNSET
 from warpseal.api.data.schema.enums import RewardType
@@ -20,14 +20,14 @@ from warpseal.api.data.schema.staking import (
     ValidatorDetails,
     ValidatorHealth,
 )
-from warpseal.history.index import Connectivity
+from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Active, Completed, Removed, Reward, Rewards, Validation
 from warpseal.warp.ids import id_text
 
 
-def told_reward(reward: Reward, price: HistoricalPrice | None, words: Words) -> HistoricalReward:
+def encode_reward(reward: Reward, price: HistoricalPrice | None, words: NetworkText) -> HistoricalReward:
     """Return a reward that was paid, with what it was worth where that is known."""
-    amount = told_amount(reward.reward.asset, reward.reward.amount)
+    amount = encode_amount(reward.reward.asset, reward.reward.amount)
     return HistoricalReward(
         addresses=words.addresses(reward.addresses),
         tx_hash=id_text(reward.tx_id),
@@ -51,7 +51,7 @@ def told_reward(reward: Reward, price: HistoricalPrice | None, words: Words) -> 
     )
 
 
-def told_validation(one: Validation, seen: Connectivity | None, words: Words) -> ValidatorDetails:
+def encode_validation(one: Validation, seen: Connectivity | None, words: NetworkText) -> ValidatorDetails:
     """Return a validation in its state. seen: how the validator is reached, which active ones need."""
     common: dict[str, Any] = {
         "tx_hash": id_text(one.tx_id),
@@ -80,7 +80,7 @@ def told_validation(one: Validation, seen: Connectivity | None, words: Words) ->
 
 
 def _active(
-    one: Validation, state: Active, seen: Connectivity, common: dict[str, Any], words: Words
+    one: Validation, state: Active, seen: Connectivity, common: dict[str, Any], words: NetworkText
 ) -> ActiveValidatorDetails:
     rewards = _rewards(state.potential, words)
     return ActiveValidatorDetails(
@@ -103,7 +103,7 @@ def _active(
     )
 
 
-def _rewards(rewards: Rewards, words: Words) -> ValidationRewards:
+def _rewards(rewards: Rewards, words: NetworkText) -> ValidationRewards:
     return ValidationRewards(
         validation_reward_amount=str(rewards.validation),
         delegation_reward_amount=str(rewards.delegation),

@@ -24,7 +24,7 @@ shared_id_text = lru_cache(_REMEMBERED)(id_text)
 """Text of an id that many answers name: of an asset, a subnet, a chain."""
 
 
-class Words:
+class NetworkText:
     """How one network spells what is its own."""
 
     def __init__(self, network_id: int, chains: PrimaryChains) -> None:

@@ -6,15 +6,15 @@ from warpseal.api.data.encoding.genesis import evm_genesis, genesis_text
 from warpseal.api.data.encoding.outputs import (
     asset_type,
     avm_utxo,
+    encode_amount,
+    encode_amounts,
+    encode_signers,
     or_unset,
     p_utxo,
     sums,
-    told_amount,
-    told_amounts,
-    told_signers,
 )
 from warpseal.api.data.encoding.text import (
-    Words,
+    NetworkText,
     account_text,
     hex_text,
     node_text,
@@ -60,7 +60,7 @@ from warpseal.history.transactions import (
 from warpseal.warp.ids import id_text
 
 
-def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
+def p_transaction(tx: PTransaction, words: NetworkText) -> PChainTransaction:
     """Return a transaction of the P-Chain."""
     source, destination = chain_texts(tx, words)
     return PChainTransaction(
@@ -71,10 +71,10 @@ def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
         block_hash=id_text(tx.block_id),
         consumed_utxos=tuple([p_utxo(utxo, words) for utxo in tx.consumed]),
         emitted_utxos=tuple([p_utxo(utxo, words) for utxo in tx.emitted]),
-        value=told_amounts(tx.value),
-        amount_burned=told_amounts(tx.burned),
-        amount_staked=told_amounts(tx.staked),
-        amount_l1_validator_balance_burned=told_amounts(tx.l1_funded),
+        value=encode_amounts(tx.value),
+        amount_burned=encode_amounts(tx.burned),
+        amount_staked=encode_amounts(tx.staked),
+        amount_l1_validator_balance_burned=encode_amounts(tx.l1_funded),
         source_chain=source,
         destination_chain=destination,
         memo=hex_text(tx.memo),
@@ -95,7 +95,7 @@ def p_transaction(tx: PTransaction, words: Words) -> PChainTransaction:
     )
 
 
-def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
+def x_transaction(tx: XTransaction, words: NetworkText) -> XChainTransaction:
     """Return a transaction of the X-Chain."""
     created = sums(tx.emitted)
     source, destination = chain_texts(tx, words)
@@ -111,10 +111,10 @@ def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
         vertices=UNSET if tx.block_id is not None else tuple([vertex(one) for one in tx.vertices]),
         consumed_utxos=tuple([avm_utxo(utxo, words) for utxo in tx.consumed]),
         emitted_utxos=tuple([avm_utxo(utxo, words) for utxo in tx.emitted]),
-        amount_unlocked=told_amounts(sums(tx.consumed)),
-        amount_created=told_amounts(created),
-        value=told_amounts(created),
-        amount_burned=told_amounts(lost(sums(tx.consumed), created)),
+        amount_unlocked=encode_amounts(sums(tx.consumed)),
+        amount_created=encode_amounts(created),
+        value=encode_amounts(created),
+        amount_burned=encode_amounts(lost(sums(tx.consumed), created)),
         amount_staked=(),
         amount_l1_validator_balance_burned=(),
         source_chain=source,
@@ -125,7 +125,7 @@ def x_transaction(tx: XTransaction, words: Words) -> XChainTransaction:
     )
 
 
-def c_transaction(tx: CTransaction, words: Words) -> CChainTransaction:
+def c_transaction(tx: CTransaction, words: NetworkText) -> CChainTransaction:
     """Return an atomic transaction of the C-Chain."""
     unlocked, created = atomic_amounts(tx)
     source, destination = chain_texts(tx, words)
@@ -139,10 +139,10 @@ def c_transaction(tx: CTransaction, words: Words) -> CChainTransaction:
         block_hash=hex_text(tx.block_id),
         consumed_utxos=tuple([avm_utxo(utxo, words) for utxo in tx.consumed]),
         emitted_utxos=tuple([avm_utxo(utxo, words) for utxo in tx.emitted]),
-        amount_unlocked=told_amounts(unlocked),
-        amount_created=told_amounts(created),
-        value=told_amounts(created),
-        amount_burned=told_amounts(lost(unlocked, created)),
+        amount_unlocked=encode_amounts(unlocked),
+        amount_created=encode_amounts(created),
+        value=encode_amounts(created),
+        amount_burned=encode_amounts(lost(unlocked, created)),
         amount_staked=(),
         amount_l1_validator_balance_burned=(),
         source_chain=source,
@@ -184,8 +184,8 @@ def evm_inputs(tx: CTransaction) -> tuple[EvmInput, ...] | UnsetType:
         [
             EvmInput(
                 from_address=account_text(one.address),
-                asset=told_amount(one.amount.asset, one.amount.amount),
-                credentials=told_signers(one.signers),
+                asset=encode_amount(one.amount.asset, one.amount.amount),
+                credentials=encode_signers(one.signers),
             )
             for one in tx.evm_inputs
         ]
@@ -198,13 +198,13 @@ def evm_outputs(tx: CTransaction) -> tuple[EvmOutput, ...] | UnsetType:
         return UNSET
     return tuple(
         [
-            EvmOutput(to_address=account_text(one.address), asset=told_amount(one.amount.asset, one.amount.amount))
+            EvmOutput(to_address=account_text(one.address), asset=encode_amount(one.amount.asset, one.amount.amount))
             for one in tx.evm_outputs
         ]
     )
 
 
-def chain_texts(tx: Transaction, words: Words) -> tuple[str | UnsetType, str | UnsetType]:
+def chain_texts(tx: Transaction, words: NetworkText) -> tuple[str | UnsetType, str | UnsetType]:
     """Return from which chain to which an import or export goes, one of them its own; left out of all others."""
     if tx.source_chain is None and tx.destination_chain is None:
         return UNSET, UNSET
@@ -273,7 +273,7 @@ def _l1_change(one: L1Change) -> L1ValidatorDetails:
     )
 
 
-def _owner(owner: Owner | None, words: Words) -> SubnetOwnershipInfo | UnsetType:
+def _owner(owner: Owner | None, words: NetworkText) -> SubnetOwnershipInfo | UnsetType:
     if owner is None:
         return UNSET
     return SubnetOwnershipInfo(

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 
 _Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
-class AggregateSignaturesRequest(Shape, frozen=True, gc=False, kw_only=True):
+class AggregateSignaturesRequest(Resource, frozen=True, gc=False, kw_only=True):
     """What is to be signed: a message, a justification, or both. Keys in kebab case mean the same."""
 
     message: Annotated[str, Meta(description="Hex of the unsigned message, with or without 0x.")] | UnsetType = UNSET
@@ -32,24 +32,24 @@ class AggregateSignaturesRequest(Shape, frozen=True, gc=False, kw_only=True):
     timeout_seconds: Annotated[float, Meta(ge=0, description="How long the caller waits.")] | UnsetType = UNSET
 
 
-class SignedMessage(Shape, frozen=True, gc=False, kw_only=True):
+class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     """The signed message, hex without 0x. superseded: what has replaced it, where it is not true any more."""
 
     signed_message: str
     superseded: dict[str, Any] | UnsetType = UNSET
 
 
-class Explanation(Shape, frozen=True, gc=False, kw_only=True):
+class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     """How the signed message of a transaction would come about: the transaction, the message, who would sign it."""
 
 
-class KebabSignedMessage(Shape, frozen=True, gc=False, kw_only=True, rename="kebab"):
+class KebabSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
     """The signed message in the words of the reference aggregator."""
 
     signed_message: str
 
 
-class KebabError(Shape, frozen=True, gc=False, kw_only=True):
+class KebabError(Resource, frozen=True, gc=False, kw_only=True):
     """A failure in the words of the reference aggregator."""
 
     error: str
@@ -57,14 +57,14 @@ class KebabError(Shape, frozen=True, gc=False, kw_only=True):
     detail: dict[str, Any]
 
 
-class Health(Shape, frozen=True, gc=False, kw_only=True):
+class Health(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the daemon can sign; the status is 200 while it lives."""
 
     status: str
     details: dict[str, Any]
 
 
-class Readiness(Shape, frozen=True, gc=False, kw_only=True):
+class Readiness(Resource, frozen=True, gc=False, kw_only=True):
     """How much of each subnet's weight is connected, and what is missing."""
 
     ready: bool

@@ -12,10 +12,10 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
 
 
-class Shape(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+class Resource(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """Base of every resource."""
 
 
 ENCODER: Final = Encoder()
 
-__all__ = ["ENCODER", "UNSET", "Shape", "UnsetType"]
+__all__ = ["ENCODER", "UNSET", "Resource", "UnsetType"]

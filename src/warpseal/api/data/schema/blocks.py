@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 from warpseal.api.data.schema.genesis import GenesisData
 
 
-class ProposerDetails(Shape, frozen=True, gc=False, kw_only=True):
+class ProposerDetails(Resource, frozen=True, gc=False, kw_only=True):
     """What the block's wrapping says of who proposed it."""
 
     proposer_id: str | UnsetType = UNSET
@@ -16,7 +16,7 @@ class ProposerDetails(Shape, frozen=True, gc=False, kw_only=True):
     proposer_timestamp: int | UnsetType = UNSET
 
 
-class PrimaryNetworkBlock(Shape, frozen=True, gc=False, kw_only=True):
+class PrimaryNetworkBlock(Resource, frozen=True, gc=False, kw_only=True):
     """A block of one of the three chains."""
 
     block_number: str
@@ -33,7 +33,7 @@ class PrimaryNetworkBlock(Shape, frozen=True, gc=False, kw_only=True):
     proposer_details: ProposerDetails | UnsetType = UNSET
 
 
-class BlockchainDetails(Shape, frozen=True, gc=False, kw_only=True):
+class BlockchainDetails(Resource, frozen=True, gc=False, kw_only=True):
     """A blockchain. The block that created it is absent where only a node was asked.
 
     genesisData: of an EVM chain; genesisDataHex: of any other, hex with 0x.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import field
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 
 
-class FeeConfig(Shape, frozen=True, gc=False, kw_only=True):
+class FeeConfig(Resource, frozen=True, gc=False, kw_only=True):
     """How the chain's fees come about."""
 
     base_fee_change_denominator: int | UnsetType = UNSET
@@ -23,7 +23,7 @@ class FeeConfig(Shape, frozen=True, gc=False, kw_only=True):
     target_gas: int | UnsetType = UNSET
 
 
-class WarpConfig(Shape, frozen=True, gc=False, kw_only=True):
+class WarpConfig(Resource, frozen=True, gc=False, kw_only=True):
     """The Warp precompile."""
 
     block_timestamp: int | UnsetType = UNSET
@@ -31,7 +31,7 @@ class WarpConfig(Shape, frozen=True, gc=False, kw_only=True):
     require_primary_network_signers: bool | UnsetType = UNSET
 
 
-class PrecompileConfig(Shape, frozen=True, gc=False, kw_only=True):
+class PrecompileConfig(Resource, frozen=True, gc=False, kw_only=True):
     """A precompile and who may use it."""
 
     block_timestamp: int | UnsetType = UNSET
@@ -40,7 +40,7 @@ class PrecompileConfig(Shape, frozen=True, gc=False, kw_only=True):
     enabled_addresses: tuple[str, ...] | UnsetType = UNSET
 
 
-class GenesisConfig(Shape, frozen=True, gc=False, kw_only=True):
+class GenesisConfig(Resource, frozen=True, gc=False, kw_only=True):
     """The chain's rules. eip150Hash is the genesis file's own spelling."""
 
     berlin_block: int | UnsetType = UNSET
@@ -67,7 +67,7 @@ class GenesisConfig(Shape, frozen=True, gc=False, kw_only=True):
     reward_manager_config: PrecompileConfig | UnsetType = UNSET
 
 
-class GenesisAccount(Shape, frozen=True, gc=False, kw_only=True):
+class GenesisAccount(Resource, frozen=True, gc=False, kw_only=True):
     """What an address begins with."""
 
     balance: str | UnsetType = UNSET
@@ -75,7 +75,7 @@ class GenesisAccount(Shape, frozen=True, gc=False, kw_only=True):
     storage: dict[str, str] | UnsetType = UNSET
 
 
-class GenesisData(Shape, frozen=True, gc=False, kw_only=True):
+class GenesisData(Resource, frozen=True, gc=False, kw_only=True):
     """The genesis of an EVM chain; numbers are hex with 0x. Two of them are numbers for SDKs, which insist on it."""
 
     airdrop_amount: str | float | UnsetType | None = UNSET

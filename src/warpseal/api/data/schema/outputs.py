@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 from warpseal.api.data.schema.enums import CurrencyCode, PrimaryNetworkAssetType, RewardType
 
 
-class AssetAmount(Shape, frozen=True, gc=False, kw_only=True):
+class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
     """So much of an asset. amount: in its smallest unit, decimal."""
 
     asset_id: str
@@ -17,14 +17,14 @@ class AssetAmount(Shape, frozen=True, gc=False, kw_only=True):
     amount: str
 
 
-class HistoricalPrice(Shape, frozen=True, gc=False, kw_only=True):
+class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
     """What one whole unit was worth. value: decimal text; a number for SDKs."""
 
     currency_code: CurrencyCode
     value: str | float
 
 
-class RewardAsset(Shape, frozen=True, gc=False, kw_only=True):
+class RewardAsset(Resource, frozen=True, gc=False, kw_only=True):
     """So much of an asset, and what it was worth; historicalPrice is absent without a price."""
 
     asset_id: str
@@ -36,14 +36,14 @@ class RewardAsset(Shape, frozen=True, gc=False, kw_only=True):
     historical_price: HistoricalPrice | UnsetType = UNSET
 
 
-class UtxoCredential(Shape, frozen=True, gc=False, kw_only=True):
+class UtxoCredential(Resource, frozen=True, gc=False, kw_only=True):
     """One signature, hex, and the compressed public key that it is of."""
 
     signature: str | UnsetType = UNSET
     public_key: str | UnsetType = UNSET
 
 
-class PrimaryNetworkUtxo(Shape, frozen=True, gc=False, kw_only=True):
+class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
     """An output of the P-Chain."""
 
     addresses: tuple[str, ...]
@@ -84,7 +84,7 @@ class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
     payload: str | UnsetType = UNSET
 
 
-class SdkUtxo(Shape, frozen=True, gc=False, kw_only=True):
+class SdkUtxo(Resource, frozen=True, gc=False, kw_only=True):
     """An output of the X- or C-Chain exactly as the published SDKs read it: its index is a text."""
 
     addresses: tuple[str, ...]

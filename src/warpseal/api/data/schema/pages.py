@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 from warpseal.api.data.schema.blocks import PrimaryNetworkBlock
 from warpseal.api.data.schema.enums import PrimaryNetworkChainName
 from warpseal.api.data.schema.staking import (
@@ -23,14 +23,14 @@ from warpseal.api.data.schema.transactions import (
 )
 
 
-class ChainInfo(Shape, frozen=True, gc=False, kw_only=True):
+class ChainInfo(Resource, frozen=True, gc=False, kw_only=True):
     """Which chain of which network; the network as the path has it."""
 
     chain_name: PrimaryNetworkChainName
     network: str
 
 
-class _Page(Shape, frozen=True, gc=False, kw_only=True):
+class _Page(Resource, frozen=True, gc=False, kw_only=True):
     next_page_token: str | UnsetType = UNSET
 
 
@@ -76,14 +76,14 @@ class PrimaryNetworkBlocks(_Page, frozen=True, gc=False, kw_only=True):
     chain_info: ChainInfo
 
 
-class ChainInteraction(Shape, frozen=True, gc=False, kw_only=True):
+class ChainInteraction(Resource, frozen=True, gc=False, kw_only=True):
     """The primary chains that an address has touched; the address as it was asked for."""
 
     address: str
     blockchain_ids: tuple[str, ...]
 
 
-class ChainInteractions(Shape, frozen=True, gc=False, kw_only=True):
+class ChainInteractions(Resource, frozen=True, gc=False, kw_only=True):
     """One entry for each address that was asked for."""
 
     addresses: tuple[ChainInteraction, ...]
@@ -103,7 +103,7 @@ class Validators(_Page, frozen=True, gc=False, kw_only=True):
     ]
 
 
-class Error(Shape, frozen=True, gc=False, kw_only=True):
+class Error(Resource, frozen=True, gc=False, kw_only=True):
     """What went wrong. error: the status text. code: stable, see docs/errors.md. detail: what a program may want."""
 
     message: str

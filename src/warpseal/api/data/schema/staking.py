@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 from warpseal.api.data.schema.enums import RewardType
 from warpseal.api.data.schema.outputs import RewardAsset
 from warpseal.api.data.schema.transactions import BlsCredentials
 
 
-class HistoricalReward(Shape, frozen=True, gc=False, kw_only=True):
+class HistoricalReward(Resource, frozen=True, gc=False, kw_only=True):
     """A reward that was paid."""
 
     addresses: tuple[str, ...]
@@ -24,7 +24,7 @@ class HistoricalReward(Shape, frozen=True, gc=False, kw_only=True):
     reward_tx_hash: str
 
 
-class ValidationRewards(Shape, frozen=True, gc=False, kw_only=True):
+class ValidationRewards(Resource, frozen=True, gc=False, kw_only=True):
     """What a validation earned, or would earn."""
 
     validation_reward_amount: str
@@ -33,7 +33,7 @@ class ValidationRewards(Shape, frozen=True, gc=False, kw_only=True):
     reward_tx_hash: str | UnsetType = UNSET
 
 
-class ValidatorHealth(Shape, frozen=True, gc=False, kw_only=True):
+class ValidatorHealth(Resource, frozen=True, gc=False, kw_only=True):
     """How the validator is reached, in percent."""
 
     reachability_percent: float
@@ -42,7 +42,7 @@ class ValidatorHealth(Shape, frozen=True, gc=False, kw_only=True):
     benched_c_chain_requests_percent: float
 
 
-class Geolocation(Shape, frozen=True, gc=False, kw_only=True):
+class Geolocation(Resource, frozen=True, gc=False, kw_only=True):
     """Where the validator stands; this service never tells."""
 
     city: str
@@ -52,7 +52,7 @@ class Geolocation(Shape, frozen=True, gc=False, kw_only=True):
     longitude: float
 
 
-class _Validation(Shape, frozen=True, gc=False, kw_only=True, tag_field="validationStatus"):
+class _Validation(Resource, frozen=True, gc=False, kw_only=True, tag_field="validationStatus"):
     """What every validation has. delegationFee: percent; absent where nobody can delegate."""
 
     tx_hash: str

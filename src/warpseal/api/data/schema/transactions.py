@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Literal
 
-from warpseal.api.data.schema.base import UNSET, Shape, UnsetType
+from warpseal.api.data.schema.base import UNSET, Resource, UnsetType
 from warpseal.api.data.schema.enums import PrimaryNetworkAssetCap, PrimaryNetworkAssetType, PrimaryNetworkTxType
 from warpseal.api.data.schema.genesis import GenesisData
 from warpseal.api.data.schema.outputs import AssetAmount, AvmUtxo, PrimaryNetworkUtxo, SdkUtxo, UtxoCredential
 
 
-class BlsCredentials(Shape, frozen=True, gc=False, kw_only=True):
+class BlsCredentials(Resource, frozen=True, gc=False, kw_only=True):
     """A BLS public key and the proof of its possession, hex with 0x."""
 
     public_key: str
     proof_of_possession: str
 
 
-class L1ValidatorManagerDetails(Shape, frozen=True, gc=False, kw_only=True):
+class L1ValidatorManagerDetails(Resource, frozen=True, gc=False, kw_only=True):
     """The contract that manages an L1's validators."""
 
     blockchain_id: str
     contract_address: str
 
 
-class L1ValidatorDetails(Shape, frozen=True, gc=False, kw_only=True):
+class L1ValidatorDetails(Resource, frozen=True, gc=False, kw_only=True):
     """An L1 validator as of one transaction; balances in nAVAX."""
 
     validation_id: str
@@ -37,7 +37,7 @@ class L1ValidatorDetails(Shape, frozen=True, gc=False, kw_only=True):
     bls_credentials: BlsCredentials | UnsetType = UNSET
 
 
-class SubnetOwnershipInfo(Shape, frozen=True, gc=False, kw_only=True):
+class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
     """Who owns a subnet."""
 
     locktime: int
@@ -45,7 +45,7 @@ class SubnetOwnershipInfo(Shape, frozen=True, gc=False, kw_only=True):
     addresses: tuple[str, ...]
 
 
-class BlockchainInfo(Shape, frozen=True, gc=False, kw_only=True):
+class BlockchainInfo(Resource, frozen=True, gc=False, kw_only=True):
     """A blockchain that a transaction creates. genesisData: a text where it is not that of an EVM chain."""
 
     chain_name: str
@@ -53,7 +53,7 @@ class BlockchainInfo(Shape, frozen=True, gc=False, kw_only=True):
     genesis_data: GenesisData | str | UnsetType = UNSET
 
 
-class _Common(Shape, frozen=True, gc=False, kw_only=True):
+class _Common(Resource, frozen=True, gc=False, kw_only=True):
     """The keys that the specification gives every transaction."""
 
     tx_hash: str
@@ -91,7 +91,7 @@ class PChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
     blockchain_info: BlockchainInfo | UnsetType = UNSET
 
 
-class AssetCreated(Shape, frozen=True, gc=False, kw_only=True):
+class AssetCreated(Resource, frozen=True, gc=False, kw_only=True):
     """An asset that a transaction created."""
 
     asset_id: str
@@ -103,7 +103,7 @@ class AssetCreated(Shape, frozen=True, gc=False, kw_only=True):
     cap: PrimaryNetworkAssetCap
 
 
-class XChainVertex(Shape, frozen=True, gc=False, kw_only=True):
+class XChainVertex(Resource, frozen=True, gc=False, kw_only=True):
     """A vertex of the time before blocks."""
 
     hash: str
@@ -131,7 +131,7 @@ class XChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
     approximate: bool | UnsetType = UNSET
 
 
-class EvmInput(Shape, frozen=True, gc=False, kw_only=True):
+class EvmInput(Resource, frozen=True, gc=False, kw_only=True):
     """What an export takes from an account."""
 
     from_address: str
@@ -139,7 +139,7 @@ class EvmInput(Shape, frozen=True, gc=False, kw_only=True):
     credentials: tuple[UtxoCredential, ...]
 
 
-class EvmOutput(Shape, frozen=True, gc=False, kw_only=True):
+class EvmOutput(Resource, frozen=True, gc=False, kw_only=True):
     """What an import gives to an account."""
 
     to_address: str
@@ -161,7 +161,7 @@ class CChainTransaction(_Common, frozen=True, gc=False, kw_only=True):
     evm_outputs: tuple[EvmOutput, ...] | UnsetType = UNSET
 
 
-class _Sdk(Shape, frozen=True, gc=False, kw_only=True):
+class _Sdk(Resource, frozen=True, gc=False, kw_only=True):
     """The keys that the SDKs give a transaction of the X- or C-Chain."""
 
     tx_hash: str

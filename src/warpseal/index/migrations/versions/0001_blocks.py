@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from warpseal.index.schema import make_rows
+from warpseal.index.schema import create_row_tables
 
 revision = "0001"
 down_revision = None
@@ -32,4 +32,4 @@ def upgrade() -> None:
         sa.Column("chain", number, primary_key=True, autoincrement=False),
         sa.Column("is_complete", sa.SmallInteger(), nullable=False),
     )
-    make_rows(op.get_bind())
+    create_row_tables(op.get_bind())

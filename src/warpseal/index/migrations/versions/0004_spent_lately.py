@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from warpseal.index.schema import make_rows
+from warpseal.index.schema import create_row_tables
 
 revision = "0004"
 down_revision = "0003"
@@ -12,4 +12,4 @@ down_revision = "0003"
 
 def upgrade() -> None:
     """Make the tables that follow from the blocks, empty."""
-    make_rows(op.get_bind())
+    create_row_tables(op.get_bind())

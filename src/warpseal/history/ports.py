@@ -89,17 +89,17 @@ class Connectivity:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ObservedUptime:
     """How a validator was reached by ourselves, in percent of 0..100 of the time in which we observed it."""
 
     uptime: float
     reachability: float
 
 
-class Observed(Protocol):
+class UptimeSource(Protocol):
     """What we observed ourselves."""
 
-    async def reach(self, node_id: NodeID, since_unix_s: int) -> Reach | None:
+    async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
         """Tell how a validator was reached since then; None where we did not observe it for long enough."""
         ...
 
@@ -120,7 +120,7 @@ class NodeView(Protocol):
         ...
 
 
-class Prices(Protocol):
+class PriceSource(Protocol):
     """What assets were worth. Anybody can call an asset AVAX: go by its id."""
 
     async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
