@@ -88,7 +88,8 @@ class IndexFirstBlocks:
         is_known = self._indexed_height is not None and height <= self._indexed_height
         if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
             return
-        self._checked_at = now
+        if not is_known:
+            self._checked_at = now
         with self._engine.connect() as connection, snapshot(connection):
             if not is_known:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
