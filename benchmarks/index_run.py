@@ -25,7 +25,7 @@ from benchmarks.report import Aim, Figure, Report
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
+from warpseal.indexer.indexer import Indexer, IndexOpener, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import process_desk
 from warpseal.node.endpoint import NodeEndpoint
@@ -105,15 +105,15 @@ async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> flo
         chains=(chain,), genesis_file=genesis, calls_per_s=1_000_000, max_concurrency=AT_ONCE, poll_s=0.05
     )
     endpoint = (NodeEndpoint(url),)
-    nodes = node_settings(NodeSettings(endpoint, endpoint), settings)
+    nodes = indexer_node_settings(NodeSettings(endpoint, endpoint), settings)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1)))
-        subject = await learn_subject(upstream, index_chain.NETWORK_ID, index_chain.genesis())
+        subject = await fetch_network(upstream, index_chain.NETWORK_ID, index_chain.genesis())
         own = IndexSettings()
-        opened = Opened(index_url(own, folder), own, settings, subject.params)
+        opened = IndexOpener(index_url(own, folder), own, settings, subject.params)
         desk = await stack.enter_async_context(process_desk(opened, lambda: None))
-        indexing = Indexing(upstream, desk, settings)
+        indexing = Indexer(upstream, desk, settings)
         started_at = time.perf_counter()
         task = asyncio.create_task(indexing.run())
         while not indexing.chains[chain].is_caught_up:

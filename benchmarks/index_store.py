@@ -29,7 +29,7 @@ from benchmarks.report import Aim, Figure, Report, print_report
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.worker import GC_THRESHOLDS, uncollected
+from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
 
 FULL, QUICK = 2_000_000, 20_000
 # As many as the indexer writes at once where reading is faster than writing.
@@ -84,7 +84,7 @@ def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) 
     def flush() -> None:
         nonlocal spent_s, busy_s
         began, busy = time.perf_counter(), time.process_time()
-        with uncollected():
+        with gc_disabled():
             writer.write(batch)
         spent_s += time.perf_counter() - began
         busy_s += time.process_time() - busy

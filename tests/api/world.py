@@ -23,7 +23,7 @@ from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import Opening, Services
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
@@ -65,12 +65,12 @@ class ScriptedAggregator:
 class ScriptedL1Messages:
     """Answers about transactions as told, and keeps what it was asked."""
 
-    answer: L1Answer = field(default_factory=lambda: L1Answer(SIGNED, 19, "epoch", SUBNET, cached=True))
+    answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
     asked: list[L1Request] = field(default_factory=list)
     explained: list[L1Request] = field(default_factory=list)
 
-    async def get(self, request: L1Request) -> L1Answer:
+    async def get(self, request: L1Request) -> L1SignedMessage:
         self.asked.append(request)
         if self.error is not None:
             raise self.error

@@ -20,7 +20,7 @@ from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.schema import ALL_UNSPENT
-from warpseal.indexer.p_processor import CheckpointRule, PWork
+from warpseal.indexer.p_processor import CheckpointRule, PChainProcessor
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.warp.ids import PRIMARY_NETWORK
 
@@ -46,7 +46,7 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
     made = History(seed)
     reading = reading_index(index_url(settings_of(url), None), settings_of(url))
     with written(url, PARAMS) as writer, reading.connect() as connection:
-        work = PWork(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+        work = PChainProcessor(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
         assert work.resume() is None
         assert work.begin(RawBlock(made.genesis.block.raw, False), 0)
         agree(connection, made.model)
@@ -55,7 +55,7 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
             agree(connection, made.model)
             if height % 97 == 0:
                 # As after a crash: nothing but what is written is known.
-                work = PWork(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+                work = PChainProcessor(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
                 assert work.resume() is not None
     reading.dispose()
     if history == LONG:

@@ -19,7 +19,7 @@ from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.process import Indexing, Subject, learn_subject, node_settings, works_of
+from warpseal.indexer.indexer import IndexedNetwork, Indexer, build_processors, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import ThreadDesk
 from warpseal.node.endpoint import NodeEndpoint
@@ -45,7 +45,7 @@ async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> A
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
     async with open_session() as session:
-        yield connect_upstream(node_settings(base, settings), session)
+        yield connect_upstream(indexer_node_settings(base, settings), session)
 
 
 @asynccontextmanager
@@ -53,20 +53,20 @@ async def indexing_of(
     folder: Path,
     *nodes: ReplayNode,
     settings: IndexerSettings = FAST,
-    change: Callable[[Subject], Subject] = lambda subject: subject,
+    change: Callable[[IndexedNetwork], IndexedNetwork] = lambda subject: subject,
     with_genesis: bool = True,
-) -> AsyncIterator[Indexing]:
+) -> AsyncIterator[Indexer]:
     """Run indexing from some nodes into the index of a folder."""
     async with upstream_of(*nodes, settings=settings) as upstream:
-        subject = change(await learn_subject(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
+        subject = change(await fetch_network(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
         with ThreadPoolExecutor(1) as thread:
             loop = asyncio.get_running_loop()
             own = IndexSettings()
             engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
             index = IndexWriter(engine, subject.params, own)
             deriving = RowRebuilder(index, reading_index(index_url(own, folder), own), subject.params)
-            desk = ThreadDesk(thread, index, works_of(index, subject, settings), deriving)
-            indexing = Indexing(upstream, desk, settings)
+            desk = ThreadDesk(thread, index, build_processors(index, subject, settings), deriving)
+            indexing = Indexer(upstream, desk, settings)
             running = asyncio.create_task(indexing.run())
             try:
                 yield indexing
@@ -76,7 +76,7 @@ async def indexing_of(
                 await loop.run_in_executor(thread, index.close)
 
 
-async def caught_up(indexing: Indexing, within_s: float = 20.0) -> None:
+async def caught_up(indexing: Indexer, within_s: float = 20.0) -> None:
     """Wait until everything that the nodes have is written."""
     async with asyncio.timeout(within_s):
         while not all(chain.is_caught_up for chain in indexing.chains.values()):  # noqa: ASYNC110

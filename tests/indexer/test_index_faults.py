@@ -23,8 +23,8 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import chain_indexer
-from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.process import Indexing
+from warpseal.indexer.genesis import load_genesis
+from warpseal.indexer.indexer import Indexer
 from warpseal.warp.ids import id_text
 
 SEVENTH = p_blocks()[6]
@@ -34,7 +34,7 @@ STRANGER = Block.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.
 TWICE = Block.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
 
 
-async def stopped(indexing: Indexing, folder: Path) -> dict[str, object]:
+async def stopped(indexing: Indexer, folder: Path) -> dict[str, object]:
     """Wait until the P-Chain has stopped and that is written, and return how it stands."""
     await until(lambda: "stopped" in indexing.chains[PrimaryChain.P].as_fields())
     await until(lambda: query(folder, "SELECT 1 FROM notes WHERE chain = 0") != [])
@@ -99,7 +99,7 @@ async def test_batches_that_are_refused_are_asked_for_in_smaller_ones(tmp_path: 
 
 
 async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path) -> None:
-    other = genesis_of(5, None)
+    other = load_genesis(5, None)
     node = ReplayNode()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
@@ -155,21 +155,21 @@ async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypa
 
 
 def test_the_public_networks_geneses_come_with_the_program() -> None:
-    mainnet, fuji = genesis_of(1, None), genesis_of(5, None)
+    mainnet, fuji = load_genesis(1, None), load_genesis(5, None)
     assert mainnet is not None
     assert fuji is not None
     assert id_text(mainnet.id) == "UUvXi6j7QhVvgpbKM89MP5HdrxKm9CaJeHc187TsDNf8nZdLk"
     assert id_text(fuji.id) == "MSj6o9TpezwsQx4Tv7SHqpVvCbJ8of1ikjsqPZ1bKRjc9zBy3"
-    assert genesis_of(88888, None) is None
+    assert load_genesis(88888, None) is None
 
 
 def test_a_genesis_file_is_read_packed_or_plain(tmp_path: Path) -> None:
     file = tmp_path / "genesis"
     for content in (GENESIS.raw, zstandard.compress(GENESIS.raw)):
         file.write_bytes(content)
-        assert genesis_of(88888, file) == GENESIS
+        assert load_genesis(88888, file) == GENESIS
     file.write_bytes(b"no genesis")
     with pytest.raises(StartupError, match="no P-Chain genesis"):
-        genesis_of(88888, file)
+        load_genesis(88888, file)
     with pytest.raises(StartupError, match="cannot be read"):
-        genesis_of(88888, tmp_path / "nowhere")
+        load_genesis(88888, tmp_path / "nowhere")

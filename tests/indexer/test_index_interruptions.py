@@ -19,7 +19,7 @@ from tests.indexer.rows import rows
 from warpseal.errors import StoreDown
 from warpseal.index.records import Record
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.process import Indexing
+from warpseal.indexer.indexer import Indexer
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -114,7 +114,7 @@ async def test_a_node_that_restarts_is_waited_for(tmp_path: Path, at_once: Rows)
     assert rows(tmp_path) == at_once
 
 
-async def heights_of(indexing: Indexing, wanted: list[int]) -> None:
+async def heights_of(indexing: Indexer, wanted: list[int]) -> None:
     """Wait until so much is written."""
     async with asyncio.timeout(10):
         while [chain.height for chain in indexing.chains.values()] != wanted:  # noqa: ASYNC110

@@ -13,8 +13,8 @@ from tests.ledger.recorded import answers, replayed
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify
-from warpseal.indexer.process import learn_subject
-from warpseal.indexer.verify import Finding, Verification
+from warpseal.indexer.indexer import fetch_network
+from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.store.url import StoreUrl
 
 ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
@@ -22,12 +22,12 @@ ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getB
 SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
 
 
-async def findings(folder: Path, node: ReplayNode) -> dict[str, Finding]:
+async def findings(folder: Path, node: ReplayNode) -> dict[str, IndexFinding]:
     """Return what is found of the recorded addresses and all validators, by subject."""
     async with upstream_of(node) as upstream:
-        subject = await learn_subject(upstream, node.network_id, GENESIS)
+        subject = await fetch_network(upstream, node.network_id, GENESIS)
         url = StoreUrl.of_file(folder / "index.db")
-        found = await Verification(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
+        found = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
     return {finding.subject: finding for finding in found}
 
 

@@ -14,7 +14,7 @@ from warpseal.chains.ids import utxo_id
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.details import decode_output
 from warpseal.index.schema import ALL_UNSPENT
-from warpseal.indexer.process import Subject
+from warpseal.indexer.indexer import IndexedNetwork
 
 CORTINA_S = 1_795_226_600
 INCOMPLETE = 1 << 8
@@ -32,9 +32,9 @@ def early_chains() -> Chains:
     return replace(recorded, x=recorded.x[:1], containers={**recorded.containers, "X/block": [], "X/tx": containers})
 
 
-def with_cortina(subject: Subject) -> Subject:
+def with_cortina(subject: IndexedNetwork) -> IndexedNetwork:
     """Let the X-Chain have had a time before its blocks."""
-    return Subject(
+    return IndexedNetwork(
         replace(subject.params, upgrades=replace(subject.params.upgrades, cortina_s=CORTINA_S)), subject.genesis
     )
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 import pytest
 
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.bootstrap import BootstrapSearch, search
+from warpseal.l1.bootstrap import BootstrapSearch, search_initial_validators
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import BootstrapOrigin
@@ -70,7 +70,7 @@ def test_known_validations_of_fuji_are_found() -> None:
         ValidationID(parse_id("iko6bbk8Qk7SiPFuzC87dqCVb7W5eiUP7r9aS7UaUPqGXRBT9")): 5,
     }
     suffixes = [index.to_bytes(4, "big") for index in range(8)]
-    found = search([subnet(1), FUJI, subnet(2)], suffixes, set(targets))
+    found = search_initial_validators([subnet(1), FUJI, subnet(2)], suffixes, set(targets))
     assert {origin.validation_id: origin.index for origin in found} == targets
     assert {origin.subnet_id for origin in found} == {FUJI}
 
@@ -105,9 +105,9 @@ async def test_one_pass_serves_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         hashed.append(len(subnets))
-        return search(subnets, suffixes, targets)
+        return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search", counted)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", counted)
     platform = Listed([subnet(n) for n in range(320)])
     searching = BootstrapSearch(platform, FEW)
     wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
@@ -125,9 +125,9 @@ async def test_what_was_tried_in_vain_is_not_tried_again(monkeypatch: pytest.Mon
 
     def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         hashed.append(len(subnets))
-        return search(subnets, suffixes, targets)
+        return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search", counted)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", counted)
     searching = BootstrapSearch(Listed([subnet(n) for n in range(100)]), FEW)
     for _ in range(3):
         assert await searching.find(ValidationID(bytes(32)), (subnet(1),)) is None
@@ -141,9 +141,9 @@ async def test_a_pass_that_nobody_waits_for_stops_and_goes_on_later(monkeypatch:
     def held(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         gate.wait(10)
         hashed.extend(subnets)
-        return search(subnets, suffixes, targets)
+        return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search", held)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", held)
     searching = BootstrapSearch(Listed([subnet(n) for n in range(96)]), FEW)
     wanted = bootstrap_validation_id(subnet(95), 2)
     with pytest.raises(TimeoutError):

@@ -21,7 +21,7 @@ from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
 from tests.warp import story
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.errors import NoMessage
-from warpseal.l1.attestation import Derived, derive, removal_message
+from warpseal.l1.attestation import Attestation, derive_attestation, removal_message
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import SignedMessage, UnsignedMessage
@@ -50,17 +50,17 @@ def delivered() -> list[tuple[int, UnsignedMessage]]:
     return found
 
 
-def of_story(kind: str) -> Derived:
+def of_story(kind: str) -> Attestation:
     raw = next(
         vector.raw
         for vector in TRANSACTIONS
         if vector.known["kind"] == kind and vector.known["network_id"] == STORY_NETWORK_ID
     )
-    return derive(parse_p_tx(raw), STORY_NETWORK_ID)
+    return derive_attestation(parse_p_tx(raw), STORY_NETWORK_ID)
 
 
 def test_what_was_delivered_on_the_l1_is_what_its_transactions_give() -> None:
-    found = {tx.kind: derive(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    found = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
     assert {found[kind].message.raw for kind in WITNESSED} == {message.raw for _, message in delivered()}
     assert [block for block, _ in delivered()] == [18, 42, 54]
     by_block = {block: message.raw for block, message in delivered()}
@@ -70,7 +70,7 @@ def test_what_was_delivered_on_the_l1_is_what_its_transactions_give() -> None:
 
 
 def test_who_verifies_and_which_proof_is_needed_follow_from_the_transaction() -> None:
-    found = {tx.kind: derive(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    found = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
     assert {id_text(one.manager_chain_id) for one in found.values()} == {L1_CHAIN}
     assert {one.manager_address.hex() for one in found.values()} == {"4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"}
     conversion, registration, removal = (found[kind] for kind in WITNESSED)
@@ -89,7 +89,7 @@ def test_recorded_transactions_without_a_message_name_their_type() -> None:
     for tx in recorded_txs():
         if tx.kind not in WITNESSED:
             with pytest.raises(NoMessage) as caught:
-                derive(tx, NETWORK_ID)
+                derive_attestation(tx, NETWORK_ID)
             assert caught.value.detail() == {"transactionType": tx.kind, "chain": "P-Chain"}
             refused.add(tx.kind)
     assert {"DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "CreateChainTx", "ExportTx"} <= refused
@@ -115,9 +115,9 @@ def test_the_story_of_one_l1_gives_the_messages_that_are_known_of_it() -> None:
 def test_every_type_has_a_message_or_is_named(vector: Vector) -> None:
     tx = parse_p_tx(vector.raw)
     if vector.known["kind"] in WITNESSED:
-        derived = derive(tx, NETWORK_ID)
+        derived = derive_attestation(tx, NETWORK_ID)
         assert UnsignedMessage.parse(derived.message.raw) == derived.message
         return
     with pytest.raises(NoMessage) as caught:
-        derive(tx, NETWORK_ID)
+        derive_attestation(tx, NETWORK_ID)
     assert caught.value.kind == vector.known["kind"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import paths
 from tests.warp import fuji, story
 from warpseal.l1.describe import MAX_MESSAGE_BYTES, describe
-from warpseal.l1.teleporter import TeleporterMessage, read_teleporter
+from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion, ValidatorUptime
 from warpseal.warp.l1_messages import p_chain_message as from_p_chain
@@ -232,8 +232,8 @@ def test_no_word_of_a_teleporter_message_is_too_hostile(place: int, word: int) -
     call = AddressedCall.parse(message.payload)
     place %= len(call.payload) // 32
     changed = call.payload[: 32 * place] + word.to_bytes(32, "big") + call.payload[32 * (place + 1) :]
-    found = read_teleporter(call.source_address, changed)
-    assert found is None or found != read_teleporter(call.source_address, call.payload) or changed == call.payload
+    found = parse_teleporter(call.source_address, changed)
+    assert found is None or found != parse_teleporter(call.source_address, call.payload) or changed == call.payload
 
 
 def test_the_abi_library_is_loaded_at_its_first_use_and_leaves_the_recursion_limit_alone() -> None:

@@ -13,9 +13,9 @@ from tests.l1.test_truth import LIFE, NETWORK_ID
 from tests.l1.world import wanted, world
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
-from warpseal.l1.attestation import derive
-from warpseal.l1.prefetch import EagerRooms, EagerWork
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.attestation import derive_attestation
+from warpseal.l1.prefetch import EagerDeps, EagerSigner
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.simnet.ledger import Transaction
 from warpseal.store.leadership import Leadership
@@ -26,8 +26,8 @@ from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 EAGER = L1Settings(eager_l1_messages=True)
 OTHER = SubnetID(b"\x09" * 32)
-SIGNED = L1Answer(b"signed", 20, "epoch", LIFE.subnet_id, False)
-MANAGER_CHAIN = derive(parse_p_tx(LIFE.registration.raw), NETWORK_ID).manager_chain_id
+SIGNED = L1SignedMessage(b"signed", 20, "epoch", LIFE.subnet_id, False)
+MANAGER_CHAIN = derive_attestation(parse_p_tx(LIFE.registration.raw), NETWORK_ID).manager_chain_id
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Scripted:
     outcomes: list[WarpsealError] = field(default_factory=list)
     asked: list[bytes] = field(default_factory=list)
 
-    async def get(self, request: L1Request) -> L1Answer:
+    async def get(self, request: L1Request) -> L1SignedMessage:
         self.asked.append(request.tx_id)
         await asyncio.sleep(0)
         if self.outcomes:
@@ -122,8 +122,8 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     async with open_store(StoreSettings(), folder) as store:
         told = Scene(store, messages or Scripted(), Subnets(signing), Follower(), clock or Clock())
-        rooms = EagerRooms(told.messages, store.l1, lead or Leadership(), told.chains, told.follower.subscribe)
-        work = EagerWork(rooms, frozenset((tracked,)), NETWORK_ID, settings, now_unix=told.clock)
+        rooms = EagerDeps(told.messages, store.l1, lead or Leadership(), told.chains, told.follower.subscribe)
+        work = EagerSigner(rooms, frozenset((tracked,)), NETWORK_ID, settings, now_unix=told.clock)
         task = asyncio.create_task(work.run())
         try:
             if settings.eager_l1_messages:
@@ -175,7 +175,7 @@ async def test_a_tracked_l1_counts_though_its_manager_lives_elsewhere(tmp_path: 
         await running.until_asked(1)
         assert running.messages.asked == [LIFE.registration.tx_id]
         # Of a change only the validation is known: where that began tells the L1.
-        registered = derive(parse_p_tx(LIFE.registration.raw), NETWORK_ID).registration
+        registered = derive_attestation(parse_p_tx(LIFE.registration.raw), NETWORK_ID).registration
         assert registered is not None
         await running.store.l1.keep_origin(RegistrationOrigin(registered.encode()), "caller")
         running.follower.tell(LIFE.second)
@@ -270,8 +270,8 @@ async def test_a_request_finds_what_eager_work_has_signed(tmp_path: Path) -> Non
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
         chains = AnyChain(running.l1)
-        rooms = EagerRooms(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
-        task = asyncio.create_task(EagerWork(rooms, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
+        rooms = EagerDeps(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
+        task = asyncio.create_task(EagerSigner(rooms, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
         await until(lambda: bool(follower.listeners))
         follower.tell(registration)
         await until(lambda: running.asked() > 0)

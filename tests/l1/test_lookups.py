@@ -14,9 +14,9 @@ from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNo
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.supersede_guard import Watch
-from warpseal.l1.transactions import Transactions
-from warpseal.l1.validity import Holds, Superseded, Truth, Unknown
-from warpseal.l1.validity_cache import Truths
+from warpseal.l1.transactions import TransactionFinder
+from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
+from warpseal.l1.validity_cache import ValidityLookup
 from warpseal.node.limits import Origin as CallOrigin
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
@@ -110,8 +110,8 @@ class Rows:
 
 def finding(
     nodes: Nodes, rows: Rows | None = None, x_chain: XNodes | None = None, clock: Clock | None = None
-) -> Transactions:
-    return Transactions(nodes, x_chain or XNodes(), rows or Rows(), NETWORK_ID, SETTINGS, now=clock or Clock())
+) -> TransactionFinder:
+    return TransactionFinder(nodes, x_chain or XNodes(), rows or Rows(), NETWORK_ID, SETTINGS, now=clock or Clock())
 
 
 def committed(raw: bytes, status: TxStatus = TxStatus.COMMITTED) -> dict[bytes, FoundTransaction]:
@@ -172,15 +172,15 @@ async def test_a_transaction_without_a_message_is_kept_like_one_with_it() -> Non
         located.message()
 
 
-def looking(nodes: Nodes, rows: Rows | None = None, clock: Clock | None = None) -> Truths:
-    return Truths(nodes, rows or Rows(), SETTINGS, now=clock or Clock())
+def looking(nodes: Nodes, rows: Rows | None = None, clock: Clock | None = None) -> ValidityLookup:
+    return ValidityLookup(nodes, rows or Rows(), SETTINGS, now=clock or Clock())
 
 
 async def test_one_look_a_second_serves_all() -> None:
     clock, nodes = Clock(), Nodes(told=(at(9, min_nonce=1, weight=2_000),))
     truths = looking(nodes, clock=clock)
     outcomes = await asyncio.gather(*(truths.of(of(LIFE.first), 5) for _ in range(10)))
-    assert set(outcomes) == {Holds(9)}
+    assert set(outcomes) == {Valid(9)}
     assert nodes.calls == 1
     clock.now = 1.1
     nodes.told = (at(10, min_nonce=2, weight=3_000),)
@@ -196,7 +196,7 @@ async def test_what_was_superseded_stays_so_for_nodes_that_know_less() -> None:
     clock.now, nodes.is_away, nodes.told = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
     assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
     clock.now, nodes.told = 15.0, (at(10, min_nonce=1, weight=2_000),)
-    assert await truths.of(of(LIFE.first), 5) == Holds(10)
+    assert await truths.of(of(LIFE.first), 5) == Valid(10)
 
 
 async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:
@@ -226,8 +226,8 @@ async def test_asked_again_the_node_that_knows_most_outdoes_the_others() -> None
 
 async def test_a_conversion_asks_nobody() -> None:
     nodes = Nodes(is_away=True)
-    assert await looking(nodes).of(of(LIFE.conversion), 5) == Holds(None)
-    assert await looking(nodes).again(of(LIFE.conversion), 5) == Holds(None)
+    assert await looking(nodes).of(of(LIFE.conversion), 5) == Valid(None)
+    assert await looking(nodes).again(of(LIFE.conversion), 5) == Valid(None)
     assert nodes.calls == 0
 
 
@@ -287,10 +287,10 @@ SUPERSEDED = Superseded({"registered": False}, None)
 
 
 async def test_a_watch_ends_work_whose_point_is_gone() -> None:
-    truths: list[Truth] = [Holds(1), Unknown("x"), SUPERSEDED]
+    truths: list[Validity] = [Valid(1), Unknown("x"), SUPERSEDED]
     ended = asyncio.Event()
 
-    async def look() -> Truth:
+    async def look() -> Validity:
         return truths.pop(0)
 
     async def work() -> str:
@@ -307,7 +307,7 @@ async def test_a_watch_ends_work_whose_point_is_gone() -> None:
 async def test_a_watch_leaves_work_alone_that_is_quick_or_fails() -> None:
     looks = 0
 
-    async def look() -> Truth:
+    async def look() -> Validity:
         nonlocal looks
         looks += 1
         return SUPERSEDED

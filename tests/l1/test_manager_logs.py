@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tests import paths
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.manager_logs import ManagerLogs, registration_in
+from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings
 from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
@@ -70,17 +70,17 @@ def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
     lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
     logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
     read = [EvmLog(int(one["blockNumber"], 16), bytes.fromhex(one["data"][2:])) for one in logs]
-    found = [asked for asked in (registration_in(CHAIN, log) for log in read) if asked is not None]
+    found = [asked for asked in (parse_registration_log(CHAIN, log) for log in read) if asked is not None]
     assert [asked.validation_id for asked in found] == [REGISTERED]
 
 
 def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None:
     payload = registration(1).encode()
-    assert registration_in(CHAIN, log_of(1, payload)) == registration(1)
-    assert registration_in(ChainID(bytes(32)), log_of(1, payload)) is None
-    assert registration_in(CHAIN, log_of(1, b"other")) is None
-    assert registration_in(CHAIN, EvmLog(1, b"")) is None
-    assert registration_in(CHAIN, EvmLog(1, bytes(96))) is None
+    assert parse_registration_log(CHAIN, log_of(1, payload)) == registration(1)
+    assert parse_registration_log(ChainID(bytes(32)), log_of(1, payload)) is None
+    assert parse_registration_log(CHAIN, log_of(1, b"other")) is None
+    assert parse_registration_log(CHAIN, EvmLog(1, b"")) is None
+    assert parse_registration_log(CHAIN, EvmLog(1, bytes(96))) is None
 
 
 async def test_the_newest_ranges_are_read_first_and_nothing_twice() -> None:

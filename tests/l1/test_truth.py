@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.attestation import Derived, derive
-from warpseal.l1.validity import Holds, Superseded, Unknown, judge, proof_of
+from warpseal.l1.attestation import Attestation, derive_attestation
+from warpseal.l1.validity import Superseded, Unknown, Valid, check_validity, find_supersession
 from warpseal.node.p_chain import L1ValidatorState, ValidationAt
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
@@ -52,8 +52,8 @@ class Life:
 LIFE = Life()
 
 
-def of(transaction: Transaction) -> Derived:
-    return derive(parse_p_tx(transaction.raw), NETWORK_ID)
+def of(transaction: Transaction) -> Attestation:
+    return derive_attestation(parse_p_tx(transaction.raw), NETWORK_ID)
 
 
 def at(height: int, **state: Any) -> ValidationAt:
@@ -69,25 +69,25 @@ def payload_of(superseded: Superseded) -> bytes:
 
 
 def test_a_conversion_is_true_for_ever() -> None:
-    assert judge(of(LIFE.conversion), at(5)) == Holds(None)
+    assert check_validity(of(LIFE.conversion), at(5)) == Valid(None)
 
 
 def test_a_registration_is_true_while_the_validation_exists_even_inactive() -> None:
-    assert judge(of(LIFE.registration), at(5, balance=0)) == Holds(5)
-    assert judge(of(LIFE.registration), at(5, min_nonce=7, weight=9)) == Holds(5)
-    gone = judge(of(LIFE.registration), at(6))
+    assert check_validity(of(LIFE.registration), at(5, balance=0)) == Valid(5)
+    assert check_validity(of(LIFE.registration), at(5, min_nonce=7, weight=9)) == Valid(5)
+    gone = check_validity(of(LIFE.registration), at(6))
     assert isinstance(gone, Superseded)
     assert (gone.now, gone.refusal, gone.height) == ({"registered": False}, 11, 6)
     assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(LIFE.validation_id, False)
 
 
 def test_a_weight_is_true_while_it_is_the_latest() -> None:
-    assert judge(of(LIFE.first), at(5, min_nonce=1, weight=2_000)) == Holds(5)
-    newer = judge(of(LIFE.first), at(6, min_nonce=2, weight=3_000))
+    assert check_validity(of(LIFE.first), at(5, min_nonce=1, weight=2_000)) == Valid(5)
+    newer = check_validity(of(LIFE.first), at(6, min_nonce=2, weight=3_000))
     assert isinstance(newer, Superseded)
     assert (newer.now, newer.refusal) == ({"nonce": "1", "weight": "3000"}, 16)
     assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(LIFE.validation_id, 1, 3_000)
-    gone = judge(of(LIFE.first), at(7))
+    gone = check_validity(of(LIFE.first), at(7))
     assert isinstance(gone, Superseded)
     assert gone.is_removal
 
@@ -97,31 +97,31 @@ def test_a_weight_is_true_while_it_is_the_latest() -> None:
     [{"min_nonce": 0, "weight": 1_000}, {"min_nonce": 1, "weight": 1_999}],
 )
 def test_a_node_that_should_know_of_the_change_and_does_not_proves_nothing(state: dict[str, int]) -> None:
-    assert isinstance(judge(of(LIFE.first), at(5, **state)), Unknown)
+    assert isinstance(check_validity(of(LIFE.first), at(5, **state)), Unknown)
 
 
 def test_a_removal_is_true_once_the_validation_is_gone() -> None:
-    assert judge(of(LIFE.removal), at(7)) == Holds(7)
-    assert isinstance(judge(of(LIFE.removal), at(7, weight=1)), Unknown)
+    assert check_validity(of(LIFE.removal), at(7)) == Valid(7)
+    assert isinstance(check_validity(of(LIFE.removal), at(7, weight=1)), Unknown)
 
 
 def test_accepted_transactions_prove_what_came_later() -> None:
     rows = [LIFE.row(one) for one in (LIFE.removal, LIFE.second, LIFE.first, LIFE.registration)]
     for superseded in (LIFE.registration, LIFE.first, LIFE.second):
-        proof = proof_of(of(superseded), rows)
+        proof = find_supersession(of(superseded), rows)
         assert proof is not None
         assert (proof.by, proof.now) == (LIFE.removal.tx_id, {"registered": False})
-    assert proof_of(of(LIFE.removal), rows) is None
-    proof = proof_of(of(LIFE.first), rows[1:])
+    assert find_supersession(of(LIFE.removal), rows) is None
+    proof = find_supersession(of(LIFE.first), rows[1:])
     assert proof is not None
     assert (proof.by, proof.now) == (LIFE.second.tx_id, {"nonce": "1", "weight": "3000"})
-    assert proof_of(of(LIFE.second), rows[1:]) is None
-    assert proof_of(of(LIFE.registration), rows[1:]) is None
-    assert proof_of(of(LIFE.first), []) is None
+    assert find_supersession(of(LIFE.second), rows[1:]) is None
+    assert find_supersession(of(LIFE.registration), rows[1:]) is None
+    assert find_supersession(of(LIFE.first), []) is None
 
 
 def test_what_a_caller_is_told_names_the_newer_transaction_and_its_message() -> None:
-    proof = proof_of(of(LIFE.first), [LIFE.row(LIFE.second)])
+    proof = find_supersession(of(LIFE.first), [LIFE.row(LIFE.second)])
     assert proof is not None
     assert proof.message is not None
     assert proof.as_json() == {

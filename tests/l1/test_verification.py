@@ -11,7 +11,7 @@ from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, recorded_result, upstream_of
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
-from warpseal.l1.verification import Against, percentage_text, verify_at, verify_signed
+from warpseal.l1.verification import VerificationTarget, percentage_text, verify_at, verify_signed
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
@@ -37,7 +37,7 @@ def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
     )
 
 
-async def verified(message: SignedMessage, against: Against, **answers: Any) -> dict[str, Any]:
+async def verified(message: SignedMessage, against: VerificationTarget, **answers: Any) -> dict[str, Any]:
     async with upstream_of(RecordedNode(answers)) as upstream:
         return await verify_at(upstream.platform, message, against)
 
@@ -80,27 +80,27 @@ def test_a_signature_of_others_is_refused_with_the_reason(signers: tuple[int, ..
 
 
 async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed_height() -> None:
-    told = await verified(FROM_L1, Against())
+    told = await verified(FROM_L1, VerificationTarget())
     assert told["signingSubnetId"]["cb58"] == id_text(L1)
     assert (told["pChainHeight"], told["signatureValid"], told["quorumMet"]) == ("19", True, True)
 
 
 async def test_what_the_p_chain_says_of_a_validation_is_signed_by_the_subnet_of_its_manager() -> None:
-    told = await verified(REGISTRATION, Against(height=18))
+    told = await verified(REGISTRATION, VerificationTarget(height=18))
     assert told["signingSubnetId"]["cb58"] == id_text(L1)
     assert told["signatureValid"]
-    assert not (await verified(REGISTRATION, Against(height=19)))["signatureValid"]
+    assert not (await verified(REGISTRATION, VerificationTarget(height=19)))["signatureValid"]
 
 
 @pytest.mark.parametrize("message", [CONVERSION, REMOVAL])
 async def test_where_a_message_does_not_tell_who_signs_the_caller_must(message: SignedMessage) -> None:
     with pytest.raises(InvalidSigningSubnet):
-        await verified(message, Against(height=7))
-    assert (await verified(message, Against(SubnetID(L1), 7)))["signatureValid"]
+        await verified(message, VerificationTarget(height=7))
+    assert (await verified(message, VerificationTarget(SubnetID(L1), 7)))["signatureValid"]
 
 
 async def test_a_message_of_the_c_chain_may_be_signed_by_the_l1_that_it_goes_to() -> None:
-    told = await verified(FROM_C_CHAIN, Against())
+    told = await verified(FROM_C_CHAIN, VerificationTarget())
     assert told["signingSubnetId"]["cb58"] == id_text(PRIMARY_NETWORK)
     assert told["signatureValid"]
     primary = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(PRIMARY_NETWORK))
@@ -109,7 +109,7 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_the_l1_that_it_goes_to(
         """As if the L1 had the validators that signed, and the Primary Network none."""
         return primary if params["subnetID"] == id_text(L1) else {}
 
-    told = await verified(FROM_C_CHAIN, Against(), **{"platform.getValidatorsAt": swapped})
+    told = await verified(FROM_C_CHAIN, VerificationTarget(), **{"platform.getValidatorsAt": swapped})
     assert FROM_C_CHAIN.unsigned.source_chain_id == C_CHAIN
     assert told["signingSubnetId"]["cb58"] == id_text(L1)
     assert told["signatureValid"]
@@ -118,7 +118,7 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_the_l1_that_it_goes_to(
 async def test_a_chain_that_the_p_chain_does_not_know_is_named() -> None:
     stray = UnsignedMessage.build(88_888, ChainID(parse_id(id_text(bytes(31) + b"\x09"))), FROM_L1.unsigned.payload)
     with pytest.raises(UnknownChain):
-        await verified(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature), Against())
+        await verified(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature), VerificationTarget())
 
 
 def test_a_percentage_is_never_rounded_up() -> None:

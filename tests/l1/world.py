@@ -13,8 +13,9 @@ from typing import Any
 from tests.integration.daemon import config_of, simulated
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.l1.context import L1Deps
 from warpseal.l1.request import L1Request
-from warpseal.l1.service import L1Messages, L1Rooms
+from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
 from warpseal.node.rpc import open_session
@@ -43,7 +44,7 @@ class World:
     network: SimulatedNetwork
     upstream: Upstream
     store: Store
-    messages: L1Messages
+    messages: L1MessageService
     sets: ValidatorSets
     peers: PeerNetwork
     follower: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class _Built:
     heights: ProposedHeight
     followed: FollowedSubnets
     sets: ValidatorSets
-    messages: L1Messages
+    messages: L1MessageService
     follower: dict[str, Any]
 
 
@@ -129,7 +130,7 @@ def _build(
     )
     aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
-    l1_rooms = L1Rooms(
+    l1_rooms = L1Deps(
         platform=platform,
         x_chain=upstream.x_chain,
         evm=upstream.evm,
@@ -142,7 +143,9 @@ def _build(
         aggregator=aggregator,
         progress=lambda: follower,
     )
-    return _Built(heights, followed, sets, L1Messages(l1_rooms, network_id, settings, config.aggregation), follower)
+    return _Built(
+        heights, followed, sets, L1MessageService(l1_rooms, network_id, settings, config.aggregation), follower
+    )
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 from tests.simnet.sessions import small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
-from warpseal.l1.attestation import derive
+from warpseal.l1.attestation import derive_attestation
 from warpseal.simnet import main, pchain
 from warpseal.simnet.l1_scenario import STORY_L1, Story
 from warpseal.simnet.plan import L1Plan
@@ -44,7 +44,7 @@ async def test_every_step_is_issued_then_accepted_and_says_what_to_ask() -> None
         assert (before[:5], before[5:]) == ("  404", path)
         assert after.endswith(path)
         try:
-            derive(parse_p_tx(one.raw), network.network_id)
+            derive_attestation(parse_p_tx(one.raw), network.network_id)
             assert after.startswith("  201")
         except NoMessage:
             assert after.startswith("  400")

@@ -9,7 +9,7 @@ import pytest
 from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.attestation import derive
+from warpseal.l1.attestation import derive_attestation
 from warpseal.simnet import pchain
 from warpseal.simnet.acceptance import RejectedTransaction
 from warpseal.simnet.historical import View
@@ -223,7 +223,7 @@ def test_what_is_attested_is_what_follows_from_the_bytes(manager: str, signer: i
     checked = 0
     for one in chain.transactions:
         if one.attested is not None and one.subnet_id == l1_of(network):
-            derived = derive(parse_p_tx(one.raw), network.network_id)
+            derived = derive_attestation(parse_p_tx(one.raw), network.network_id)
             assert derived.message.raw == one.attested.unsigned.raw
             assert derived.justification in (one.attested.justification, None)
             signing = network.world.chains[derived.manager_chain_id].subnet_id

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.errors import NodeUnavailable, StillStarting, WarpsealError
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.validators.subnet_tracker import SubnetReadiness
 
 Admit = Callable[[int], None]
@@ -47,7 +47,7 @@ class Heights(Protocol):
 class L1Messages(Protocol):
     """The signed messages of L1 transactions."""
 
-    async def get(self, request: L1Request) -> L1Answer:
+    async def get(self, request: L1Request) -> L1SignedMessage:
         """Return the signed message of a transaction. Raises a WarpsealError."""
         ...
 
@@ -99,7 +99,7 @@ class Opening:
         services, left_s = await self._entered(request.timeout_s, admit)
         return await services.aggregator.aggregate(request if left_s is None else replace(request, timeout_s=left_s))
 
-    async def l1_message(self, request: L1Request, admit: Admit = _anyone) -> L1Answer:
+    async def l1_message(self, request: L1Request, admit: Admit = _anyone) -> L1SignedMessage:
         """Return the signed message of a transaction; raises as `aggregate` does."""
         services, left_s = await self._entered(request.timeout_s, admit)
         return await services.l1_messages.get(request if left_s is None else replace(request, timeout_s=left_s))

@@ -11,9 +11,8 @@ from typing import Any
 from warpseal.cli.loop import run_on_loop
 from warpseal.config.values import Faults, node_endpoint
 from warpseal.errors import StartupError, WarpsealError
-from warpseal.l1.describe import NO_MESSAGE, both, describe, unwrap
-from warpseal.l1.describe_tx import describe_transaction
-from warpseal.l1.verification import DEFAULT_QUORUM, Against, verify_at
+from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
+from warpseal.l1.verification import DEFAULT_QUORUM, VerificationTarget, verify_at
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.platform import PlatformClient
 from warpseal.node.refusals import RpcRefusal
@@ -113,10 +112,10 @@ async def _checked(platform: PlatformClient, raw: bytes, args: argparse.Namespac
     shown = _read(raw)
     if "managerBlockchainId" in shown:
         subnet_id = await platform.validated_by(ChainID(parse_id(shown["managerBlockchainId"]["cb58"])))
-        return shown if subnet_id is None else {**shown, "signingSubnetId": both(subnet_id)}
+        return shown if subnet_id is None else {**shown, "signingSubnetId": id_forms(subnet_id)}
     if "signatureBytes" not in shown.get("signature", {}):
         return shown
-    against = Against(args.signing_subnet, args.height, args.quorum)
+    against = VerificationTarget(args.signing_subnet, args.height, args.quorum)
     try:
         verification = await verify_at(platform, SignedMessage.parse(unwrap(raw)[0]), against)
     except (StartupError, WarpsealError, RpcRefusal) as error:
@@ -126,7 +125,7 @@ async def _checked(platform: PlatformClient, raw: bytes, args: argparse.Namespac
 
 
 def _is_whole(shown: dict[str, Any]) -> bool:
-    return shown["type"] != NO_MESSAGE and all(one["part"] != "signature" for one in shown.get("unread", ()))
+    return shown["type"] != NO_WARP_MESSAGE and all(one["part"] != "signature" for one in shown.get("unread", ()))
 
 
 def _is_right(shown: dict[str, Any]) -> bool:

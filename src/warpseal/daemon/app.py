@@ -25,7 +25,7 @@ from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmFace
 from warpseal.daemon.node_api import NodeFace
 from warpseal.errors import StartupError
-from warpseal.indexer.subprocess import IndexChild
+from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.runtime.backoff import Backoff
@@ -85,7 +85,7 @@ async def _serve(
         forwarding = tasks.create_task(evm.run(face.health, face.know_evm))
         working = tasks.create_task(_work(config, opening, data, (face, evm), metrics))
         if config.indexer.chains and index_command:
-            tasks.create_task(_run_until(stopping, IndexChild(index_command, config.indexer)))
+            tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
         await stopping.wait()
         log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
         api.stop()
@@ -124,7 +124,7 @@ async def _work(
     await work(config, opening, data, faces, metrics)
 
 
-async def _run_until(stopping: asyncio.Event, child: IndexChild) -> None:
+async def _run_until(stopping: asyncio.Event, child: IndexSubprocess) -> None:
     """Run a child process until the daemon stops: its end overlaps with that of the requests in flight."""
     running = asyncio.create_task(child.run())
     try:

@@ -25,9 +25,9 @@ from warpseal.history.ports import ChainFreshness
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
-from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.process import Indexing, Opened, learn_subject, node_settings
-from warpseal.indexer.verify import Finding, Verification
+from warpseal.indexer.genesis import load_genesis
+from warpseal.indexer.indexer import Indexer, IndexOpener, fetch_network, indexer_node_settings
+from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import ProcessDesk, process_desk
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
@@ -129,7 +129,7 @@ async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(working, return_exceptions=True)
 
 
-async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[Finding, ...]:
+async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[IndexFinding, ...]:
     """Compare the index with itself, and what it says of some addresses with what a node says.
 
     Raises StartupError, NodeUnavailable: whoever asks for it does not want to wait for a node.
@@ -137,9 +137,9 @@ async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_upstream_of(config))
         network_id = await upstream.info.network_id()
-        subject = await learn_subject(upstream, network_id, _genesis(config, network_id))
+        subject = await fetch_network(upstream, network_id, _genesis(config, network_id))
         url = index_url(config.index, network_folder(config, network_id))
-        return await Verification(upstream, subject.params, url, config.index).run(count, addresses)
+        return await IndexVerifier(upstream, subject.params, url, config.index).run(count, addresses)
 
 
 def network_folder(config: Config, network_id: int) -> Path:
@@ -175,18 +175,18 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         upstream = await stack.enter_async_context(_upstream_of(config))
         network_id = await _patiently(upstream.info.network_id)
         genesis = _genesis(config, network_id)
-        subject = await _patiently(lambda: learn_subject(upstream, network_id, genesis))
+        subject = await _patiently(lambda: fetch_network(upstream, network_id, genesis))
         folder = network_folder(config, network_id)
         stack.enter_context(_locked(folder))
         url = index_url(config.index, folder)
-        opening = Opened(url, config.index, config.indexer, subject.params)
+        opening = IndexOpener(url, config.index, config.indexer, subject.params)
         desk = await stack.enter_async_context(process_desk(opening, gone))
         await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
-        await Indexing(upstream, desk, config.indexer).run()
+        await Indexer(upstream, desk, config.indexer).run()
 
 
 def _genesis(config: Config, network_id: int) -> Genesis | None:
-    genesis = genesis_of(network_id, config.indexer.genesis_file)
+    genesis = load_genesis(network_id, config.indexer.genesis_file)
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
     return genesis
@@ -197,7 +197,7 @@ async def _upstream_of(config: Config) -> AsyncIterator[Upstream]:
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
-        yield connect_upstream(node_settings(config.node, config.indexer), session, executor=decoding)
+        yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:

@@ -14,11 +14,12 @@ from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
+from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.follower.indexed_blocks import IndexFirstBlocks
-from warpseal.l1.follower.ports import Blocks
-from warpseal.l1.prefetch import EagerRooms, EagerWork
-from warpseal.l1.service import L1Messages, L1Rooms
+from warpseal.l1.follower.ports import FollowerBlocks
+from warpseal.l1.prefetch import EagerDeps, EagerSigner
+from warpseal.l1.service import L1MessageService
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
@@ -67,7 +68,7 @@ class Core:
     aggregator: SignatureAggregator
     store: Store
     follower: PChainFollower
-    l1_messages: L1Messages
+    l1_messages: L1MessageService
     observed: Observations
     background: tuple[Part, ...]
 
@@ -149,7 +150,7 @@ async def core_of(
         is_kept = config.store.url != OFF
         following = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         follower = PChainFollower(_follower_blocks(config, upstream, claim, stack), store.l1, leadership, following)
-        l1_rooms = L1Rooms(
+        l1_rooms = L1Deps(
             platform=platform,
             x_chain=upstream.x_chain,
             evm=upstream.evm,
@@ -162,9 +163,9 @@ async def core_of(
             aggregator=aggregator,
             progress=follower.progress,
         )
-        l1_messages = L1Messages(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
-        eager = EagerWork(
-            EagerRooms(l1_messages, store.l1, leadership, chains, follower.subscribe),
+        l1_messages = L1MessageService(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
+        eager = EagerSigner(
+            EagerDeps(l1_messages, store.l1, leadership, chains, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
             network_id,
             config.l1,
@@ -174,7 +175,9 @@ async def core_of(
         yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
-def _follower_blocks(config: Config, upstream: Upstream, claim: LockedIdentity, stack: AsyncExitStack) -> Blocks:
+def _follower_blocks(
+    config: Config, upstream: Upstream, claim: LockedIdentity, stack: AsyncExitStack
+) -> FollowerBlocks:
     """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
     if PrimaryChain.P not in config.indexer.chains:
         return upstream.blocks

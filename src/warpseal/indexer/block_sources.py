@@ -36,7 +36,7 @@ _MOST_BATCHED: Final = 100
 _ASK_AGAIN_AFTER_S: Final = 600.0
 
 
-class Source(Protocol[T_co]):
+class BlockSource(Protocol[T_co]):
     """One chain's accepted blocks, waited for as long as it takes."""
 
     @property
@@ -65,7 +65,7 @@ class Source(Protocol[T_co]):
         ...
 
 
-class Singles(Protocol):
+class SingleBlocks(Protocol):
     """Blocks one by one, by height. Raises NodeUnavailable."""
 
     async def block_at(self, height: int) -> bytes:
@@ -80,7 +80,7 @@ class Singles(Protocol):
 HeightOf = Callable[[bytes], int]
 
 
-class Containers:
+class ContainerSource:
     """Blocks of one chain from the index API, as long as it has them; which container holds a height is found out."""
 
     def __init__(self, client: ContainersClient, stream: Stream, height_of: HeightOf, retrier: Retrier) -> None:
@@ -153,14 +153,14 @@ class Containers:
             return found
 
 
-class LineSource:
+class LinearSource:
     """Blocks of the P- or the X-Chain: containers where there are any, else one by one, several at once."""
 
     def __init__(
         self,
-        singles: Singles,
+        singles: SingleBlocks,
         tips: Callable[[], Awaitable[tuple[int, ...]]],
-        containers: Containers | None,
+        containers: ContainerSource | None,
         retrier: Retrier,
         at_once: int,
     ) -> None:
@@ -241,7 +241,7 @@ class LineSource:
         return [RawBlock(found[height], False) for height in range(low, end)]
 
 
-class CSource:
+class CChainSource:
     """Blocks of the C-Chain, by the batch."""
 
     def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
@@ -296,18 +296,18 @@ class CSource:
         return blocks[: next((n for n, block in enumerate(found) if block is None), len(found))]
 
 
-def p_containers(client: ContainersClient, retrier: Retrier) -> Containers:
+def p_container_source(client: ContainersClient, retrier: Retrier) -> ContainerSource:
     """Return the P-Chain's blocks of the index API."""
-    return Containers(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_block(raw)).height, retrier)
+    return ContainerSource(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_block(raw)).height, retrier)
 
 
-def x_source(client: XChainClient, containers: ContainersClient, retrier: Retrier, at_once: int) -> LineSource:
+def x_block_source(client: XChainClient, containers: ContainersClient, retrier: Retrier, at_once: int) -> LinearSource:
     """Return where the X-Chain's blocks come from."""
-    kept = Containers(containers, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
-    return LineSource(client, client.heights, kept, retrier, at_once)
+    kept = ContainerSource(containers, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
+    return LinearSource(client, client.heights, kept, retrier, at_once)
 
 
-async def first_available(source: Source[object], wanted: int, tip: int) -> int:
+async def find_first_available(source: BlockSource[object], wanted: int, tip: int) -> int:
     """Return the lowest height from `wanted` on that a node has; it is `wanted` but for nodes that began later."""
     if await source.has(wanted):
         return wanted

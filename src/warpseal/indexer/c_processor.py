@@ -11,14 +11,14 @@ from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import Stopped, StopReason
+from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.ledger.c_chain import CHeader, apply_c
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.node.c_blocks import EvmBlock
 
 
-class CWork:
+class CChainProcessor:
     """How the C-Chain's blocks are written."""
 
     chain = PrimaryChain.C
@@ -44,7 +44,7 @@ class CWork:
         try:
             for block, txs in read:
                 records.append(self._applied(block, txs))
-        except Stopped as fault:
+        except IndexingStopped as fault:
             stopped = fault
         if records:
             self._index.write(records, is_complete=records[0].effects.header.number <= 1)
@@ -53,7 +53,7 @@ class CWork:
 
     def _read_all(
         self, blocks: Sequence[EvmBlock]
-    ) -> tuple[list[tuple[EvmBlock, tuple[AtomicTx, ...]]], Stopped | None]:
+    ) -> tuple[list[tuple[EvmBlock, tuple[AtomicTx, ...]]], IndexingStopped | None]:
         read: list[tuple[EvmBlock, tuple[AtomicTx, ...]]] = []
         # Since then a block may hold several.
         batch_from_s = self._params.upgrades.apricot_5_s
@@ -61,21 +61,21 @@ class CWork:
             try:
                 read.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
             except UnknownType as fault:
-                return read, Stopped(StopReason.UNKNOWN_TYPE, block.number, str(fault), block.extra_data)
+                return read, IndexingStopped(StopReason.UNKNOWN_TYPE, block.number, str(fault), block.extra_data)
             except MalformedChainBytes as fault:
-                return read, Stopped(StopReason.UNDECODABLE_BLOCK, block.number, str(fault), block.extra_data)
+                return read, IndexingStopped(StopReason.UNDECODABLE_BLOCK, block.number, str(fault), block.extra_data)
         return read, None
 
     def _applied(self, block: EvmBlock, txs: tuple[AtomicTx, ...]) -> CRecord:
         if self._parent_hash is not None and block.parent_hash != self._parent_hash:
             told = f"it names {block.parent_hash.hex()} as its parent, not {self._parent_hash.hex()}"
-            raise Stopped(StopReason.WRONG_PARENT, block.number, told, block.extra_data)
+            raise IndexingStopped(StopReason.WRONG_PARENT, block.number, told, block.extra_data)
         header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
             effects = apply_c(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
         except LedgerFault as fault:
-            raise Stopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
+            raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
         return CRecord(effects, encode_c_block(header, txs))

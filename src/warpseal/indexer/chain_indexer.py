@@ -18,11 +18,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.indexer.chain_sync import Driver
-from warpseal.indexer.errors import Stopped, StopReason
+from warpseal.indexer.chain_sync import ChainSync
+from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.progress import Pace
+from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class ChainIndexer(Generic[T]):
 
     def __init__(
         self,
-        driver: Driver[T],
+        driver: ChainSync[T],
         note: Callable[[ChainStatus], Awaitable[None]],
         bootstrapped: Callable[[], Awaitable[bool]],
         retrier: Retrier,
@@ -62,13 +62,13 @@ class ChainIndexer(Generic[T]):
         self._bootstrapped = bootstrapped
         self._retrier = retrier
         self._settings = settings
-        self._pace = Pace()
+        self._rate_meter = RateMeter()
         self._next: int | None = None
         self._tips: tuple[int, ...] = ()
         self._told_at = 0
         self._is_bootstrapped = True
         self._asked_bootstrapped_at = float("-inf")
-        self._stopped: Stopped | None = None
+        self._stopped: IndexingStopped | None = None
         self._noted: tuple[object, ...] = ()
         self._noted_at = float("-inf")
 
@@ -103,19 +103,19 @@ class ChainIndexer(Generic[T]):
                 delay_s = backoff.next_delay(delay_s, random)
                 log.warning("the index cannot be written", extra={"chain": self._driver.chain.value, "why": str(error)})
                 await asyncio.sleep(delay_s)
-            except Stopped as fault:
+            except IndexingStopped as fault:
                 await self._stop(fault)
                 await asyncio.sleep(self._settings.retry_stopped_s)
             except Exception:  # The other chains go on, whatever is wrong with this one.
                 log.exception("a chain cannot be indexed")
-                await self._stop(Stopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
+                await self._stop(IndexingStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
                 await asyncio.sleep(self._settings.retry_stopped_s)
 
     async def _index(self) -> None:
         """Go on from what is written, for ever. Raises Stopped, StoreDown."""
         place = await self._driver.resume()
         self._next = None if place is None else place.height + 1
-        self._pace.begin(_now())
+        self._rate_meter.start(_now())
         while True:
             tip = await self._poll()
             if self._next is None:
@@ -123,12 +123,12 @@ class ChainIndexer(Generic[T]):
                 self._next = await self._driver.begin(wanted, tip)
             if self._next > tip:
                 await self._tell(force=False)
-                self._pace.begin(_now())
+                self._rate_meter.start(_now())
                 await asyncio.sleep(self._settings.poll_s)
                 continue
             try:
                 await self._catch_up(tip)
-            except Stopped as fault:
+            except IndexingStopped as fault:
                 await self._take_another(fault)
             self._stopped = None
 
@@ -167,7 +167,7 @@ class ChainIndexer(Generic[T]):
                     # Before the writing, so that none of it goes by without reading.
                     read_ahead()
                     await self._write(first, blocks)
-            except (Stopped, StoreDown) as error:
+            except (IndexingStopped, StoreDown) as error:
                 # Raised outside, so that it is not wrapped into a group.
                 fault = error
                 for _, reading in ahead:
@@ -178,14 +178,14 @@ class ChainIndexer(Generic[T]):
     async def _write(self, first: int, blocks: tuple[T, ...]) -> None:
         try:
             await self._driver.write(first, blocks)
-        except Stopped as fault:
+        except IndexingStopped as fault:
             self._next = fault.height
             raise
         self._next = first + len(blocks)
-        self._pace.note(_now(), len(blocks))
+        self._rate_meter.add(_now(), len(blocks))
         await self._tell(force=False)
 
-    async def _take_another(self, fault: Stopped) -> None:
+    async def _take_another(self, fault: IndexingStopped) -> None:
         """Try the bytes that other nodes, or another way of asking, give for that height. Raises Stopped."""
         if fault.reason not in _TAKES_ANOTHER:
             raise fault
@@ -194,13 +194,13 @@ class ChainIndexer(Generic[T]):
             place = await self._driver.resume()
             if place is None or place.height + 1 != fault.height:
                 break
-            with suppress(Stopped):
+            with suppress(IndexingStopped):
                 await self._driver.write(fault.height, (block,))
                 self._next = fault.height + 1
                 return
         raise fault
 
-    async def _stop(self, fault: Stopped) -> None:
+    async def _stop(self, fault: IndexingStopped) -> None:
         # Whatever is wrong with the bytes, the next ones come another way.
         self._driver.source.distrust()
         is_news = self._stopped is None or (self._stopped.reason, self._stopped.height) != (fault.reason, fault.height)
@@ -236,7 +236,7 @@ class ChainIndexer(Generic[T]):
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips or self.is_caught_up:
             return None, None
-        rate = self._pace.rate()
+        rate = self._rate_meter.rate()
         return rate, (max(self._tips) + 1 - self._next) / rate if rate else None
 
 

@@ -10,12 +10,12 @@ from typing import Final, Protocol, TypeVar
 from warpseal.chains.ids import TxID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
-from warpseal.indexer.block_sources import CSource, LineSource, Source, first_available
-from warpseal.indexer.c_processor import CWork
-from warpseal.indexer.p_processor import PWork
+from warpseal.indexer.block_sources import BlockSource, CChainSource, LinearSource, find_first_available
+from warpseal.indexer.c_processor import CChainProcessor
+from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.worker import Desk
-from warpseal.indexer.x_processor import XWork
+from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.c_blocks import EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
 from warpseal.node.limits import Origin
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _FETCHED_AT_ONCE: Final = 8
 
 
-class Driver(Protocol[T]):
+class ChainSync(Protocol[T]):
     """One chain, and where its blocks come from."""
 
     @property
@@ -37,7 +37,7 @@ class Driver(Protocol[T]):
         ...
 
     @property
-    def source(self) -> Source[T]:
+    def source(self) -> BlockSource[T]:
         """Where its blocks come from."""
         ...
 
@@ -54,27 +54,27 @@ class Driver(Protocol[T]):
         ...
 
 
-class PDriver:
+class PChainSync:
     """The P-Chain."""
 
     chain = PrimaryChain.P
 
-    def __init__(self, source: Source[RawBlock], desk: Desk, retrier: Retrier) -> None:
+    def __init__(self, source: BlockSource[RawBlock], desk: Desk, retrier: Retrier) -> None:
         self.source = source
         self._desk = desk
         self._retrier = retrier
 
     async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
-        return await self._desk.run(self.chain, PWork.resume)
+        return await self._desk.run(self.chain, PChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about the one before it."""
-        wanted = max(wanted, await self._desk.run(self.chain, PWork.least_height))
-        first = await self._retrier.call(lambda: first_available(self.source, wanted, tip))
+        wanted = max(wanted, await self._desk.run(self.chain, PChainProcessor.least_height))
+        first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
         while True:
             (block,) = await self.source.read(first, 1)
-            if await self._desk.run(self.chain, PWork.begin, block, first):
+            if await self._desk.run(self.chain, PChainProcessor.begin, block, first):
                 return first + 1
             # Its parent where there is one, else its child: neither is a decision.
             has_parent = await self._retrier.call(partial(self.source.has, first - 1))
@@ -82,17 +82,17 @@ class PDriver:
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self.chain, PWork.write, first_height, blocks)
+        await self._desk.run(self.chain, PChainProcessor.write, first_height, blocks)
 
 
-class XDriver:
+class XChainSync:
     """The X-Chain."""
 
     chain = PrimaryChain.X
 
     def __init__(
         self,
-        source: LineSource,
+        source: LinearSource,
         clients: tuple[XChainClient, ContainersClient],
         desk: Desk,
         retrier: Retrier,
@@ -105,32 +105,32 @@ class XDriver:
 
     async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
-        return await self._desk.run(self.chain, XWork.resume)
+        return await self._desk.run(self.chain, XChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis and what the index API has of the time before the first block."""
-        first = await self._retrier.call(lambda: first_available(self.source, wanted, tip))
+        first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
         if first == 0:
-            await self._desk.run(self.chain, XWork.begin)
+            await self._desk.run(self.chain, XChainProcessor.begin)
             await self._read_past()
         else:
-            await self._desk.run(self.chain, XWork.begin_late)
+            await self._desk.run(self.chain, XChainProcessor.begin_late)
         return first
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks; outputs that they spend and nobody knows are fetched first."""
-        unknown = await self._desk.run(self.chain, XWork.prepare, first_height, blocks)
-        await self._desk.run(self.chain, XWork.write, await self._fetch(unknown))
+        unknown = await self._desk.run(self.chain, XChainProcessor.prepare, first_height, blocks)
+        await self._desk.run(self.chain, XChainProcessor.write, await self._fetch(unknown))
 
     async def _read_past(self) -> None:
         while True:
-            first = max(0, await self._desk.run(self.chain, XWork.past_count))
+            first = max(0, await self._desk.run(self.chain, XChainProcessor.past_count))
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
             containers = await self._retrier.call(read)
             if not containers:
                 return
-            unknown = await self._desk.run(self.chain, XWork.prepare_past, containers)
-            await self._desk.run(self.chain, XWork.write_past, containers, await self._fetch(unknown))
+            unknown = await self._desk.run(self.chain, XChainProcessor.prepare_past, containers)
+            await self._desk.run(self.chain, XChainProcessor.write_past, containers, await self._fetch(unknown))
 
     async def _fetch(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
         """Return the bytes of those of the transactions that a node has."""
@@ -145,24 +145,24 @@ class XDriver:
         return tuple(raw for task in fetching if (raw := task.result()) is not None)
 
 
-class CDriver:
+class CChainSync:
     """The C-Chain."""
 
     chain = PrimaryChain.C
 
-    def __init__(self, source: CSource, desk: Desk, retrier: Retrier) -> None:
+    def __init__(self, source: CChainSource, desk: Desk, retrier: Retrier) -> None:
         self.source = source
         self._desk = desk
         self._retrier = retrier
 
     async def resume(self) -> Checkpoint | None:
         """Go back to what is written."""
-        return await self._desk.run(self.chain, CWork.resume)
+        return await self._desk.run(self.chain, CChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin at the first block that a node has: many of them do not keep the oldest."""
-        return await self._retrier.call(lambda: first_available(self.source, wanted, tip))
+        return await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self.chain, CWork.write, blocks)
+        await self._desk.run(self.chain, CChainProcessor.write, blocks)

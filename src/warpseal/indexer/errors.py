@@ -18,7 +18,7 @@ class StopReason(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
-class Stopped(Exception):
+class IndexingStopped(Exception):
     """A block that cannot follow those that were indexed. raw: its bytes, empty where they are not the reason."""
 
     def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
@@ -28,6 +28,6 @@ class Stopped(Exception):
         self.detail = detail
         self.raw = raw
 
-    def __reduce__(self) -> tuple[type[Stopped], tuple[StopReason, int, str, bytes]]:
+    def __reduce__(self) -> tuple[type[IndexingStopped], tuple[StopReason, int, str, bytes]]:
         """Let it travel between processes."""
-        return Stopped, (self.reason, self.height, self.detail, self.raw)
+        return IndexingStopped, (self.reason, self.height, self.detail, self.raw)

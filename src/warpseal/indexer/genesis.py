@@ -20,7 +20,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _KNOWN: Final = {1: "mainnet", 5: "fuji"}
 
 
-def genesis_of(network_id: int, file: Path | None) -> Genesis | None:
+def load_genesis(network_id: int, file: Path | None) -> Genesis | None:
     """Return the genesis in `file`, else the one that is known of the network; None: there is none.
 
     Raises StartupError for a file that holds no genesis.

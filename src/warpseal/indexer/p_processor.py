@@ -15,8 +15,8 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import Stopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
+from warpseal.indexer.errors import IndexingStopped, StopReason
+from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
 from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import from_genesis, without_genesis
@@ -36,7 +36,7 @@ class CheckpointRule:
     seconds: float
 
 
-class PWork:
+class PChainProcessor:
     """The P-Chain's state as of the last written block, and how the next ones are written."""
 
     chain = PrimaryChain.P
@@ -47,7 +47,7 @@ class PWork:
         self._genesis = genesis
         self._rule = rule
         self._state: PChainState | None = None
-        self._last: Unwrapped[Block] | None = None
+        self._last: UnwrappedBlock[Block] | None = None
         self._before: Checkpoint | None = None
         self._since_checkpoint = 0
         self._checkpoint_at = monotonic()
@@ -68,7 +68,7 @@ class PWork:
 
     def begin(self, first: RawBlock, height: int) -> bool:
         """Write the first block there is; False where the one before it has to be first. Raises Stopped."""
-        block = unwrapped(parse_p_block, first, height, None).block
+        block = unwrap_block(parse_p_block, first, height, None).block
         if height == 0:
             self._begin_with_genesis(block)
             return True
@@ -87,7 +87,7 @@ class PWork:
         try:
             for each in read:
                 records.append(PRecord(self._applied(each.block), each.raw, each.proposer))
-        except Stopped as fault:
+        except IndexingStopped as fault:
             stopped = fault
         if records:
             self._last = read[len(records) - 1]
@@ -100,7 +100,7 @@ class PWork:
         assert genesis is not None
         if block.parent_id != genesis.id:
             told = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
-            raise Stopped(StopReason.WRONG_GENESIS, 0, told, block.raw)
+            raise IndexingStopped(StopReason.WRONG_GENESIS, 0, told, block.raw)
         self._state, effects = from_genesis(genesis, self._params)
         self._index.write([PRecord(effects, genesis.raw)], dump(self._state))
 
@@ -108,12 +108,12 @@ class PWork:
         state, outputs = self._known_state(), self._index.outputs
         if block.parent_id != state.block_id:
             told = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
-            raise Stopped(StopReason.WRONG_PARENT, block.height, told, block.raw)
+            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, block.raw)
         try:
             effects = apply(state, block, outputs)
         except LedgerFault as fault:
-            raise Stopped(StopReason.CONTRADICTION, block.height, str(fault), block.raw) from None
-        outputs.follow(moves_of(effects))
+            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), block.raw) from None
+        outputs.follow(utxo_effects(effects))
         return effects
 
     def _append(self, records: Sequence[PRecord], *, is_sound: bool) -> None:
@@ -139,9 +139,9 @@ class PWork:
                 apply(state, parse_p_block(inner_block(raw)), None)
             except (LedgerFault, MalformedChainBytes) as fault:
                 told = f"blocks that are written cannot be applied again: {fault}"
-                raise Stopped(StopReason.CONTRADICTION, state.height + 1, told) from None
+                raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, told) from None
         if (state.height, state.block_id) != (place.height, place.block_id):
-            raise Stopped(StopReason.CONTRADICTION, place.height, f"the written blocks end at {state.height}")
+            raise IndexingStopped(StopReason.CONTRADICTION, place.height, f"the written blocks end at {state.height}")
         return state
 
     def _checkpoint(self) -> PChainState | None:
@@ -164,20 +164,20 @@ class PWork:
         return state
 
 
-def moves_of(effects: BlockEffects) -> tuple[TxEffects, ...]:
+def utxo_effects(effects: BlockEffects) -> tuple[TxEffects, ...]:
     """Return what moves outputs in a block: the proposal that it settles, then its transactions."""
     return effects.txs if effects.settled is None else (effects.settled, *effects.txs)
 
 
 def _read_all(
-    blocks: Sequence[RawBlock], first_height: int, last: Unwrapped[Block] | None, place: Checkpoint | None
-) -> tuple[list[Unwrapped[Block]], Stopped | None]:
+    blocks: Sequence[RawBlock], first_height: int, last: UnwrappedBlock[Block] | None, place: Checkpoint | None
+) -> tuple[list[UnwrappedBlock[Block]], IndexingStopped | None]:
     before = last.proposer if last is not None else place.proposer if place is not None else None
-    read: list[Unwrapped[Block]] = []
+    read: list[UnwrappedBlock[Block]] = []
     for height, raw in enumerate(blocks, first_height):
         try:
-            read.append(unwrapped(parse_p_block, raw, height, before))
-        except Stopped as fault:
+            read.append(unwrap_block(parse_p_block, raw, height, before))
+        except IndexingStopped as fault:
             return read, fault
         before = read[-1].proposer
     return read, None

@@ -10,7 +10,7 @@ from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.proposervm import unwrap
 from warpseal.history.blocks import Proposer
 from warpseal.index.records import proposer_of
-from warpseal.indexer.errors import Stopped, StopReason
+from warpseal.indexer.errors import IndexingStopped, StopReason
 
 
 class HasHeight(Protocol):
@@ -33,7 +33,7 @@ class RawBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwrapped(Generic[B]):
+class UnwrappedBlock(Generic[B]):
     """A decoded block, its bytes as they came, and its proposer where they tell of one."""
 
     block: B
@@ -41,17 +41,19 @@ class Unwrapped(Generic[B]):
     proposer: Proposer | None
 
 
-def unwrapped(parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None) -> Unwrapped[B]:
+def unwrap_block(
+    parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None
+) -> UnwrappedBlock[B]:
     """Return the block of this height that was given. before: the proposer of the block in front. Raises Stopped."""
     outer = unwrap(given.raw) if given.is_container else None
     inner = given.raw if outer is None else outer.inner
     try:
         block = parse(inner)
     except UnknownType as fault:
-        raise Stopped(StopReason.UNKNOWN_TYPE, height, str(fault), given.raw) from None
+        raise IndexingStopped(StopReason.UNKNOWN_TYPE, height, str(fault), given.raw) from None
     except MalformedChainBytes as fault:
-        raise Stopped(StopReason.UNDECODABLE_BLOCK, height, str(fault), given.raw) from None
+        raise IndexingStopped(StopReason.UNDECODABLE_BLOCK, height, str(fault), given.raw) from None
     if block.height != height:
         told = f"the block says that its height is {block.height}"
-        raise Stopped(StopReason.WRONG_HEIGHT, height, told, given.raw)
-    return Unwrapped(block, given.raw, None if outer is None else proposer_of(outer, before))
+        raise IndexingStopped(StopReason.WRONG_HEIGHT, height, told, given.raw)
+    return UnwrappedBlock(block, given.raw, None if outer is None else proposer_of(outer, before))

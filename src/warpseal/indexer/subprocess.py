@@ -23,7 +23,7 @@ END_WITHIN_S: Final = 10.0
 _WELL_AFTER_S: Final = 60.0
 
 
-class IndexChild:
+class IndexSubprocess:
     """Runs `command` for as long as `run` does. The child's standard error is the daemon's; it ends when its
     standard input does, so that not even kill -9 leaves it behind."""
 

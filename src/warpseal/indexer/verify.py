@@ -38,7 +38,7 @@ BETWEEN_TRIES_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class IndexFinding:
     """One thing that was looked at. fault: "" where it is right; is_compared: False where nothing could be said."""
 
     subject: str
@@ -55,7 +55,7 @@ class _Check:
     differ: Callable[[NodeState], Awaitable[str | None]]
 
 
-class Verification:
+class IndexVerifier:
     """Looks at an index that may be written meanwhile. Used once, from one event loop."""
 
     def __init__(self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings) -> None:
@@ -63,7 +63,7 @@ class Verification:
         self._params = params
         self._engine = reading_index(url, settings)
 
-    async def run(self, count: int, named: Iterable[str] = (), seed: int | None = None) -> tuple[Finding, ...]:
+    async def run(self, count: int, named: Iterable[str] = (), seed: int | None = None) -> tuple[IndexFinding, ...]:
         """Return everything that was looked at. count: how many addresses and how many validations are drawn.
 
         named: more addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
@@ -71,8 +71,8 @@ class Verification:
         own = [parse_address(text)[1] for text in named]
         random = Random(seed)
         try:
-            found = [Finding(each.subject, each.reason) for each in await self._read(_own_faults)]
-            found = found or [Finding("the rows of the index against each other")]
+            found = [IndexFinding(each.subject, each.reason) for each in await self._read(_own_faults)]
+            found = found or [IndexFinding("the rows of the index against each other")]
             drawn = await self._read(partial(consistency.sample_addresses, count=count, random=random))
             validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
             node = await self._node()
@@ -100,31 +100,31 @@ class Verification:
             yield _Check(f"balance of {id_text(validation)}", PrimaryChain.P, partial(self._l1_balance, validation))
         yield _Check("supply", PrimaryChain.P, self._supply)
 
-    async def _compare(self, node: NodeState, check: _Check) -> Finding:
+    async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
         """Compare while nothing moves, or say that it always did."""
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
         height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
-            return Finding(check.subject, is_compared=False)
+            return IndexFinding(check.subject, is_compared=False)
         for attempt in range(TRIES):
             await asyncio.sleep(BETWEEN_TRIES_S if attempt else 0)
             before = await tip()
             if await self._read(height) == before:
                 fault = await _told(check, node)
                 if await tip() == before == await self._read(height):
-                    return Finding(check.subject, fault or "", is_compared=fault is not None)
-        return Finding(check.subject, is_compared=False)
+                    return IndexFinding(check.subject, fault or "", is_compared=fault is not None)
+        return IndexFinding(check.subject, is_compared=False)
 
     async def _p_balance(self, address: Address, text: str, node: NodeState) -> str | None:
         told = await node.p_balance(text)
         found = await self._read(lambda connection: _held(connection, address, PrimaryChain.P))
-        ours = p_balance_of(found, int(time.time()))
+        ours = sum_p_balance(found, int(time.time()))
         return "" if ours == told else f"the index has {ours}, the node {told}"
 
     async def _x_balance(self, address: Address, text: str, node: NodeState) -> str | None:
         told = await node.x_balances(text)
         found = await self._read(lambda connection: _held(connection, address, PrimaryChain.X))
-        sums = x_balances_of(found, int(time.time()))
+        sums = sum_x_balances(found, int(time.time()))
         ours = {AVAX if key == self._params.staking_asset_id else id_text(key): sums[key] for key in sums}
         return "" if ours == told else f"the index has {ours}, the node {dict(told)}"
 
@@ -159,7 +159,7 @@ async def _told(check: _Check, node: NodeState) -> str | None:
         return f"the index lacks what it needs to tell: {type(error).__name__}"
 
 
-def p_balance_of(utxos: Iterable[Utxo], now_s: int) -> PBalance:
+def sum_p_balance(utxos: Iterable[Utxo], now_s: int) -> PBalance:
     """Return what platform.getBalance tells of an address with these unspent outputs."""
     unlocked: dict[bytes, int] = {}
     stakeable: dict[bytes, int] = {}
@@ -170,7 +170,7 @@ def p_balance_of(utxos: Iterable[Utxo], now_s: int) -> PBalance:
     return PBalance(unlocked, stakeable, locked)
 
 
-def x_balances_of(utxos: Iterable[Utxo], now_s: int) -> dict[bytes, int]:
+def sum_x_balances(utxos: Iterable[Utxo], now_s: int) -> dict[bytes, int]:
     """Return what avm.getAllBalances tells: of amounts only, owned alone, and spendable now."""
     sums: dict[bytes, int] = {}
     for utxo in utxos:

@@ -28,16 +28,16 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import RebuildFailed
 from warpseal.index.rebuild import RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import Stopped
+from warpseal.indexer.errors import IndexingStopped
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Works = Mapping[PrimaryChain, Any]
+Processors = Mapping[PrimaryChain, Any]
 """The one object of each chain whose methods are run."""
-Opening = Callable[[], tuple[IndexWriter, Works, RowRebuilder]]
+OpenIndex = Callable[[], tuple[IndexWriter, Processors, RowRebuilder]]
 """Opens the index and makes the works; for another process it has to be picklable. Raises StartupError, StoreDown."""
 
 # Looked for between two pieces of work.
@@ -69,7 +69,7 @@ class Desk(Protocol):
 class ThreadDesk:
     """In a thread of this process. executor: has one."""
 
-    def __init__(self, executor: Executor, index: IndexWriter, works: Works, deriving: RowRebuilder) -> None:
+    def __init__(self, executor: Executor, index: IndexWriter, works: Processors, deriving: RowRebuilder) -> None:
         self._executor = executor
         self._index = index
         self._works = works
@@ -128,7 +128,7 @@ class ProcessDesk:
 
 
 @asynccontextmanager
-async def process_desk(opening: Opening, gone: Callable[[], None]) -> AsyncIterator[ProcessDesk]:
+async def process_desk(opening: OpenIndex, gone: Callable[[], None]) -> AsyncIterator[ProcessDesk]:
     """Hold a process that has opened the index. Raises StartupError."""
     context = get_context("spawn")
     with ProcessPoolExecutor(1, context, initializer=_begin) as executor:
@@ -146,7 +146,7 @@ class _Room:
     """What the other process has."""
 
     index: IndexWriter
-    works: Works
+    works: Processors
     deriving: RowRebuilder
 
 
@@ -166,7 +166,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _open(opening: Opening) -> str:
+def _open(opening: OpenIndex) -> str:
     """Open the index; return why not, as text: errors with parts of their own do not travel."""
     try:
         _Room.index, _Room.works, _Room.deriving = opening()
@@ -188,7 +188,7 @@ def _derive() -> RebuildProgress | None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Look for no garbage in a piece of work: what it makes lives as long as it does, hardly ever in cycles."""
     gc.disable()
     try:
@@ -200,9 +200,9 @@ def uncollected() -> Iterator[None]:
 def _travelling(work: Callable[[], T]) -> T:
     failure: Exception
     try:
-        with uncollected():
+        with gc_disabled():
             return work()
-    except (Stopped, RebuildFailed):
+    except (IndexingStopped, RebuildFailed):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

@@ -18,8 +18,8 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import Stopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, Unwrapped, unwrapped
+from warpseal.indexer.errors import IndexingStopped, StopReason
+from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.utxo_flow import Moving
 from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_outputs, x_tx_effects
@@ -30,7 +30,7 @@ GENESIS_NUMBER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class XBeginning:
+class XChainOrigin:
     """What the X-Chain began with. raw: the genesis data; ended_s: when it became a line of blocks; 0: at once."""
 
     genesis: XGenesis
@@ -39,13 +39,13 @@ class XBeginning:
     ended_s: int
 
 
-class XWork:
+class XChainProcessor:
     """How the X-Chain's blocks are written. is_complete: every output of the chain is known, so none is looked for."""
 
     chain = PrimaryChain.X
 
     def __init__(
-        self, index: IndexWriter, chain_id: ChainID, beginning: XBeginning | None, *, is_complete: bool
+        self, index: IndexWriter, chain_id: ChainID, beginning: XChainOrigin | None, *, is_complete: bool
     ) -> None:
         self._index = index
         self._chain_id = chain_id
@@ -53,7 +53,7 @@ class XWork:
         self._is_complete = is_complete
         self._parent_id: bytes | None = None
         self._proposer: Proposer | None = None
-        self._prepared: tuple[tuple[Unwrapped[XBlock], ...], Stopped | None] = ((), None)
+        self._prepared: tuple[tuple[UnwrappedBlock[XBlock], ...], IndexingStopped | None] = ((), None)
         self._prepared_past: tuple[XTx, ...] = ()
 
     def resume(self) -> Checkpoint | None:
@@ -86,13 +86,13 @@ class XWork:
 
     def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
         """Decode the next blocks; return the transactions whose outputs they spend and nobody knows."""
-        read: list[Unwrapped[XBlock]] = []
-        stopped: Stopped | None = None
+        read: list[UnwrappedBlock[XBlock]] = []
+        stopped: IndexingStopped | None = None
         before = self._proposer
         for height, raw in enumerate(blocks, first_height):
             try:
-                read.append(unwrapped(parse_x_block, raw, height, before))
-            except Stopped as fault:
+                read.append(unwrap_block(parse_x_block, raw, height, before))
+            except IndexingStopped as fault:
                 stopped = fault
                 break
             before = read[-1].proposer
@@ -112,7 +112,7 @@ class XWork:
         try:
             for each in blocks:
                 records.append(self._applied(each))
-        except Stopped as fault:
+        except IndexingStopped as fault:
             stopped = fault
         if records:
             self._index.write(records, is_complete=self._is_complete)
@@ -136,21 +136,21 @@ class XWork:
             try:
                 effects = x_tx_effects(moving, tx, 0)
             except LedgerFault as fault:
-                raise Stopped(StopReason.CONTRADICTION, 0, str(fault), container.raw) from None
+                raise IndexingStopped(StopReason.CONTRADICTION, 0, str(fault), container.raw) from None
             self._index.outputs.follow((effects,))
             time_s = min(container.accepted_at_s, ended_s) if ended_s else container.accepted_at_s
             records.append(XPreLinearizationRecord(container.index, time_s, (effects,), container.raw))
         self._index.write(records, is_complete=self._is_complete)
 
-    def _applied(self, each: Unwrapped[XBlock]) -> XRecord:
+    def _applied(self, each: UnwrappedBlock[XBlock]) -> XRecord:
         block = each.block
         if self._parent_id is not None and block.parent_id != self._parent_id:
             told = f"it names {block.parent_id.hex()} as its parent, not {self._parent_id.hex()}"
-            raise Stopped(StopReason.WRONG_PARENT, block.height, told, each.raw)
+            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, each.raw)
         try:
             effects = apply_x(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
         except LedgerFault as fault:
-            raise Stopped(StopReason.CONTRADICTION, block.height, str(fault), each.raw) from None
+            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), each.raw) from None
         self._index.outputs.follow(effects.txs)
         self._parent_id, self._proposer = block.id, each.proposer
         return XRecord(effects, each.raw, each.proposer)
@@ -193,6 +193,10 @@ def _parsed(container: Container) -> XTx:
     try:
         return parse_x_tx(container.raw)
     except UnknownType as fault:
-        raise Stopped(StopReason.UNKNOWN_TYPE, 0, f"container {container.index}: {fault}", container.raw) from None
+        raise IndexingStopped(
+            StopReason.UNKNOWN_TYPE, 0, f"container {container.index}: {fault}", container.raw
+        ) from None
     except MalformedChainBytes as fault:
-        raise Stopped(StopReason.UNDECODABLE_BLOCK, 0, f"container {container.index}: {fault}", container.raw) from None
+        raise IndexingStopped(
+            StopReason.UNDECODABLE_BLOCK, 0, f"container {container.index}: {fault}", container.raw
+        ) from None

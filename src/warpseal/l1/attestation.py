@@ -25,7 +25,7 @@ L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1Valida
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class Attestation:
     """What follows from a transaction's bytes alone.
 
     kind: the transaction's type. manager_chain_id, manager_address: the contract that is to verify the message;
@@ -52,7 +52,7 @@ class Derived:
         return self.justification is None
 
 
-def derive(tx: PSignedTx, network_id: int) -> Derived:
+def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
     """Return the message of a transaction. Raises NoMessage; UndecodableTransaction where what it carries is none."""
     try:
         match tx.unsigned:
@@ -78,9 +78,9 @@ def weight_message(network_id: int, weight: L1ValidatorWeight) -> UnsignedMessag
     return p_chain_message(network_id, weight.encode())
 
 
-def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) -> Derived:
+def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) -> Attestation:
     payload = SubnetToL1Conversion(conversion.conversion_id)
-    return Derived(
+    return Attestation(
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,
@@ -94,11 +94,11 @@ def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) 
     )
 
 
-def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: int) -> Derived:
+def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: int) -> Attestation:
     asked = registration.registration()
     unsigned = registration.signed_message().unsigned
     payload = L1ValidatorRegistration(asked.validation_id, True)
-    return Derived(
+    return Attestation(
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,
@@ -112,11 +112,11 @@ def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: 
     )
 
 
-def _changed(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> Derived:
+def _changed(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> Attestation:
     asked = change.change()
     unsigned = change.signed_message().unsigned
     payload = asked if asked.weight else L1ValidatorRegistration(asked.validation_id, False)
-    return Derived(
+    return Attestation(
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,

@@ -147,12 +147,14 @@ class BootstrapSearch:
 
     async def _hash(self, subnets: Sequence[SubnetID], targets: Collection[ValidationID]) -> None:
         loop = asyncio.get_running_loop()
-        for origin in await loop.run_in_executor(self._executor, search, subnets, self._suffixes, targets):
+        for origin in await loop.run_in_executor(
+            self._executor, search_initial_validators, subnets, self._suffixes, targets
+        ):
             self._found.put(origin.validation_id, origin)
             log.info("an initial validator was found by hashing", extra={"index": origin.index})
 
 
-def search(
+def search_initial_validators(
     subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: Collection[ValidationID]
 ) -> list[BootstrapOrigin]:
     """Return the origins of `targets` among the subnets; suffixes: the indices as hashed. For a worker thread."""

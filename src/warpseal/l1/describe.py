@@ -10,8 +10,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from warpseal.chains.components import BaseFields
 from warpseal.chains.ids import Address, address_text
-from warpseal.l1.teleporter import MESSENGER_V1, TeleporterMessage, read_teleporter
+from warpseal.chains.p_txs import PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
+from warpseal.errors import NoMessage, UndecodableTransaction
+from warpseal.l1.attestation import Attestation, derive_attestation
+from warpseal.l1.teleporter import MESSENGER_V1, TeleporterMessage, parse_teleporter
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 from warpseal.warp.l1_messages import (
@@ -34,7 +38,7 @@ _PAYLOAD_OFFSET: Final = _PAYLOAD_LENGTH_OFFSET + 4
 _WORD_BYTES: Final = 32
 _TYPE_OFFSET: Final = 2
 _TYPE_END: Final = 6
-NO_MESSAGE: Final = "no Warp message"
+NO_WARP_MESSAGE: Final = "no Warp message"
 _NETWORKS: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
@@ -63,10 +67,10 @@ def describe(raw: bytes) -> Json:
 
 def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
     """Return what an unsigned message says; what could not be read is added to `unread`."""
-    shown: Json = {"messageId": both(message.id), "networkId": message.network_id}
+    shown: Json = {"messageId": id_forms(message.id), "networkId": message.network_id}
     if message.network_id in _NETWORKS:
         shown["network"] = _NETWORKS[message.network_id]
-    shown["sourceBlockchainId"] = both(message.source_chain_id)
+    shown["sourceBlockchainId"] = id_forms(message.source_chain_id)
     if message.source_chain_id == P_CHAIN:
         shown["sourceBlockchain"] = "P-Chain"
     return shown | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
@@ -83,7 +87,7 @@ def unwrap(raw: bytes) -> tuple[bytes, str | None]:
     return raw, None
 
 
-def both(raw: bytes) -> Json:
+def id_forms(raw: bytes) -> Json:
     """Return the two texts of a 32-byte id."""
     return {"cb58": id_text(raw), "hex": hex_text(raw)}
 
@@ -113,7 +117,7 @@ def _unsigned_part(raw: bytes) -> tuple[UnsignedMessage | None, MalformedMessage
 
 def _nothing(raw: bytes, fault: MalformedMessage) -> Json:
     unread = [{"part": "message", "offset": fault.offset, "reason": fault.reason}]
-    return {"type": NO_MESSAGE, "bytes": hex_text(raw), "unread": unread}
+    return {"type": NO_WARP_MESSAGE, "bytes": hex_text(raw), "unread": unread}
 
 
 def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Json | None:
@@ -151,7 +155,7 @@ def _payload(message: UnsignedMessage, unread: list[Json]) -> Json:
 
 
 def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> Json:
-    teleporter = None if message.source_chain_id == P_CHAIN else read_teleporter(call.source_address, call.payload)
+    teleporter = None if message.source_chain_id == P_CHAIN else parse_teleporter(call.source_address, call.payload)
     if teleporter is not None:
         return _teleporter(message.source_chain_id, teleporter, call.source_address)
     read = _reader_of(message, call)
@@ -184,7 +188,7 @@ def _conversion(message: UnsignedMessage, raw: bytes) -> Json:
     return {
         "type": "SubnetToL1Conversion",
         "meaning": "the P-Chain attests that a subnet was converted to an L1 with these initial validators",
-        "conversionId": both(conversion.conversion_id),
+        "conversionId": id_forms(conversion.conversion_id),
     }
 
 
@@ -193,8 +197,8 @@ def _register(message: UnsignedMessage, raw: bytes) -> Json:
     return {
         "type": "RegisterL1Validator",
         "meaning": "an L1 asks the P-Chain to register a validator",
-        "validationId": both(asked.validation_id),
-        "subnetId": both(asked.subnet_id),
+        "validationId": id_forms(asked.validation_id),
+        "subnetId": id_forms(asked.subnet_id),
         "nodeId": _node(asked.node_id),
         "blsPublicKey": hex_text(asked.public_key),
         "weight": str(asked.weight),
@@ -211,7 +215,7 @@ def _registration(message: UnsignedMessage, raw: bytes) -> Json:
     return {
         "type": "L1ValidatorRegistration",
         "meaning": "the P-Chain attests that this validator is registered" if attested.registered else false,
-        "validationId": both(attested.validation_id),
+        "validationId": id_forms(attested.validation_id),
         "registered": attested.registered,
     }
 
@@ -223,7 +227,7 @@ def _weight(message: UnsignedMessage, raw: bytes) -> Json:
     return {
         "type": "L1ValidatorWeight",
         "meaning": "the P-Chain attests a validator's weight after this change" if attests else asks,
-        "validationId": both(change.validation_id),
+        "validationId": id_forms(change.validation_id),
         "nonce": str(change.nonce),
         "weight": str(change.weight),
     }
@@ -234,7 +238,7 @@ def _uptime(message: UnsignedMessage, raw: bytes) -> Json:
     return {
         "type": "ValidatorUptime",
         "meaning": "validators of this L1 attest that a validator was up for at least so many seconds",
-        "validationId": both(uptime.validation_id),
+        "validationId": id_forms(uptime.validation_id),
         "uptimeSeconds": str(uptime.uptime_s),
     }
 
@@ -246,10 +250,10 @@ def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: by
     if message.version == 2:
         shown["originTeleporterAddress"] = hex_text(message.messenger)
     return shown | {
-        "teleporterMessageId": both(message.message_id(source_chain_id)),
+        "teleporterMessageId": id_forms(message.message_id(source_chain_id)),
         "messageNonce": str(message.nonce),
         "originSenderAddress": hex_text(message.sender),
-        "destinationBlockchainId": both(message.destination_chain_id),
+        "destinationBlockchainId": id_forms(message.destination_chain_id),
         "destinationAddress": hex_text(message.destination),
         "requiredGasLimit": str(message.gas_limit),
         "allowedRelayerAddresses": [hex_text(relayer) for relayer in message.relayers],
@@ -284,3 +288,51 @@ _L1_MESSAGES: Final[dict[int, Callable[[UnsignedMessage, bytes], Json]]] = {
     2: _registration,
     3: _weight,
 }
+
+
+def describe_transaction(raw: bytes) -> dict[str, Any]:
+    """Return what the signed bytes of a P-Chain transaction say. Raises MalformedMessage where they are none."""
+    tx = parse_p_tx(raw)
+    shown: dict[str, Any] = {
+        "type": "P-Chain transaction",
+        "transactionId": id_forms(tx.id),
+        "transactionType": tx.kind,
+    }
+    asked_by = carried_message(tx)
+    if asked_by is not None:
+        shown["askedForBy"] = describe(asked_by.encode())
+    try:
+        return shown | _derived(derive_attestation(tx, _network_of(tx)))
+    except (NoMessage, UndecodableTransaction) as error:
+        return shown | {"message": None, "reason": str(error)}
+
+
+def carried_message(tx: PSignedTx) -> SignedMessage | None:
+    """Return the signed message that a transaction brought to the P-Chain, if it is of such a type."""
+    if not isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
+        return None
+    try:
+        return tx.unsigned.signed_message()
+    except MalformedMessage:
+        return None
+
+
+def _network_of(tx: PSignedTx) -> int:
+    """Return the network of a transaction; 0 of the two types that name none, and have no message either."""
+    base = getattr(tx.unsigned, "base", None)
+    return base.network_id if isinstance(base, BaseFields) else 0
+
+
+def _derived(derived: Attestation) -> dict[str, Any]:
+    return {
+        "managerBlockchainId": id_forms(derived.manager_chain_id),
+        "managerAddress": hex_text(derived.manager_address),
+        "justification": _justification(derived),
+        "message": describe(derived.message.raw),
+    }
+
+
+def _justification(derived: Attestation) -> str:
+    if derived.justification is None:
+        return "needed: the proof of where the validation began"
+    return hex_text(derived.justification) if derived.justification else "none is needed"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
-from warpseal.l1.attestation import Derived
-from warpseal.l1.context import L1Parts
+from warpseal.l1.attestation import Attestation
+from warpseal.l1.context import L1Components
 from warpseal.l1.heights import PROPOSED, HeightChoice
-from warpseal.l1.origins import FoundOrigin, Hints
+from warpseal.l1.origins import FoundOrigin, OriginHints
 from warpseal.l1.ports import Archive, Heights, Sets
 from warpseal.l1.request import L1Request
-from warpseal.l1.transactions import Located
-from warpseal.l1.validity import Holds, Superseded, Truth
+from warpseal.l1.transactions import LocatedTransaction
+from warpseal.l1.validity import Superseded, Valid, Validity
 from warpseal.store.values import Recollection
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
@@ -31,7 +31,7 @@ _TOO_LATE: Final = "nobody answered in time"
 
 
 @dataclass(slots=True)
-class Explanation:
+class ExplanationBuilder:
     """What is told, as it grows. A check's outcome is None where it is not known."""
 
     parts: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Explanation:
 class Explainer:
     """Used from one event loop."""
 
-    def __init__(self, parts: L1Parts, heights: Heights, sets: Sets, archive: Archive) -> None:
+    def __init__(self, parts: L1Components, heights: Heights, sets: Sets, archive: Archive) -> None:
         self._parts = parts
         self._heights = heights
         self._sets = sets
@@ -58,7 +58,7 @@ class Explainer:
 
     async def explain(self, request: L1Request, deadline: float) -> dict[str, Any]:
         """Return the explanation of a request, JSON-ready; what takes longer than `deadline` is not known in it."""
-        told = Explanation({"transaction": {"txHash": id_text(request.tx_id)}})
+        told = ExplanationBuilder({"transaction": {"txHash": id_text(request.tx_id)}})
         derived = await self._transaction(told, request, deadline)
         if derived is not None:
             located, what = derived
@@ -66,15 +66,15 @@ class Explainer:
         return told.as_json()
 
     async def _transaction(
-        self, told: Explanation, request: L1Request, deadline: float
-    ) -> tuple[Located, Derived] | None:
+        self, told: ExplanationBuilder, request: L1Request, deadline: float
+    ) -> tuple[LocatedTransaction, Attestation] | None:
         name = "transaction_accepted"
         located = await _tried(self._parts.transactions.find(request.tx_id), deadline)
         if isinstance(located, TransactionNotFound):
             told.parts["transaction"]["status"] = located.status or "Unknown"
             told.check(name, False, str(located))
             return None
-        if not isinstance(located, Located):
+        if not isinstance(located, LocatedTransaction):
             told.check(name, None, str(located))
             return None
         told.parts["transaction"] |= _transaction_shown(located)
@@ -88,7 +88,12 @@ class Explainer:
         return located, derived
 
     async def _message(
-        self, told: Explanation, request: L1Request, located: Located, derived: Derived, deadline: float
+        self,
+        told: ExplanationBuilder,
+        request: L1Request,
+        located: LocatedTransaction,
+        derived: Attestation,
+        deadline: float,
     ) -> None:
         self._parts.origins.learn(derived)
         told.parts["message"] = _message_shown(derived)
@@ -107,9 +112,9 @@ class Explainer:
 
     async def _justification(
         self,
-        told: Explanation,
+        told: ExplanationBuilder,
         request: L1Request,
-        derived: Derived,
+        derived: Attestation,
         subnet_id: SubnetID | WarpsealError | str,
         deadline: float,
     ) -> None:
@@ -129,10 +134,10 @@ class Explainer:
         told.check("justification", None if isinstance(found, OriginNotIndexed | str) else False, str(found))
 
     async def _origin(
-        self, request: L1Request, derived: Derived, subnet_id: SubnetID | WarpsealError | str, deadline: float
+        self, request: L1Request, derived: Attestation, subnet_id: SubnetID | WarpsealError | str, deadline: float
     ) -> FoundOrigin | WarpsealError | str:
         origins = self._parts.origins
-        hints = Hints(request.registration_tx_id, request.justification)
+        hints = OriginHints(request.registration_tx_id, request.justification)
         found = await _tried(origins.at_hand(derived, hints), deadline)
         if found is not None or not isinstance(subnet_id, bytes):
             return _TOO_LATE if found is None else found
@@ -140,9 +145,9 @@ class Explainer:
 
     async def _weights(
         self,
-        told: Explanation,
+        told: ExplanationBuilder,
         request: L1Request,
-        derived: Derived,
+        derived: Attestation,
         subnet_id: SubnetID,
         choice: HeightChoice,
         deadline: float,
@@ -198,14 +203,14 @@ def _serves_nobody(members: CanonicalValidatorSet | WarpsealError | str) -> bool
     return isinstance(members, HeightTooNew)
 
 
-def _transaction_shown(located: Located) -> dict[str, Any]:
+def _transaction_shown(located: LocatedTransaction) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": located.kind, "chain": located.chain, "status": "Committed"}
     if located.height is not None:
         shown["pChainHeight" if located.is_exact else "pChainHeightAtMost"] = str(located.height)
     return shown
 
 
-def _message_shown(derived: Derived) -> dict[str, Any]:
+def _message_shown(derived: Attestation) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "hex": _hex(derived.message.raw),
         "id": id_text(derived.message.id),
@@ -219,7 +224,7 @@ def _message_shown(derived: Derived) -> dict[str, Any]:
     return shown
 
 
-def _fields(derived: Derived) -> dict[str, Any]:
+def _fields(derived: Attestation) -> dict[str, Any]:
     match derived.payload:
         case SubnetToL1Conversion(conversion_id=conversion_id):
             return {"conversionId": id_text(conversion_id)}
@@ -229,9 +234,9 @@ def _fields(derived: Derived) -> dict[str, Any]:
             return {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
 
 
-def _truth(told: Explanation, derived: Derived, truth: Truth | WarpsealError | str) -> None:
+def _truth(told: ExplanationBuilder, derived: Attestation, truth: Validity | WarpsealError | str) -> None:
     name = _fact(derived)
-    if isinstance(truth, Holds):
+    if isinstance(truth, Valid):
         why = "a conversion is true for ever" if truth.height is None else f"at a node of height {truth.height}"
         told.parts["truth"] = {"state": "true"}
         told.check(name, True, why)
@@ -245,7 +250,7 @@ def _truth(told: Explanation, derived: Derived, truth: Truth | WarpsealError | s
         told.check(name, None, why)
 
 
-def _fact(derived: Derived) -> str:
+def _fact(derived: Attestation) -> str:
     """Return the name of the check that validators make of the message's subject (codes 6, 7, 11, 12, 14, 16, 17)."""
     match derived.payload:
         case SubnetToL1Conversion():
@@ -256,7 +261,7 @@ def _fact(derived: Derived) -> str:
             return "latest_weight"
 
 
-def _weights(told: Explanation, request: L1Request, members: CanonicalValidatorSet) -> None:
+def _weights(told: ExplanationBuilder, request: L1Request, members: CanonicalValidatorSet) -> None:
     required = required_weight(members.total_weight, request.quorum)
     able = members.total_weight - members.keyless_weight
     told.parts["weights"] = {
@@ -269,7 +274,7 @@ def _weights(told: Explanation, request: L1Request, members: CanonicalValidatorS
     told.check("quorum_possible", 0 < required <= able, f"{able} of {members.total_weight} can sign, {required} must")
 
 
-def _stored(told: Explanation, stored: Recollection, members: CanonicalValidatorSet) -> None:
+def _stored(told: ExplanationBuilder, stored: Recollection, members: CanonicalValidatorSet) -> None:
     """Tell what was signed before, and how much weight of the set stands behind it. Candidates count, too."""
     if stored.is_unread:
         told.check("stored", None, "what was signed earlier cannot be read now")

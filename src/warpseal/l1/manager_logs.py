@@ -118,7 +118,7 @@ class ManagerLogs:
         scan.range = min(_LONGEST_RANGE, scan.range * 2)
 
 
-def registration_in(chain_id: ChainID, log: EvmLog) -> RegisterL1Validator | None:
+def parse_registration_log(chain_id: ChainID, log: EvmLog) -> RegisterL1Validator | None:
     """Return the registration that a SendWarpMessage log of this chain asks for, or None."""
     raw = unwrap_log_data(log.data)
     try:
@@ -137,7 +137,7 @@ def _wanted(manager: _Manager, first: int, last: int) -> LogFilter:
 
 def _remember(scan: _Scan, chain_id: ChainID, logs: Iterable[EvmLog]) -> None:
     for log in logs:
-        registration = registration_in(chain_id, log)
+        registration = parse_registration_log(chain_id, log)
         if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
             scan.seen[registration.validation_id] = payload
     while len(scan.seen) > _MAX_SEEN:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from warpseal.errors import NodeUnavailable, OriginNotIndexed, ProofMismatch, StoreDown, TransactionNotFound
-from warpseal.l1.attestation import Derived
+from warpseal.l1.attestation import Attestation
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.ports import Index, Progress
-from warpseal.l1.transactions import Transactions
+from warpseal.l1.transactions import TransactionFinder
 from warpseal.store.values import BootstrapOrigin, Origin, RegistrationOrigin
 from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
@@ -42,20 +42,20 @@ class FoundOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class OriginHints:
     """What a caller says of the beginning: the hash of its transaction, or the proof itself (protobuf)."""
 
     registration_tx_id: bytes | None = None
     justification: bytes = b""
 
 
-class Origins:
+class OriginFinder:
     """Used from one event loop. progress: how far the follower is."""
 
     def __init__(
         self,
         index: Index,
-        transactions: Transactions,
+        transactions: TransactionFinder,
         bootstrap: BootstrapSearch,
         logs: ManagerLogs,
         progress: Progress,
@@ -69,7 +69,7 @@ class Origins:
         self._progress = progress
         self._kept: RecentCache[ValidationID, FoundOrigin] = RecentCache(_MAX_KEPT, now)
 
-    def learn(self, derived: Derived) -> None:
+    def learn(self, derived: Attestation) -> None:
         """Note what a transaction that passed by tells of beginnings."""
         registered = derived.registration
         if registered is not None and self._kept.get(registered.validation_id) is None:
@@ -93,7 +93,7 @@ class Origins:
         self._kept.put(validation_id, found)
         return found
 
-    async def at_hand(self, derived: Derived, hints: Hints) -> FoundOrigin | None:
+    async def at_hand(self, derived: Attestation, hints: OriginHints) -> FoundOrigin | None:
         """Return what the caller's hints prove, else what is known already; None: there is neither.
 
         A hint whose transaction is not known (yet) is none. Raises ProofMismatch where they prove something else,
@@ -107,7 +107,7 @@ class Origins:
             return await self.known(validation_id)
         return await self._keep(origin, "caller")
 
-    async def search(self, derived: Derived, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+    async def search(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
         """Return the origin of the validation that a transaction removed, after a search. Raises OriginNotIndexed."""
         try:
             async with asyncio.timeout_at(deadline):
@@ -115,7 +115,7 @@ class Origins:
         except TimeoutError:
             raise self.not_indexed(derived) from None
 
-    async def _search(self, derived: Derived, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+    async def _search(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
         validation_id = _validation(derived)
         initial = await self._initial(derived, signing_subnet_id, deadline)
         if initial is not None:
@@ -129,7 +129,7 @@ class Origins:
             raise self.not_indexed(derived)
         return found
 
-    async def _initial(self, derived: Derived, signing_subnet_id: SubnetID, deadline: float) -> Origin | None:
+    async def _initial(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> Origin | None:
         """Try initial validators; for half of the time where the logs of the manager's chain can be read, too."""
         now = asyncio.get_running_loop().time()
         until = (now + deadline) / 2 if self._logs.serves(derived.manager_chain_id) else deadline
@@ -139,7 +139,7 @@ class Origins:
         except (NodeUnavailable, TimeoutError):
             return None
 
-    def not_indexed(self, derived: Derived) -> OriginNotIndexed:
+    def not_indexed(self, derived: Attestation) -> OriginNotIndexed:
         """Return the error that tells how far each way of finding the origin has come."""
         validation_id = _validation(derived)
         follower = dict(self._progress())
@@ -189,7 +189,7 @@ def _proven(justification: bytes, validation_id: ValidationID) -> Origin:
     return BootstrapOrigin(proof.subnet_id, proof.index or 0)
 
 
-def _validation(derived: Derived) -> ValidationID:
+def _validation(derived: Attestation) -> ValidationID:
     if derived.validation_id is None:
         raise AssertionError("only a validation has an origin")
     return derived.validation_id

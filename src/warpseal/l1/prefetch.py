@@ -31,9 +31,9 @@ from warpseal.errors import (
     UnknownSubnet,
     WarpsealError,
 )
-from warpseal.l1.attestation import Derived, derive
+from warpseal.l1.attestation import Attestation, derive_attestation
 from warpseal.l1.ports import Chains, EagerQueue, Lead
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.warp.ids import SubnetID, id_text
@@ -69,13 +69,13 @@ _MOST_ATTEMPTS: Final = 150
 class Messages(Protocol):
     """The use case."""
 
-    async def get(self, request: L1Request) -> L1Answer:
+    async def get(self, request: L1Request) -> L1SignedMessage:
         """Return the signed message of a transaction. Raises WarpsealError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class EagerRooms:
+class EagerDeps:
     """What eager work works with. subscribe: the follower's."""
 
     messages: Messages
@@ -85,12 +85,12 @@ class EagerRooms:
     subscribe: Subscribe
 
 
-class EagerWork:
+class EagerSigner:
     """Used from one event loop. tracked: subnets whose transactions count. now_unix: seconds since 1970."""
 
     def __init__(
         self,
-        rooms: EagerRooms,
+        rooms: EagerDeps,
         tracked: frozenset[SubnetID],
         network_id: int,
         settings: L1Settings,
@@ -165,14 +165,14 @@ class EagerWork:
     async def _counts(self, transaction: L1Transaction) -> bool:
         """Tell whether the L1 or the subnet that signs for it is tracked. Raises StoreDown, NodeUnavailable."""
         try:
-            derived = derive(parse_p_tx(transaction.raw), self._network_id)
+            derived = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
         except (NoMessage, UndecodableTransaction, MalformedChainBytes):
             return False
         if await self._rooms.chains.subnet_of(derived.manager_chain_id) in self._tracked:
             return True
         return await self._l1_of(derived) in self._tracked
 
-    async def _l1_of(self, derived: Derived) -> SubnetID | None:
+    async def _l1_of(self, derived: Attestation) -> SubnetID | None:
         if derived.subnet_id is not None or derived.validation_id is None:
             return derived.subnet_id
         origin = await self._rooms.queue.origin(derived.validation_id)

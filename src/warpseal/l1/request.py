@@ -30,7 +30,7 @@ class L1Request:
 
 
 @dataclass(frozen=True, slots=True)
-class L1Answer:
+class L1SignedMessage:
     """A signed message that was verified as it stands, for the set at `height`.
 
     superseded: None, or what is true now in place of what the message says, JSON-ready.

@@ -25,17 +25,15 @@ from warpseal.errors import (
     QuorumNotReached,
     StoreDown,
 )
-from warpseal.l1.context import L1Parts, L1Rooms, Subject
+from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED
-from warpseal.l1.origins import FoundOrigin, Hints
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.origins import FoundOrigin, OriginHints
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.supersede_guard import Watch
-from warpseal.l1.validity import Superseded, Truth
+from warpseal.l1.validity import Superseded, Validity
 from warpseal.warp.ids import id_text
-
-__all__ = ["L1Messages", "L1Rooms"]
 
 # Refusals of the P-Chain that say "not yet" or "no more": subnet, validation, nonce or weight are not (any more) so.
 DOUBTFUL_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
@@ -44,25 +42,25 @@ _STORED_PATIENCE_S: Final = 5.0
 _LEAST_TIMEOUT_S: Final = 0.001
 
 
-class L1Messages:
+class L1MessageService:
     """Used from one event loop. limits: of a request's time; executor: one worker thread of its own is best."""
 
     def __init__(
         self,
-        rooms: L1Rooms,
+        rooms: L1Deps,
         network_id: int,
         settings: L1Settings,
         limits: AggregationSettings,
         *,
         executor: Executor | None = None,
     ) -> None:
-        self._parts = L1Parts.of(rooms, network_id, settings, executor)
+        self._parts = L1Components.of(rooms, network_id, settings, executor)
         self._aggregator = rooms.aggregator
         self._explainer = Explainer(self._parts, rooms.heights, rooms.sets, rooms.archive)
         self._settings = settings
         self._limits = limits
 
-    async def get(self, request: L1Request) -> L1Answer:
+    async def get(self, request: L1Request) -> L1SignedMessage:
         """Return the signed message of a transaction.
 
         Raises TransactionNotFound, NoMessage, UndecodableTransaction, MessageSuperseded, ProofMismatch,
@@ -87,7 +85,7 @@ class L1Messages:
         deadline = asyncio.get_running_loop().time() + self._patience_s(request)
         return await self._explainer.explain(request, deadline)
 
-    async def _current(self, request: L1Request, subject: Subject, deadline: float) -> L1Answer:
+    async def _current(self, request: L1Request, subject: SigningContext, deadline: float) -> L1SignedMessage:
         """Collect signatures for a message that is true as far as is known."""
         justification = subject.derived.justification
         if justification is None:
@@ -103,7 +101,9 @@ class L1Messages:
             return await self._superseded(request, subject, outcome)
         return _answer(outcome, subject)
 
-    async def _collect(self, wanted: AggregationRequest, subject: Subject, deadline: float) -> Aggregation | Superseded:
+    async def _collect(
+        self, wanted: AggregationRequest, subject: SigningContext, deadline: float
+    ) -> Aggregation | Superseded:
         """Ask validators for as long as the message may be true. Raises QuorumNotReached and others."""
         watch = Watch(
             lambda: self._parts.truths.of(subject.derived, subject.at_least), self._settings.recheck_interval_s
@@ -116,15 +116,15 @@ class L1Messages:
                 return truth
             raise
 
-    async def _origin_at_hand(self, request: L1Request, subject: Subject, deadline: float) -> FoundOrigin | None:
-        hints = Hints(request.registration_tx_id, request.justification)
+    async def _origin_at_hand(self, request: L1Request, subject: SigningContext, deadline: float) -> FoundOrigin | None:
+        hints = OriginHints(request.registration_tx_id, request.justification)
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._parts.origins.at_hand(subject.derived, hints)
         except TimeoutError:
             raise NodeUnavailable("the transaction that the caller names") from None
 
-    async def _superseded(self, request: L1Request, subject: Subject, truth: Superseded) -> L1Answer:
+    async def _superseded(self, request: L1Request, subject: SigningContext, truth: Superseded) -> L1SignedMessage:
         """Answer with what was signed while the message was true. Raises MessageSuperseded, StoreDown."""
         told = (await self._with_proof(truth, subject)).as_json()
         stored = await self._stored(request, subject)
@@ -132,7 +132,7 @@ class L1Messages:
             raise MessageSuperseded(id_text(request.tx_id), told)
         return _answer(stored, subject, told)
 
-    async def _with_proof(self, truth: Superseded, subject: Subject) -> Superseded:
+    async def _with_proof(self, truth: Superseded, subject: SigningContext) -> Superseded:
         """Return it with the justification of the removal that is true now, where that is at hand."""
         validation_id = subject.derived.validation_id
         if not truth.is_removal or validation_id is None:
@@ -140,7 +140,7 @@ class L1Messages:
         found = await self._parts.origins.known(validation_id)
         return truth if found is None else replace(truth, justification=found.origin.justification)
 
-    async def _stored(self, request: L1Request, subject: Subject) -> Aggregation | None:
+    async def _stored(self, request: L1Request, subject: SigningContext) -> Aggregation | None:
         """Return the message signed by what was stored, or None where that does not suffice. Raises StoreDown."""
         until = asyncio.get_running_loop().time() + min(_STORED_PATIENCE_S, self._limits.max_timeout_s)
         try:
@@ -159,7 +159,7 @@ class L1Messages:
         again = replace(wanted, height=None, is_epoch_height=False, timeout_s=_left_s(deadline))
         return await self._aggregator.aggregate(again)
 
-    async def _doubted(self, subject: Subject, error: QuorumNotReached) -> Truth | None:
+    async def _doubted(self, subject: SigningContext, error: QuorumNotReached) -> Validity | None:
         """Look again, at every node, where validators said that something is not (any more) so."""
         codes = {missing.error_code for missing in error.shortfall.missing}
         if codes.isdisjoint(DOUBTFUL_REFUSALS):
@@ -174,7 +174,7 @@ class L1Messages:
         return timeout_s
 
 
-def _wanted(request: L1Request, subject: Subject, justification: bytes) -> AggregationRequest:
+def _wanted(request: L1Request, subject: SigningContext, justification: bytes) -> AggregationRequest:
     return AggregationRequest(
         message=subject.derived.message,
         justification=justification,
@@ -188,11 +188,11 @@ def _wanted(request: L1Request, subject: Subject, justification: bytes) -> Aggre
     )
 
 
-def _answer(made: Aggregation, subject: Subject, superseded: Mapping[str, Any] | None = None) -> L1Answer:
+def _answer(made: Aggregation, subject: SigningContext, superseded: Mapping[str, Any] | None = None) -> L1SignedMessage:
     # Where the epoch's height served nobody, the answer is made for the proposed one.
     choice = subject.choice
     source = PROPOSED.source if choice.is_epoch and made.height != choice.height else choice.source
-    return L1Answer(
+    return L1SignedMessage(
         signed_message=made.signed_message,
         height=made.height,
         height_source=source,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from warpseal.l1.validity import Superseded, Truth
+from warpseal.l1.validity import Superseded, Validity
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Watch:
     """One look-out beside one piece of work. look: what is true now."""
 
-    def __init__(self, look: Callable[[], Awaitable[Truth]], every_s: float) -> None:
+    def __init__(self, look: Callable[[], Awaitable[Validity]], every_s: float) -> None:
         self._look = look
         self._every_s = every_s
         self._superseded: Superseded | None = None

@@ -20,7 +20,7 @@ _ABI_ID: Final = ("address", "bytes32", "bytes32", "uint256")
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class TeleporterReceipt:
     """Tells the other side that its message of this nonce was delivered, and whom it is to reward (20 bytes)."""
 
     received_nonce: int
@@ -42,7 +42,7 @@ class TeleporterMessage:
     destination: bytes
     gas_limit: int
     relayers: tuple[bytes, ...]
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[TeleporterReceipt, ...]
     body: bytes
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
@@ -53,7 +53,7 @@ class TeleporterMessage:
         return keccak(encode(_ABI_ID, (self.messenger, source_chain_id, self.destination_chain_id, self.nonce)))
 
 
-def read_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
+def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
     """Return the message in the payload of an addressed call from `sender`, or None where it is none.
 
     Strict: the bytes must be exactly what the contracts' ABI encoder makes of the message.
@@ -91,7 +91,7 @@ def _message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> Telepor
         destination=_address(destination),
         gas_limit=gas_limit,
         relayers=tuple(map(_address, relayers)),
-        receipts=tuple(Receipt(received, _address(reward)) for received, reward in receipts),
+        receipts=tuple(TeleporterReceipt(received, _address(reward)) for received, reward in receipts),
         body=body,
     )
 

@@ -15,7 +15,7 @@ from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
-from warpseal.l1.attestation import Derived, derive
+from warpseal.l1.attestation import Attestation, derive_attestation
 from warpseal.l1.ports import Index, Platform, XChain
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import FoundTransaction, TxStatus
@@ -32,7 +32,7 @@ _MAX_MISSED: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedTransaction:
     """A transaction that was accepted. height: at or below it, exactly it where is_exact; None on the X-Chain.
 
     derived: None where a transaction of this kind has no message.
@@ -43,16 +43,16 @@ class Located:
     chain: str
     height: int | None
     is_exact: bool
-    derived: Derived | None
+    derived: Attestation | None
 
-    def message(self) -> Derived:
+    def message(self) -> Attestation:
         """Return what follows from the transaction. Raises NoMessage."""
         if self.derived is None:
             raise NoMessage(self.kind, self.chain)
         return self.derived
 
 
-class Transactions:
+class TransactionFinder:
     """Used from one event loop; one look-up per transaction, whoever asks."""
 
     def __init__(
@@ -70,11 +70,11 @@ class Transactions:
         self._index = index
         self._network_id = network_id
         self._miss_kept_s = settings.miss_ttl_s
-        self._found: RecentCache[bytes, Located] = RecentCache(settings.max_cached_transactions, now)
+        self._found: RecentCache[bytes, LocatedTransaction] = RecentCache(settings.max_cached_transactions, now)
         self._missed: RecentCache[bytes, TxStatus | None] = RecentCache(_MAX_MISSED, now)
-        self._flights: SingleFlight[bytes, Located] = SingleFlight()
+        self._flights: SingleFlight[bytes, LocatedTransaction] = SingleFlight()
 
-    async def find(self, tx_id: bytes) -> Located:
+    async def find(self, tx_id: bytes) -> LocatedTransaction:
         """Return an accepted transaction. Raises TransactionNotFound, UndecodableTransaction, NodeUnavailable."""
         found = self._found.get(tx_id)
         if found is not None:
@@ -84,7 +84,7 @@ class Transactions:
             raise _not_found(tx_id, missed.value)
         return await self._flights.run(tx_id, lambda: self._look(tx_id))
 
-    async def _look(self, tx_id: bytes) -> Located:
+    async def _look(self, tx_id: bytes) -> LocatedTransaction:
         row = await self._indexed(tx_id)
         located = self._of_row(row) if row is not None else await self._at_node(tx_id)
         self._found.put(tx_id, located)
@@ -96,17 +96,19 @@ class Transactions:
         except StoreDown:
             return None
 
-    def _of_row(self, row: L1Transaction) -> Located:
-        return Located(row.tx_id, row.kind, P_CHAIN_NAME, row.height, True, self._derived(row.tx_id, row.raw)[1])
+    def _of_row(self, row: L1Transaction) -> LocatedTransaction:
+        return LocatedTransaction(
+            row.tx_id, row.kind, P_CHAIN_NAME, row.height, True, self._derived(row.tx_id, row.raw)[1]
+        )
 
-    async def _at_node(self, tx_id: bytes) -> Located:
+    async def _at_node(self, tx_id: bytes) -> LocatedTransaction:
         found = await self._platform.transaction(tx_id)
         if found is None:
             return await self._on_x_chain(tx_id)
         if found.status in (TxStatus.COMMITTED, TxStatus.ABORTED):
             kind, derived = self._derived(tx_id, found.raw)
             if found.status is TxStatus.COMMITTED or derived is None:
-                return Located(tx_id, kind, P_CHAIN_NAME, found.height, False, derived)
+                return LocatedTransaction(tx_id, kind, P_CHAIN_NAME, found.height, False, derived)
         raise self._miss(tx_id, found)
 
     def _miss(self, tx_id: bytes, found: FoundTransaction | None) -> TransactionNotFound:
@@ -114,7 +116,7 @@ class Transactions:
         self._missed.put(tx_id, status, keep_s=self._miss_kept_s)
         return _not_found(tx_id, status)
 
-    async def _on_x_chain(self, tx_id: bytes) -> Located:
+    async def _on_x_chain(self, tx_id: bytes) -> LocatedTransaction:
         """Return a transaction of the X-Chain, so that its caller learns that waiting is in vain."""
         try:
             raw = await self._x_chain.transaction(tx_id)
@@ -126,16 +128,16 @@ class Transactions:
             kind = parse_x_tx(raw).kind
         except MalformedChainBytes as error:
             raise UndecodableTransaction(id_text(tx_id), str(error)) from None
-        return Located(tx_id, kind, X_CHAIN_NAME, None, False, None)
+        return LocatedTransaction(tx_id, kind, X_CHAIN_NAME, None, False, None)
 
-    def _derived(self, tx_id: bytes, raw: bytes) -> tuple[str, Derived | None]:
+    def _derived(self, tx_id: bytes, raw: bytes) -> tuple[str, Attestation | None]:
         try:
             tx = parse_p_tx(raw)
         except MalformedChainBytes as error:
             log.error("an accepted transaction cannot be read", extra={"tx_id": id_text(tx_id), "reason": str(error)})
             raise UndecodableTransaction(id_text(tx_id), str(error)) from None
         try:
-            return tx.kind, derive(tx, self._network_id)
+            return tx.kind, derive_attestation(tx, self._network_id)
         except NoMessage:
             return tx.kind, None
 

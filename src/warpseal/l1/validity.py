@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
-from warpseal.l1.attestation import Derived, removal_message, weight_message
+from warpseal.l1.attestation import Attestation, removal_message, weight_message
 from warpseal.node.p_chain import ValidationAt
 from warpseal.store.values import L1Transaction
 from warpseal.warp.codec import MalformedMessage
@@ -25,7 +25,7 @@ _OTHER_NONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class Valid:
     """It is true, at a node of this height; None: for ever."""
 
     height: int | None
@@ -71,31 +71,31 @@ class Unknown:
     why: str
 
 
-Truth: TypeAlias = Holds | Superseded | Unknown
+Validity: TypeAlias = Valid | Superseded | Unknown
 
 
-def judge(derived: Derived, told: ValidationAt) -> Truth:
+def check_validity(derived: Attestation, told: ValidationAt) -> Validity:
     """Return what follows from the answer of a node that is not below the transaction's height."""
     state = told.state
     match derived.payload:
         case SubnetToL1Conversion():
-            return Holds(None)
+            return Valid(None)
         case L1ValidatorRegistration(registered=False):
             # Accepted, and yet the validation is there: such a node is not to be believed.
-            return Holds(told.height) if state is None else Unknown("a node still has the validation")
+            return Valid(told.height) if state is None else Unknown("a node still has the validation")
         case L1ValidatorRegistration():
-            return Holds(told.height) if state is not None else _removed(derived, told.height)
+            return Valid(told.height) if state is not None else _removed(derived, told.height)
         case L1ValidatorWeight(nonce=nonce, weight=weight):
             if state is None:
                 return _removed(derived, told.height)
             if state.min_nonce == nonce + 1 and state.weight == weight:
-                return Holds(told.height)
+                return Valid(told.height)
             if state.min_nonce > nonce + 1:
                 return _changed(derived, state.min_nonce - 1, state.weight, height=told.height)
             return Unknown("a node does not know of the change, though it should")
 
 
-def proof_of(derived: Derived, changes: Iterable[L1Transaction]) -> Superseded | None:
+def find_supersession(derived: Attestation, changes: Iterable[L1Transaction]) -> Superseded | None:
     """Return what accepted transactions about the validation, newest first, prove; None: nothing.
 
     Nonces only grow, so that no height is needed: any change with a larger one came later.
@@ -124,19 +124,19 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
         return None
 
 
-def _removed(derived: Derived, height: int, by: bytes | None = None) -> Superseded:
+def _removed(derived: Attestation, height: int, by: bytes | None = None) -> Superseded:
     message = removal_message(derived.message.network_id, _validation(derived))
     return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
 
 
-def _changed(derived: Derived, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
+def _changed(derived: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
     now = {"nonce": str(nonce), "weight": str(weight)}
     payload = L1ValidatorWeight(_validation(derived), nonce, weight)
     message = weight_message(derived.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
 
 
-def _validation(derived: Derived) -> ValidationID:
+def _validation(derived: Attestation) -> ValidationID:
     if derived.validation_id is None:
         raise AssertionError("a conversion is never superseded")
     return derived.validation_id

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from warpseal.bls import MalformedKey, parse_public_key, verify_aggregate
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
-from warpseal.l1.describe import both, hex_text
-from warpseal.l1.teleporter import read_teleporter
+from warpseal.l1.describe import hex_text, id_forms
+from warpseal.l1.teleporter import parse_teleporter
 from warpseal.node.p_chain import Subnet, ValidationAt, ValidatorEntry
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
@@ -35,7 +35,7 @@ class Platform(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class VerificationTarget:
     """What a message is verified against. height None: the proposed one; subnet_id None: by the message's source."""
 
     subnet_id: SubnetID | None = None
@@ -44,7 +44,7 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class MessageVerification:
     """What came of it. signers: canonical indices. fault: why the signature is none of this set's, or None."""
 
     members: CanonicalValidatorSet
@@ -93,13 +93,15 @@ class Verification:
         }
 
 
-def verify_signed(signed: SignedMessage, members: CanonicalValidatorSet, quorum: int = DEFAULT_QUORUM) -> Verification:
+def verify_signed(
+    signed: SignedMessage, members: CanonicalValidatorSet, quorum: int = DEFAULT_QUORUM
+) -> MessageVerification:
     """Verify against one canonical set, in the order in which verifiers look."""
     signers = signed.signer_indices
-    return Verification(members, signers, _fault(signed, signers, members), quorum)
+    return MessageVerification(members, signers, _fault(signed, signers, members), quorum)
 
 
-async def verify_at(platform: Platform, signed: SignedMessage, against: Against) -> dict[str, Any]:
+async def verify_at(platform: Platform, signed: SignedMessage, against: VerificationTarget) -> dict[str, Any]:
     """Verify with what a node knows; return it as JSON, with the subnet and the height.
 
     A message of the C-Chain may be signed by the Primary Network or by the L1 that it goes to: whichever did counts.
@@ -113,7 +115,7 @@ async def verify_at(platform: Platform, signed: SignedMessage, against: Against)
     for subnet_id in subnets:
         members = canonical_set(await platform.validators_at(subnet_id, height))
         result = verify_signed(signed, members, against.quorum)
-        results.append({"signingSubnetId": both(subnet_id), "pChainHeight": str(height), **result.as_json()})
+        results.append({"signingSubnetId": id_forms(subnet_id), "pChainHeight": str(height), **result.as_json()})
         if result.fault is None:
             return results[-1]
     return results[0]
@@ -184,5 +186,5 @@ def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
         call = AddressedCall.parse(message.payload)
     except MalformedMessage:
         return None
-    found = read_teleporter(call.source_address, call.payload)
+    found = parse_teleporter(call.source_address, call.payload)
     return None if found is None else found.destination_chain_id

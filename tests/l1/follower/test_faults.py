@@ -24,8 +24,8 @@ from tests.l1.follower.world import (
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
-from warpseal.l1.follower.l1_rows import read_p_block
-from warpseal.l1.follower.ports import ReadBlock
+from warpseal.l1.follower.l1_rows import parse_followed_block
+from warpseal.l1.follower.ports import FollowedBlock
 from warpseal.store.errors import RangesDisagree
 
 Make = Callable[[BlockID, int], bytes]
@@ -78,10 +78,10 @@ async def test_a_new_block_that_nobody_can_read_stops_it_too(make: Make, reason:
 async def test_a_newer_program_goes_on_where_the_older_one_stopped() -> None:
     chain, index = with_block(of_unknown_type, 40, 60), MemoryIndex()
 
-    def newer(raw: bytes) -> ReadBlock:
+    def newer(raw: bytes) -> FollowedBlock:
         if raw == chain.raw[40]:
-            return ReadBlock(40, chain.id_at(40), chain.id_at(39), 1)
-        return read_p_block(raw)
+            return FollowedBlock(40, chain.id_at(40), chain.id_at(39), 1)
+        return parse_followed_block(raw)
 
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         async with following(blocks, index, FROM_0) as follower:

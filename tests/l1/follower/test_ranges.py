@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpseal.l1.follower.first_block import first_block_from
-from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
+from warpseal.l1.follower.follower import find_first_block
+from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.store.values import BlockRange
 
 
@@ -36,34 +36,34 @@ def test_ranges_that_do_not_touch_stay_apart_newest_first() -> None:
 
 def test_a_few_new_blocks_are_read_upwards() -> None:
     known = KnownRanges([span(0, 9)])
-    assert newer_batch(known, 12, 5) == Batch(10, 12, below_id=block_id(9))
+    assert newer_batch(known, 12, 5) == BlockBatch(10, 12, below_id=block_id(9))
     assert newer_batch(known, 9, 5) is None
     assert newer_batch(known, 7, 5) is None
 
 
 def test_many_new_blocks_begin_a_range_at_the_tip() -> None:
-    assert newer_batch(KnownRanges([span(0, 9)]), 100, 5) == Batch(96, 100)
+    assert newer_batch(KnownRanges([span(0, 9)]), 100, 5) == BlockBatch(96, 100)
 
 
 def test_a_gap_is_read_downwards_and_fits_at_both_ends_at_last() -> None:
     known = KnownRanges([span(20, 29), span(0, 9)])
-    assert newer_batch(known, 29, 6) == Batch(14, 19, above_id=block_id(19))
+    assert newer_batch(known, 29, 6) == BlockBatch(14, 19, above_id=block_id(19))
     known.add(span(14, 19))
-    assert newer_batch(known, 29, 6) == Batch(10, 13, below_id=block_id(9), above_id=block_id(13))
+    assert newer_batch(known, 29, 6) == BlockBatch(10, 13, below_id=block_id(9), above_id=block_id(13))
 
 
 def test_new_blocks_come_before_gaps_and_gaps_before_the_backfill() -> None:
     known = KnownRanges([span(20, 29), span(10, 14)])
-    assert newer_batch(known, 30, 5) == Batch(30, 30, below_id=block_id(29))
-    assert newer_batch(known, 29, 5) == Batch(15, 19, below_id=block_id(14), above_id=block_id(19))
-    assert older_batch(KnownRanges([span(10, 29)]), 29, 3, 5) == Batch(5, 9, above_id=block_id(9))
-    assert older_batch(KnownRanges([span(5, 29)]), 29, 3, 5) == Batch(3, 4, above_id=block_id(4))
+    assert newer_batch(known, 30, 5) == BlockBatch(30, 30, below_id=block_id(29))
+    assert newer_batch(known, 29, 5) == BlockBatch(15, 19, below_id=block_id(14), above_id=block_id(19))
+    assert older_batch(KnownRanges([span(10, 29)]), 29, 3, 5) == BlockBatch(5, 9, above_id=block_id(9))
+    assert older_batch(KnownRanges([span(5, 29)]), 29, 3, 5) == BlockBatch(3, 4, above_id=block_id(4))
     assert older_batch(KnownRanges([span(3, 29)]), 29, 3, 5) is None
 
 
 def test_with_nothing_known_the_tip_comes_first_unless_it_is_too_early() -> None:
-    assert older_batch(KnownRanges(), 100, 0, 5) == Batch(96, 100)
-    assert older_batch(KnownRanges(), 3, 2, 5) == Batch(2, 3)
+    assert older_batch(KnownRanges(), 100, 0, 5) == BlockBatch(96, 100)
+    assert older_batch(KnownRanges(), 3, 2, 5) == BlockBatch(2, 3)
     assert older_batch(KnownRanges(), 3, 4, 5) is None
     assert newer_batch(KnownRanges(), 3, 5) is None
 
@@ -99,5 +99,5 @@ async def test_the_first_block_of_a_moment_is_found(without_time: int) -> None:
         return None if height < without_time else 100 + height // 3
 
     for time_s, first in ((0, without_time), (104, max(without_time, 12)), (105, max(without_time, 15)), (111, 31)):
-        assert await first_block_from(time_s, 30, time_of) == first
+        assert await find_first_block(time_s, 30, time_of) == first
     assert asked <= 4 * 6

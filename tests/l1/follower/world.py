@@ -17,12 +17,12 @@ from warpseal.chains.p_blocks import Block, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
 from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.l1_rows import read_p_block
-from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
+from warpseal.l1.follower.l1_rows import parse_followed_block
+from warpseal.l1.follower.ports import Decode, FollowerBlocks, FollowerStore, Lead
 from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.settings import FollowerSettings
+from warpseal.l1.follower.status import FollowerStatus
 from warpseal.node.blocks import BlocksClient
-from warpseal.runtime.progress import FollowerStatus
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
@@ -217,11 +217,11 @@ async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[Bl
 
 @asynccontextmanager
 async def following(
-    blocks: Blocks,
-    index: Index,
+    blocks: FollowerBlocks,
+    index: FollowerStore,
     settings: FollowerSettings = FAST,
     lead: Lead | None = None,
-    decode: Decode = read_p_block,
+    decode: Decode = parse_followed_block,
 ) -> AsyncIterator[PChainFollower]:
     """Let a follower run within the block, and kill it at the end."""
     follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode)

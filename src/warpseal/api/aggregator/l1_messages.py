@@ -19,7 +19,7 @@ from warpseal.api.in_flight import InFlight, client_address
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import WarpsealError
-from warpseal.l1.request import L1Answer, L1Request
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.warp.ids import id_text
 
 HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
@@ -28,7 +28,7 @@ HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
 class L1Service(Protocol):
     """What stands behind the door; it may still be on its way. admit: as of the doors of aggregation."""
 
-    async def l1_message(self, request: L1Request, admit: Admit) -> L1Answer:
+    async def l1_message(self, request: L1Request, admit: Admit) -> L1SignedMessage:
         """Return the signed message of a transaction. Raises a WarpsealError."""
         ...
 
@@ -72,7 +72,7 @@ class L1MessageDoor:
         return _signed(answer)
 
 
-def _signed(answer: L1Answer) -> Response:
+def _signed(answer: L1SignedMessage) -> Response:
     shown: dict[str, Any] = {"signedMessage": answer.signed_message.hex()}
     if answer.superseded is not None:
         shown["superseded"] = dict(answer.superseded)

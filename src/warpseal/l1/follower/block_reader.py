@@ -13,13 +13,13 @@ from enum import StrEnum
 from hashlib import sha256
 
 from warpseal.chains.codec import UnknownType
-from warpseal.l1.follower.ports import Blocks, Decode, ReadBlock
-from warpseal.l1.follower.ranges import Batch
+from warpseal.l1.follower.ports import Decode, FollowedBlock, FollowerBlocks
+from warpseal.l1.follower.ranges import BlockBatch
 from warpseal.runtime.retry import Retrier
 from warpseal.warp.codec import MalformedMessage
 
 
-class FaultReason(StrEnum):
+class FollowerFaultReason(StrEnum):
     """Why a chain cannot be followed any further."""
 
     UNKNOWN_TYPE = "unknown_type"
@@ -29,20 +29,20 @@ class FaultReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FollowerFault:
     """At which height following ended, and why. detail: for the log."""
 
-    reason: FaultReason
+    reason: FollowerFaultReason
     height: int
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LinkedBlocks:
     """Blocks of consecutive heights, oldest first, each the parent of the next; fault: why there are no more."""
 
-    blocks: tuple[ReadBlock, ...]
-    fault: Fault | None = None
+    blocks: tuple[FollowedBlock, ...]
+    fault: FollowerFault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,19 @@ class _Answer:
     """What the bytes for a height are: a block, or a fault in its place. id: of the bytes, whatever they are."""
 
     id: bytes
-    block: ReadBlock | None
-    fault: Fault | None
+    block: FollowedBlock | None
+    fault: FollowerFault | None
 
 
 class BlockReader:
     """Blocks of one chain from nodes, as many at a time as `blocks` lets through."""
 
-    def __init__(self, blocks: Blocks, decode: Decode, retrier: Retrier) -> None:
+    def __init__(self, blocks: FollowerBlocks, decode: Decode, retrier: Retrier) -> None:
         self._blocks = blocks
         self._decode = decode
         self._retrier = retrier
 
-    async def read(self, batch: Batch) -> Reading:
+    async def read(self, batch: BlockBatch) -> LinkedBlocks:
         """Return the blocks of a batch, linked to each other and to what it has to fit to.
 
         From a known end on, the blocks before the first fault are returned. Where no end is known, a fault in
@@ -76,7 +76,7 @@ class BlockReader:
             return reading
         return await self._from_another_top(batch, found, reading)
 
-    async def time_of(self, height: int) -> int | Fault | None:
+    async def time_of(self, height: int) -> int | FollowerFault | None:
         """Return the time of one block, None where it carries none, or the fault of a block that cannot be read."""
         answer = await self._answer_at(height)
         block = answer.block or await self._another(height, lambda block: True)
@@ -89,7 +89,7 @@ class BlockReader:
             sha256(raw).digest() == block_id for raw in await self._blocks.block_at_each(height)
         )
 
-    async def _fetch(self, batch: Batch) -> dict[int, _Answer]:
+    async def _fetch(self, batch: BlockBatch) -> dict[int, _Answer]:
         heights = iter(range(batch.high, batch.low - 1, -1))
         found: dict[int, _Answer] = {}
 
@@ -110,50 +110,56 @@ class BlockReader:
         try:
             block = self._decode(raw)
         except UnknownType as error:
-            return _Answer(block_id, None, Fault(FaultReason.UNKNOWN_TYPE, height, str(error)))
+            return _Answer(block_id, None, FollowerFault(FollowerFaultReason.UNKNOWN_TYPE, height, str(error)))
         except MalformedMessage as error:
-            return _Answer(block_id, None, Fault(FaultReason.UNDECODABLE_BLOCK, height, str(error)))
+            return _Answer(block_id, None, FollowerFault(FollowerFaultReason.UNDECODABLE_BLOCK, height, str(error)))
         if block.height != height:
             told = f"the block says that its height is {block.height}"
-            return _Answer(block_id, None, Fault(FaultReason.WRONG_PARENT, height, told))
+            return _Answer(block_id, None, FollowerFault(FollowerFaultReason.WRONG_PARENT, height, told))
         return _Answer(block_id, block, None)
 
-    async def _linked_downwards(self, batch: Batch, found: dict[int, _Answer], top_id: bytes | None) -> Reading:
-        linked: list[ReadBlock] = []
+    async def _linked_downwards(
+        self, batch: BlockBatch, found: dict[int, _Answer], top_id: bytes | None
+    ) -> LinkedBlocks:
+        linked: list[FollowedBlock] = []
         wanted = top_id
         for height in range(batch.high, batch.low - 1, -1):
             block = await self._fitting(height, found[height], _HasID(wanted))
-            if isinstance(block, Fault):
-                return Reading(tuple(reversed(linked)), block)
+            if isinstance(block, FollowerFault):
+                return LinkedBlocks(tuple(reversed(linked)), block)
             linked.append(block)
             wanted = block.parent_id
         if batch.below_id is not None and wanted != batch.below_id:
             told = "it is not the parent of the block above, though it was read earlier"
-            fault = Fault(FaultReason.ANOTHER_CHAIN, batch.low - 1, told)
+            fault = FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, batch.low - 1, told)
             # Without the lowest one, so that the two ranges do not touch.
-            return Reading(tuple(reversed(linked[:-1])), fault)
-        return Reading(tuple(reversed(linked)))
+            return LinkedBlocks(tuple(reversed(linked[:-1])), fault)
+        return LinkedBlocks(tuple(reversed(linked)))
 
-    async def _linked_upwards(self, batch: Batch, found: dict[int, _Answer]) -> Reading:
-        linked: list[ReadBlock] = []
+    async def _linked_upwards(self, batch: BlockBatch, found: dict[int, _Answer]) -> LinkedBlocks:
+        linked: list[FollowedBlock] = []
         parent_id = batch.below_id or b""
         for height in range(batch.low, batch.high + 1):
             block = await self._fitting(height, found[height], _HasParent(parent_id))
-            if isinstance(block, Fault):
-                return Reading(tuple(linked), await self._explained(batch, block))
+            if isinstance(block, FollowerFault):
+                return LinkedBlocks(tuple(linked), await self._explained(batch, block))
             linked.append(block)
             parent_id = block.id
-        return Reading(tuple(linked))
+        return LinkedBlocks(tuple(linked))
 
-    async def _explained(self, batch: Batch, fault: Fault) -> Fault:
+    async def _explained(self, batch: BlockBatch, fault: FollowerFault) -> FollowerFault:
         """Return the fault, or a better one where no node has the block any more that the batch has to fit to."""
-        if fault.height != batch.low or fault.reason is not FaultReason.WRONG_PARENT or batch.below_id is None:
+        if fault.height != batch.low or fault.reason is not FollowerFaultReason.WRONG_PARENT or batch.below_id is None:
             return fault
         if await self.is_known(batch.low - 1, batch.below_id):
             return fault
-        return Fault(FaultReason.ANOTHER_CHAIN, batch.low - 1, "no node has the block that was read here earlier")
+        return FollowerFault(
+            FollowerFaultReason.ANOTHER_CHAIN, batch.low - 1, "no node has the block that was read here earlier"
+        )
 
-    async def _from_another_top(self, batch: Batch, found: dict[int, _Answer], first: Reading) -> Reading:
+    async def _from_another_top(
+        self, batch: BlockBatch, found: dict[int, _Answer], first: LinkedBlocks
+    ) -> LinkedBlocks:
         """Try the chains below the blocks that the nodes give for the top: the first one may have been a lie."""
         for raw in await self._blocks.block_at_each(batch.high):
             top = self._judged(batch.high, raw)
@@ -162,10 +168,10 @@ class BlockReader:
             reading = await self._linked_downwards(batch, {**found, batch.high: top}, top.id)
             if reading.fault is None:
                 return reading
-        is_lie = first.fault is not None and first.fault.reason is FaultReason.WRONG_PARENT
-        return Reading((), first.fault) if is_lie else first
+        is_lie = first.fault is not None and first.fault.reason is FollowerFaultReason.WRONG_PARENT
+        return LinkedBlocks((), first.fault) if is_lie else first
 
-    async def _fitting(self, height: int, answer: _Answer, fits: _HasID | _HasParent) -> ReadBlock | Fault:
+    async def _fitting(self, height: int, answer: _Answer, fits: _HasID | _HasParent) -> FollowedBlock | FollowerFault:
         """Return the block where it fits, else the first that another node gives and that does, else the fault."""
         if answer.block is not None and fits(answer.block):
             return answer.block
@@ -175,9 +181,9 @@ class BlockReader:
         is_of_the_chain = not isinstance(fits, _HasID) or fits.block_id in (None, answer.id)
         if answer.fault is not None and is_of_the_chain:
             return answer.fault
-        return Fault(FaultReason.WRONG_PARENT, height, fits.complaint)
+        return FollowerFault(FollowerFaultReason.WRONG_PARENT, height, fits.complaint)
 
-    async def _another(self, height: int, fits: Callable[[ReadBlock], bool]) -> ReadBlock | None:
+    async def _another(self, height: int, fits: Callable[[FollowedBlock], bool]) -> FollowedBlock | None:
         answers: Sequence[bytes] = await self._blocks.block_at_each(height)
         blocks = (self._judged(height, raw).block for raw in answers)
         return next((block for block in blocks if block is not None and fits(block)), None)
@@ -190,7 +196,7 @@ class _HasID:
     block_id: bytes | None
     complaint = "no node has the block that the one above names as its parent"
 
-    def __call__(self, block: ReadBlock) -> bool:
+    def __call__(self, block: FollowedBlock) -> bool:
         return self.block_id is None or block.id == self.block_id
 
 
@@ -201,5 +207,5 @@ class _HasParent:
     parent_id: bytes
     complaint = "no node has a block that names the one below as its parent"
 
-    def __call__(self, block: ReadBlock) -> bool:
+    def __call__(self, block: FollowedBlock) -> bool:
         return block.parent_id == self.parent_id

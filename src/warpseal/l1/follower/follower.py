@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.follower.block_reader import BlockReader, Fault, FaultReason, Reading
-from warpseal.l1.follower.first_block import first_block_from
-from warpseal.l1.follower.l1_rows import read_p_block
-from warpseal.l1.follower.listeners import Listener, Listeners
-from warpseal.l1.follower.ports import Blocks, Decode, Index, Lead
-from warpseal.l1.follower.ranges import Batch, KnownRanges, newer_batch, older_batch
+from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, FollowerFaultReason, LinkedBlocks
+from warpseal.l1.follower.l1_rows import parse_followed_block
+from warpseal.l1.follower.ports import Decode, FollowerBlocks, FollowerStore, Lead
+from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.settings import FollowerSettings
+from warpseal.l1.follower.status import FollowerStatus
 from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.progress import FollowerStatus, Pace
+from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import RangesDisagree, StoreDown
-from warpseal.store.values import BlockRange
+from warpseal.store.values import BlockRange, L1Transaction
 from warpseal.warp.ids import P_CHAIN
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ _LOOK_ON_EVERY_S: Final = 5.0
 
 
 class _Stopped(Exception):
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: FollowerFault) -> None:
         super().__init__(fault.reason)
         self.fault = fault
 
@@ -47,12 +46,12 @@ class PChainFollower:
 
     def __init__(
         self,
-        blocks: Blocks,
-        index: Index,
+        blocks: FollowerBlocks,
+        index: FollowerStore,
         leadership: Lead,
         settings: FollowerSettings,
         *,
-        decode: Decode = read_p_block,
+        decode: Decode = parse_followed_block,
     ) -> None:
         self._blocks = blocks
         self._index = index
@@ -67,7 +66,7 @@ class PChainFollower:
         self._known = KnownRanges()
         self._is_loaded = False
         self._is_same_chain = False
-        self._pace = Pace()
+        self._rate_meter = RateMeter()
         self._tip: int | None = None
         self._planned_tip: int | None = None
         self._polled_at = float("-inf")
@@ -91,7 +90,7 @@ class PChainFollower:
         newest, tip = self._known.newest, self._tip
         height = newest.high if newest else None
         remaining, backfilled = self._backfill()
-        rate = self._pace.rate() if remaining else None
+        rate = self._rate_meter.rate() if remaining else None
         reason, stopped_at = self._stopped or (None, None)
         return FollowerStatus(
             height=height,
@@ -140,7 +139,7 @@ class PChainFollower:
         self._is_same_chain = False
         self._fresh_above = None
         self._stopped = None
-        self._pace.begin(_now())
+        self._rate_meter.start(_now())
 
     async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -180,19 +179,19 @@ class PChainFollower:
         batch = await self._next_batch(tip)
         if batch is None:
             self._stopped = None
-            self._pace.begin(_now())
+            self._rate_meter.start(_now())
             await asyncio.sleep(self._settings.follow_poll_s)
         else:
             await self._read(batch)
             self._stopped = None
 
-    async def _read(self, batch: Batch) -> None:
+    async def _read(self, batch: BlockBatch) -> None:
         oldest = self._known.oldest
         reading = await self._reader.read(batch)
         if reading.blocks:
             await self._keep(reading)
             if oldest is None or batch.high < oldest.low:
-                self._pace.note(_now(), len(reading.blocks))
+                self._rate_meter.add(_now(), len(reading.blocks))
         if reading.fault is not None:
             raise _Stopped(reading.fault)
 
@@ -217,10 +216,10 @@ class PChainFollower:
             return
         if not await self._reader.is_known(newest.high, newest.high_block_id):
             told = "no node has the block that was read here earlier"
-            raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, newest.high, told))
+            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, newest.high, told))
         self._is_same_chain = True
 
-    async def _next_batch(self, tip: int) -> Batch | None:
+    async def _next_batch(self, tip: int) -> BlockBatch | None:
         newer = newer_batch(self._known, tip, self._batch_blocks)
         if newer is not None:
             return newer
@@ -233,17 +232,17 @@ class PChainFollower:
         upgrades = await self._retrier.call(self._blocks.upgrades)
         if upgrades.etna_s is None:
             return 0
-        first = await first_block_from(upgrades.etna_s, tip, self._time_of)
+        first = await find_first_block(upgrades.etna_s, tip, self._time_of)
         log.info("the P-Chain is followed from the first block of Etna on", extra={"height": first})
         return first
 
     async def _time_of(self, height: int) -> int | None:
         time = await self._reader.time_of(height)
-        if isinstance(time, Fault):
+        if isinstance(time, FollowerFault):
             raise _Stopped(time)
         return time
 
-    async def _keep(self, reading: Reading) -> None:
+    async def _keep(self, reading: LinkedBlocks) -> None:
         """Commit the blocks of a reading, then tell of them. Raises _Stopped."""
         lowest, highest = reading.blocks[0], reading.blocks[-1]
         read = BlockRange(lowest.height, highest.height, lowest.parent_id, highest.id)
@@ -253,7 +252,7 @@ class PChainFollower:
             await self._retrier.call(lambda: self._index.append(P_CHAIN, read, transactions, origins))
         except RangesDisagree as error:
             self._is_loaded = False
-            raise _Stopped(Fault(FaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
+            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._known.add(read)
         self._blocks_read += len(reading.blocks)
         above = read.high if self._fresh_above is None else self._fresh_above
@@ -286,3 +285,48 @@ class PChainFollower:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+Listener = Callable[[L1Transaction], None]
+
+
+class Listeners:
+    """Called one after the other; what one raises is its own trouble."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Listener] = {}
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` from now on; returns how to end that."""
+        key = object()
+        self._listeners[key] = listener
+
+        def remove() -> None:
+            self._listeners.pop(key, None)
+
+        return remove
+
+    def tell(self, transactions: Iterable[L1Transaction]) -> None:
+        """Call every listener with each transaction."""
+        for tx in transactions:
+            for listener in tuple(self._listeners.values()):
+                try:
+                    listener(tx)
+                except Exception:
+                    log.exception("a listener of L1 transactions failed")
+
+
+async def find_first_block(time_s: int, tip: int, time_of: Callable[[int], Awaitable[int | None]]) -> int:
+    """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 where all are.
+
+    time_of: the time of the block at a height, never decreasing; None for a block that has none: those are the oldest.
+    """
+    low, high = 0, tip + 1
+    while low < high:
+        middle = (low + high) // 2
+        time = await time_of(middle)
+        if time is None or time < time_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low

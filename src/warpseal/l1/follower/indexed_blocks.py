@@ -16,7 +16,7 @@ from warpseal.index.database import reading_index
 from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
-from warpseal.l1.follower.ports import Blocks
+from warpseal.l1.follower.ports import FollowerBlocks
 from warpseal.node.upgrades import Upgrades
 from warpseal.runtime.locks import AsyncLock
 from warpseal.store.access import snapshot
@@ -33,7 +33,7 @@ class IndexFirstBlocks:
     An index that does not exist yet, or cannot be read, has no blocks. Used from one event loop.
     """
 
-    def __init__(self, node: Blocks, url: StoreUrl, settings: IndexSettings) -> None:
+    def __init__(self, node: FollowerBlocks, url: StoreUrl, settings: IndexSettings) -> None:
         self._node = node
         self._engine = reading_index(url, settings)
         self._cache: LRUCache[int, bytes] = LRUCache(_MAX_CACHED_BLOCKS)

@@ -16,17 +16,17 @@ from warpseal.chains.p_txs import (
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.l1.follower.ports import ReadBlock
+from warpseal.l1.follower.ports import FollowedBlock
 from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.ids import SubnetID, ValidationID
 
 
-def read_p_block(raw: bytes) -> ReadBlock:
+def parse_followed_block(raw: bytes) -> FollowedBlock:
     """Return what is kept of the block with these bytes. Raises MalformedMessage; of it UnknownType."""
     block = parse_p_block(raw)
     rows = tuple(_rows(block))
     origins = tuple(origin for tx in block.txs for origin in _origins(tx))
-    return ReadBlock(block.height, block.id, block.parent_id, block.time, rows, origins)
+    return FollowedBlock(block.height, block.id, block.parent_id, block.time, rows, origins)
 
 
 def _rows(block: Block) -> Iterator[L1Transaction]:

@@ -11,7 +11,7 @@ from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
 
-class Blocks(Protocol):
+class FollowerBlocks(Protocol):
     """Where accepted blocks come from; every method but `block_at_each` raises NodeUnavailable."""
 
     @property
@@ -41,7 +41,7 @@ class Blocks(Protocol):
         ...
 
 
-class Index(Protocol):
+class FollowerStore(Protocol):
     """Where what was found is kept; both methods raise StoreDown."""
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
@@ -73,7 +73,7 @@ class Lead(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBlock:
+class FollowedBlock:
     """One block and what is kept of it. time: Unix seconds, None where the block carries none."""
 
     height: int
@@ -84,5 +84,5 @@ class ReadBlock:
     origins: tuple[Origin, ...] = ()
 
 
-Decode = Callable[[bytes], ReadBlock]
+Decode = Callable[[bytes], FollowedBlock]
 """Returns what is kept of a block's bytes. Raises MalformedMessage; of it UnknownType for a type that is not known."""

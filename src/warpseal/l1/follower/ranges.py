@@ -13,7 +13,7 @@ from warpseal.store.values import BlockRange
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BlockBatch:
     """Heights to read, both ends included, and what their ends have to fit to.
 
     below_id: the id of block low - 1; above_id: the id that block high + 1 names as its parent; None: not known.
@@ -64,27 +64,27 @@ class KnownRanges:
         return sum(max(0, min(high, one.high) - max(low, one.low) + 1) for one in self._ranges)
 
 
-def newer_batch(known: KnownRanges, tip: int, size: int) -> Batch | None:
+def newer_batch(known: KnownRanges, tip: int, size: int) -> BlockBatch | None:
     """Return what to read next of what is above the oldest range, newest first; None: nothing, or nothing is known."""
     top = known.newest
     if top is None:
         return None
     if tip - top.high > size:
-        return Batch(tip - size + 1, tip)
+        return BlockBatch(tip - size + 1, tip)
     if tip > top.high:
-        return Batch(top.high + 1, tip, below_id=top.high_block_id)
+        return BlockBatch(top.high + 1, tip, below_id=top.high_block_id)
     _, *older = known
     return _batch_below(top, older[0].high + 1, size, older[0].high_block_id) if older else None
 
 
-def older_batch(known: KnownRanges, tip: int, first: int, size: int) -> Batch | None:
+def older_batch(known: KnownRanges, tip: int, first: int, size: int) -> BlockBatch | None:
     """Return what to read next of what is below the oldest range, from `first` on; None where that is known."""
     oldest = known.oldest
     if oldest is None:
-        return Batch(max(first, tip - size + 1), tip) if tip >= first else None
+        return BlockBatch(max(first, tip - size + 1), tip) if tip >= first else None
     return _batch_below(oldest, first, size, None) if oldest.low > first else None
 
 
-def _batch_below(upper: BlockRange, lowest: int, size: int, below_id: bytes | None) -> Batch:
+def _batch_below(upper: BlockRange, lowest: int, size: int, below_id: bytes | None) -> BlockBatch:
     low = max(lowest, upper.low - size)
-    return Batch(low, upper.low - 1, below_id if low == lowest else None, upper.low_parent_id)
+    return BlockBatch(low, upper.low - 1, below_id if low == lowest else None, upper.low_parent_id)

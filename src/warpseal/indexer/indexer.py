@@ -22,16 +22,16 @@ from warpseal.index.errors import RebuildFailed
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.block_sources import CSource, LineSource, p_containers, x_source
-from warpseal.indexer.c_processor import CWork
+from warpseal.indexer.block_sources import CChainSource, LinearSource, p_container_source, x_block_source
+from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.chain_indexer import ChainIndexer
-from warpseal.indexer.chain_sync import CDriver, Driver, PDriver, XDriver
+from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
 from warpseal.indexer.errors import StopReason
-from warpseal.indexer.genesis import genesis_of
-from warpseal.indexer.p_processor import CheckpointRule, PWork
+from warpseal.indexer.genesis import load_genesis
+from warpseal.indexer.p_processor import CheckpointRule, PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import Desk, Works
-from warpseal.indexer.x_processor import XBeginning, XWork
+from warpseal.indexer.worker import Desk, Processors
+from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
     L1FeeConfig,
@@ -55,7 +55,7 @@ _ALIASES: Final = {PrimaryChain.P: "P", PrimaryChain.X: "X", PrimaryChain.C: "C"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class IndexedNetwork:
     """What is indexed: the network as it was configured, and what it began with; None: not known."""
 
     params: Parameters
@@ -68,7 +68,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class IndexOpener:
     """How the index is opened, here or in another process; has_genesis: False where it is to do without."""
 
     url: StoreUrl
@@ -77,36 +77,36 @@ class Opened:
     params: Parameters
     has_genesis: bool = True
 
-    def __call__(self) -> tuple[IndexWriter, Works, RowRebuilder]:
+    def __call__(self) -> tuple[IndexWriter, Processors, RowRebuilder]:
         """Open the index, and make what applies and writes. Raises StartupError, StoreDown."""
-        genesis = genesis_of(self.params.network_id, self.indexing.genesis_file) if self.has_genesis else None
+        genesis = load_genesis(self.params.network_id, self.indexing.genesis_file) if self.has_genesis else None
         engine = writing_index(self.url, self.index)
         index = IndexWriter(engine, self.params, self.index)
         deriving = RowRebuilder(index, reading_index(self.url, self.index), self.params)
-        return index, works_of(index, Subject(self.params, genesis), self.indexing), deriving
+        return index, build_processors(index, IndexedNetwork(self.params, genesis), self.indexing), deriving
 
 
-def works_of(index: IndexWriter, subject: Subject, settings: IndexerSettings) -> Works:
+def build_processors(index: IndexWriter, subject: IndexedNetwork, settings: IndexerSettings) -> Processors:
     """Return what applies and writes the blocks of each chain."""
     params, first = subject.params, settings.first_heights
     rule = CheckpointRule(settings.checkpoint_blocks, settings.checkpoint_s)
     p_genesis = None if first.get(PrimaryChain.P, 0) else subject.genesis
     is_x_complete = subject.is_x_complete and not first.get(PrimaryChain.X, 0)
     return {
-        PrimaryChain.P: PWork(index, params, p_genesis, rule),
-        PrimaryChain.X: XWork(index, params.x_chain_id, _x_beginning(subject), is_complete=is_x_complete),
-        PrimaryChain.C: CWork(index, params),
+        PrimaryChain.P: PChainProcessor(index, params, p_genesis, rule),
+        PrimaryChain.X: XChainProcessor(index, params.x_chain_id, _x_beginning(subject), is_complete=is_x_complete),
+        PrimaryChain.C: CChainProcessor(index, params),
     }
 
 
-class Indexing:
+class Indexer:
     """All chains; run it, and ask it how it stands. desk: where their works are."""
 
     def __init__(self, upstream: Upstream, desk: Desk, settings: IndexerSettings) -> None:
         self._upstream = upstream
         self._desk = desk
         self._settings = settings
-        makers: dict[PrimaryChain, Callable[[Retrier], Driver[Any]]] = {
+        makers: dict[PrimaryChain, Callable[[Retrier], ChainSync[Any]]] = {
             PrimaryChain.P: self._p,
             PrimaryChain.X: self._x,
             PrimaryChain.C: self._c,
@@ -155,19 +155,21 @@ class Indexing:
                 if not chain.is_caught_up:
                     log.info("indexing", extra=chain.as_fields())
 
-    def _p(self, retrier: Retrier) -> Driver[Any]:
-        blocks, containers = self._upstream.blocks, p_containers(self._upstream.containers, retrier)
-        source = LineSource(blocks, blocks.tips, containers, retrier, self._settings.max_concurrency)
-        return PDriver(source, self._desk, retrier)
+    def _p(self, retrier: Retrier) -> ChainSync[Any]:
+        blocks, containers = self._upstream.blocks, p_container_source(self._upstream.containers, retrier)
+        source = LinearSource(blocks, blocks.tips, containers, retrier, self._settings.max_concurrency)
+        return PChainSync(source, self._desk, retrier)
 
-    def _x(self, retrier: Retrier) -> Driver[Any]:
+    def _x(self, retrier: Retrier) -> ChainSync[Any]:
         clients = (self._upstream.x_chain, self._upstream.containers)
-        return XDriver(x_source(*clients, retrier, self._settings.max_concurrency), clients, self._desk, retrier)
+        return XChainSync(
+            x_block_source(*clients, retrier, self._settings.max_concurrency), clients, self._desk, retrier
+        )
 
-    def _c(self, retrier: Retrier) -> Driver[Any]:
-        return CDriver(CSource(self._upstream.c_blocks, retrier), self._desk, retrier)
+    def _c(self, retrier: Retrier) -> ChainSync[Any]:
+        return CChainSync(CChainSource(self._upstream.c_blocks, retrier), self._desk, retrier)
 
-    def _indexer(self, make: Callable[[Retrier], Driver[Any]]) -> ChainIndexer[Any]:
+    def _indexer(self, make: Callable[[Retrier], ChainSync[Any]]) -> ChainIndexer[Any]:
         backoff = Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)
         retrier = Retrier(backoff, {NodeUnavailable: "nodes"})
         driver = make(retrier)
@@ -175,11 +177,11 @@ class Indexing:
         return ChainIndexer(driver, self._desk.note, bootstrapped, retrier, self._settings)
 
 
-async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | None) -> Subject:
+async def fetch_network(upstream: Upstream, network_id: int, genesis: Genesis | None) -> IndexedNetwork:
     """Return what the network is: of public ones it is known, of others a node tells. Raises NodeUnavailable."""
     known = known_parameters(network_id)
     if known is not None:
-        return Subject(known, genesis)
+        return IndexedNetwork(known, genesis)
     node = await _first_that_answers(await upstream.state.nodes())
     told_fee = await node.fee_config()
     fee = _UNTOLD_FEE
@@ -188,13 +190,13 @@ async def learn_subject(upstream: Upstream, network_id: int, genesis: Genesis | 
     asset_id = AssetID(await node.staking_asset())
     times_s = (await upstream.info.upgrades()).times_s
     if genesis is not None:
-        return Subject(told_parameters(network_id, asset_id, genesis, times_s, fee), genesis)
+        return IndexedNetwork(told_parameters(network_id, asset_id, genesis, times_s, fee), genesis)
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
     upgrades = UpgradeTimes.named(times_s)
-    return Subject(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, fee), None)
+    return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, fee), None)
 
 
-def _x_beginning(subject: Subject) -> XBeginning | None:
+def _x_beginning(subject: IndexedNetwork) -> XChainOrigin | None:
     genesis, params = subject.genesis, subject.params
     if genesis is None:
         return None
@@ -205,7 +207,7 @@ def _x_beginning(subject: Subject) -> XBeginning | None:
     ended_s = 0 if subject.is_x_complete else params.upgrades.cortina_s
     # Block 0 has the time of that upgrade, even where the network began later.
     time_s = min(genesis.timestamp, params.upgrades.cortina_s)
-    return XBeginning(parse_x_genesis(creation.genesis), creation.genesis, time_s, ended_s)
+    return XChainOrigin(parse_x_genesis(creation.genesis), creation.genesis, time_s, ended_s)
 
 
 async def _first_that_answers(nodes: Sequence[NodeState]) -> NodeState:
@@ -218,7 +220,7 @@ async def _first_that_answers(nodes: Sequence[NodeState]) -> NodeState:
     return nodes[-1]
 
 
-def node_settings(settings: NodeSettings, indexing: IndexerSettings) -> NodeSettings:
+def indexer_node_settings(settings: NodeSettings, indexing: IndexerSettings) -> NodeSettings:
     """Return how this process calls nodes: at its own pace, and with room for large answers."""
     return replace(
         settings,

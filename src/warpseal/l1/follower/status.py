@@ -1,13 +1,9 @@
-"""How far following has come: heights, lag, how fast the backfill is and when it will be done."""
+"""How far the follower of the P-Chain is: heights, lag, rate and estimated time of the backfill."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
-
-_WINDOW_S: Final = 60.0
-_MAX_NOTES: Final = 1_000
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +78,6 @@ class FollowerStatus:
             "stopped": self.stopped,
         }
         return {name: value for name, value in shown.items() if value is not None}
-
-
-class Pace:
-    """How many blocks a second were read lately; `now` in seconds."""
-
-    def __init__(self) -> None:
-        self._notes: deque[tuple[float, int]] = deque(maxlen=_MAX_NOTES)
-
-    def begin(self, now: float) -> None:
-        """Forget everything: reading begins, or goes on after a stop."""
-        self._notes.clear()
-        self._notes.append((now, 0))
-
-    def note(self, now: float, blocks: int) -> None:
-        """Note that so many blocks have been read."""
-        self._notes.append((now, blocks))
-        while len(self._notes) > 2 and now - self._notes[0][0] > _WINDOW_S:
-            self._notes.popleft()
-
-    def rate(self) -> float | None:
-        """Return blocks a second over the last minute of reading; None before there were any."""
-        if len(self._notes) < 2:
-            return None
-        started_at, ended_at = self._notes[0][0], self._notes[-1][0]
-        # What was noted first was read before the time that is looked at.
-        count = sum(blocks for _, blocks in self._notes) - self._notes[0][1]
-        return count / (ended_at - started_at) if ended_at > started_at and count else None
 
 
 def _text(height: int | None) -> str | None:
