@@ -86,10 +86,10 @@ async def test_any_split_with_crashes_in_between_tells_the_same(any_index_url: s
                 size = random.choice((1, 2, 7, 30))
                 batch = history[at : at + size]
                 if batch and random.random() < 0.4:
-                    writer.place(PrimaryChain.P)
+                    writer.checkpoint(PrimaryChain.P)
                     with failing(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
                         writer.write(batch)
-                    place = writer.place(PrimaryChain.P)
+                    place = writer.checkpoint(PrimaryChain.P)
                     assert at == (0 if place is None else place.height + 1)
                 writer.write(batch)
                 at += len(batch)
@@ -103,7 +103,7 @@ async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url
     reading = reading_index(index_url(settings_of(any_index_url), None), settings_of(any_index_url))
     with written(any_index_url, params()) as writer:
         writer.drop_rows()
-        assert writer.place(PrimaryChain.P) is None
+        assert writer.checkpoint(PrimaryChain.P) is None
         rebuild_rows(writer, reading, params())
         height, ledger = writer.ledger() or (0, b"")
         assert (height, load(ledger, params()).height) == (19, 19)
@@ -125,7 +125,7 @@ async def test_deriving_goes_on_where_it_was_ended(tmp_path: Path, whole: Path) 
         with pytest.raises(KeyboardInterrupt):
             rebuild_rows(writer, reading, NETWORK, end)
     with written(url, NETWORK) as writer:
-        place = writer.place(PrimaryChain.P)
+        place = writer.checkpoint(PrimaryChain.P)
         assert place is not None
         assert BLOCKS // 2 < place.height < BLOCKS
         rebuild_rows(writer, reading, NETWORK)
@@ -169,7 +169,7 @@ def test_state_and_blocks_are_there_for_who_goes_on(tmp_path: Path) -> None:
         writer.write([record for record, _ in history[:30]], history[29][1])
         writer.write([record for record, _ in history[30:]])
     with written(url, NETWORK) as writer:
-        place = writer.place(PrimaryChain.P)
+        place = writer.checkpoint(PrimaryChain.P)
         last = history[-1][0]
         assert isinstance(last, PRecord)
         assert place is not None
@@ -179,8 +179,8 @@ def test_state_and_blocks_are_there_for_who_goes_on(tmp_path: Path) -> None:
         raws = [record.raw for record, _ in history]
         assert list(writer.raw_blocks(PrimaryChain.P, 30, 60)) == raws[30:]
         assert list(writer.raw_blocks(PrimaryChain.P, 17, 18)) == raws[17:19]
-        assert writer.place(PrimaryChain.X) is None
-        assert writer.past_count() == -1
+        assert writer.checkpoint(PrimaryChain.X) is None
+        assert writer.pre_linearization_count() == -1
 
 
 def test_a_block_that_does_not_follow_is_refused(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(a
             spent = [one for tx in block.txs for one in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
-            writer.outputs.adopt(known.unspent[one] for one in spent if one in known.unspent)
+            writer.outputs.add_external(known.unspent[one] for one in spent if one in known.unspent)
             effects = apply_x(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
@@ -151,7 +151,7 @@ async def test_an_index_that_was_killed_while_writing_goes_on(tmp_path: Path) ->
     history: list[Record] = [record for record, _ in made_up_history(3, 220)]
     killed_while_writing(url)
     with written(url, NETWORK) as writer:
-        place = writer.place(PrimaryChain.P)
+        place = writer.checkpoint(PrimaryChain.P)
         assert place is not None
         assert 60 <= place.height < 220
         writer.write(history[place.height + 1 :])

@@ -119,14 +119,14 @@ async def test_an_index_that_is_not_there_yet_is_down_and_then_comes(tmp_path: P
         history = [record for record, _ in made_up_history(3, 40)]
         with written(url, made_up_params()) as writer:
             writer.write(history)
-            writer.note(ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
+            writer.write_status(ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
         await index.refresh()
         (fresh,) = index.freshness()
         last = history[-1]
         assert isinstance(last, PRecord)
         assert (fresh.height, fresh.node_height, fresh.is_node_behind) == (40, 55, True)
         assert fresh.time == last.effects.time_s
-        assert index.notes()[PrimaryChain.P].stopped_at == 41
+        assert index.chain_statuses()[PrimaryChain.P].stopped_at == 41
 
 
 def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:

@@ -132,10 +132,10 @@ async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: 
     """Whoever indexes is gone, or reaches no node: that the heights are equal proves nothing any more."""
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
-    told_at, later_s = note(tmp_path).told_at, [0.0]
+    reported_at, later_s = note(tmp_path).reported_at, [0.0]
     settings, chains = IndexSettings(), PrimaryChains(params().x_chain_id, params().c_chain_id)
-    async with Index(index_url(settings, tmp_path), chains, settings, lambda: told_at + later_s[0]) as index:
-        assert [one.lag_s(told_at) for one in index.freshness()] == [0, 0, 0]
+    async with Index(index_url(settings, tmp_path), chains, settings, lambda: reported_at + later_s[0]) as index:
+        assert [one.lag_s(reported_at) for one in index.freshness()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()
         times = [one.time for one in index.freshness()]
@@ -149,8 +149,8 @@ async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypa
     async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)) as indexing:
         await caught_up(indexing)
         await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
-        first = note(tmp_path).told_at
-        await until(lambda: note(tmp_path).told_at > first)
+        first = note(tmp_path).reported_at
+        await until(lambda: note(tmp_path).reported_at > first)
     assert note(tmp_path).node_height == 19
 
 

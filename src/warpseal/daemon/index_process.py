@@ -167,7 +167,7 @@ async def how_it_stands(
     unknown = PrimaryChains(P_CHAIN, P_CHAIN)
     async with Index(url, unknown, config.index) as index:
         await index.refresh()
-        return tuple(index.freshness()), index.notes()
+        return tuple(index.freshness()), index.chain_statuses()
 
 
 async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> None:

@@ -232,7 +232,7 @@ def _standing(follower: PChainFollower) -> Standing:
 def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> Standing:
     index = status.index
     fresh = next((one for one in index.freshness() if one.chain is chain), None) if index is not None else None
-    note = index.notes().get(chain) if index is not None else None
+    note = index.chain_statuses().get(chain) if index is not None else None
     stopped = note.stopped if note is not None and note.stopped else None
     if fresh is None:
         return Standing(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)

@@ -61,7 +61,7 @@ class IndexBatch:
     unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
     completed: list[LateOutput] = field(default_factory=list)
-    adopted: list[LedgerOutput] = field(default_factory=list)
+    external: list[LedgerOutput] = field(default_factory=list)
     _numbers: dict[ChainID, int] = field(default_factory=dict)
     _spends: list[Spend] = field(default_factory=list)
     # The list that most rows go into.
@@ -172,10 +172,10 @@ class IndexBatch:
 
     def _outside(self, tx: TxInProgress, consumed: Consumed) -> UnspentOutput:
         """Write an output that no block made that was read so far."""
-        adopted = self.outputs.adopted(consumed.id)
-        if adopted is not None:
-            self.adopted.append(adopted)
-        output = adopted or consumed.rebuilt
+        external = self.outputs.external(consumed.id)
+        if external is not None:
+            self.external.append(external)
+        output = external or consumed.rebuilt
         if output is None:
             raise IndexDamaged(f"output {consumed.id.hex()} is spent and was never written")
         asset, owners = self._columns(output)

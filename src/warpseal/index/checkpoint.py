@@ -29,7 +29,7 @@ class ChainStatus:
     """How indexing a chain stands, for whoever answers questions about it.
 
     node_height: the highest that a node told; is_node_behind: the node is not bootstrapped, or another knows more.
-    told_at: when it told, unix seconds; written again and again: one that is old means that nobody asks any more.
+    reported_at: when it told, unix seconds; written again and again: one that is old means that nobody asks any more.
     stopped, stopped_at, detail, raw: of a failure; "" and None where all is well. rate_blocks_s, eta_s: of catching up.
     """
 
@@ -42,7 +42,7 @@ class ChainStatus:
     raw: bytes = b""
     rate_blocks_s: float | None = None
     eta_s: float | None = None
-    told_at: int = 0
+    reported_at: int = 0
 
 
 def encode_status(note: ChainStatus) -> bytes:

@@ -113,17 +113,17 @@ class Index:
     def _is_told(self, chain: PrimaryChain) -> bool:
         """Tell whether what the node's height is was told lately; who indexes may be gone, or reach no node."""
         note = self._notes.get(chain)
-        return note is not None and self._now() - note.told_at <= self._settings.node_height_ttl_s
+        return note is not None and self._now() - note.reported_at <= self._settings.node_height_ttl_s
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
         return self._freshness
 
-    def notes(self) -> Mapping[PrimaryChain, ChainStatus]:
+    def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Tell how indexing the chains stands, as who indexes last wrote."""
         return self._notes
 
-    def pages(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
+    def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
         """Tell how many pages were asked for since the start, by chain and by what they list."""
         return self._pages
 

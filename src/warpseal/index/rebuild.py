@@ -96,10 +96,10 @@ class RowRebuilder:
         """Tell whether blocks are kept that have no rows."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             for chain, number in NUMBERS.items():
-                place = self._writer.place(chain)
+                place = self._writer.checkpoint(chain)
                 done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), -1 if place is None else place.height)
                 if number == X:
-                    past = self._writer.past_count() - 1
+                    past = self._writer.pre_linearization_count() - 1
                     done |= {RecordKind.PAST: past, RecordKind.GENESIS: past}
                 if any(_last_stored(connection, number, form) > height for form, height in done.items()):
                     return True
@@ -131,8 +131,8 @@ class _RecordReplay:
         self._writer = writer
         self._params = params
         self._is_complete = is_complete
-        self._places = {chain: writer.place(chain) for chain in CHAINS}
-        self._past = writer.past_count()
+        self._places = {chain: writer.checkpoint(chain) for chain in CHAINS}
+        self._past = writer.pre_linearization_count()
         self._before: dict[int, Proposer | None] = {
             number: None if place is None else place.proposer for number, place in enumerate(self._places.values())
         }
@@ -143,7 +143,7 @@ class _RecordReplay:
         """Write what is new of a segment."""
         chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
         if segment.form is RecordKind.OUTPUT:
-            self._writer.outputs.adopt(map(parse_output, entries))
+            self._writer.outputs.add_external(map(parse_output, entries))
             return
         done = self._past if segment.chain == X and segment.form is not RecordKind.BLOCK else self._height(chain) + 1
         if segment.form is RecordKind.GENESIS and segment.chain == X:

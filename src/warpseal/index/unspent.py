@@ -121,7 +121,7 @@ class UnspentOutputs:
             if not output.staked:
                 self._made[output.id] = output
 
-    def adopt(self, outputs: Iterable[LedgerOutput]) -> None:
+    def add_external(self, outputs: Iterable[LedgerOutput]) -> None:
         """Take in outputs of transactions that are not indexed, so that what spends them can tell of them."""
         for output in outputs:
             self._adopted[output.id] = output
@@ -151,7 +151,7 @@ class UnspentOutputs:
             keys = [row.output for one, row in lately.items() if one not in gone]
             self._settle(connection, sorted(keys + [row[0] for row in made.values()]))
 
-    def adopted(self, utxo_id: UtxoID) -> LedgerOutput | None:
+    def external(self, utxo_id: UtxoID) -> LedgerOutput | None:
         """Return an output of a transaction that is not indexed."""
         return self._adopted.get(utxo_id)
 

@@ -74,7 +74,7 @@ class IndexWriter:
         """Close the connection."""
         self._engine.dispose()
 
-    def place(self, chain: PrimaryChain) -> Checkpoint | None:
+    def checkpoint(self, chain: PrimaryChain) -> Checkpoint | None:
         """Return up to where a chain is written; None: nothing is."""
         self._open()
         row = self._chains.get(NUMBERS[chain])
@@ -83,7 +83,7 @@ class IndexWriter:
         with translate_errors(self._engine), self._engine.begin() as connection:
             return read_checkpoint(connection, row)
 
-    def past_count(self) -> int:
+    def pre_linearization_count(self) -> int:
         """Return how many containers are written from before the X-Chain had blocks; -1: nor is the genesis."""
         self._open()
         row = self._chains.get(X)
@@ -112,7 +112,7 @@ class IndexWriter:
         """Write the rows of blocks that are kept already; otherwise as `write`."""
         self._commit(records, ledger, is_complete=is_complete, keep_raw=False)
 
-    def note(self, note: ChainStatus) -> None:
+    def write_status(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
         number = NUMBERS[note.chain]
         row = (number, note.node_height, int(note.is_node_behind), encode_status(note))
@@ -170,7 +170,7 @@ class IndexWriter:
     def _keep(self, batch: IndexBatch, records: Sequence[Record]) -> None:
         segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
         # In front of the blocks that spend them.
-        for number, output in enumerate(batch.adopted):
+        for number, output in enumerate(batch.external):
             segments.add(X, RecordKind.OUTPUT, number, encode_output(output))
         for record in records:
             segments.add(*_entry(record))
@@ -206,9 +206,9 @@ class IndexWriter:
 
     def _add_adopted(self, ids: set[bytes], spent: Sequence[UtxoID]) -> None:
         for one in spent:
-            adopted = self.outputs.adopted(one)
-            if adopted is not None:
-                ids.update((adopted.asset_id, *adopted.addresses))
+            external = self.outputs.external(one)
+            if external is not None:
+                ids.update((external.asset_id, *external.addresses))
 
     def _set_up(self, batch: IndexBatch) -> None:
         """Write what a new index begins with: AVAX, and the bounds of the Primary Network's validators."""

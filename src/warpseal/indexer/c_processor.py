@@ -31,7 +31,7 @@ class CChainProcessor:
     def resume(self) -> Checkpoint | None:
         """Begin where was written to; None: nothing is."""
         self._index.outputs.forget()
-        place = self._index.place(self.chain)
+        place = self._index.checkpoint(self.chain)
         self._parent_hash = None if place is None else place.block_id
         return place
 

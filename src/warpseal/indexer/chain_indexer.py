@@ -225,7 +225,7 @@ class ChainIndexer(Generic[T]):
     def _standing(self) -> ChainStatus:
         """Return how the chain stands."""
         is_behind = not self._is_bootstrapped or (bool(self._tips) and self._tips[0] + _BEHIND_BLOCKS < max(self._tips))
-        note = ChainStatus(self._driver.chain, max(self._tips, default=0), is_behind, told_at=self._told_at)
+        note = ChainStatus(self._driver.chain, max(self._tips, default=0), is_behind, reported_at=self._told_at)
         fault = self._stopped
         if fault is not None:
             reason, height = fault.reason.value, fault.height

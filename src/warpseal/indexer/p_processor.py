@@ -56,7 +56,7 @@ class PChainProcessor:
         """Bring the state to the last written block; None: nothing is written. Raises Stopped."""
         self._index.outputs.forget()
         self._last = None
-        self._before = place = self._index.place(self.chain)
+        self._before = place = self._index.checkpoint(self.chain)
         if place is not None:
             self._state = self._state_at(place)
             self._checkpoint_at = monotonic()

@@ -27,7 +27,7 @@ class IndexStatus:
         shown = dict(others)
         if self.index is None:
             return shown
-        notes = self.index.notes()
+        notes = self.index.chain_statuses()
         shown["index"] = {fresh.chain.value: _chain(fresh, notes.get(fresh.chain)) for fresh in self.index.freshness()}
         stopped = self.stops()
         if stopped:
@@ -36,7 +36,7 @@ class IndexStatus:
 
     def stops(self) -> list[str]:
         """Return which chains stopped, where and why."""
-        notes = self.index.notes().values() if self.index is not None else ()
+        notes = self.index.chain_statuses().values() if self.index is not None else ()
         return [
             f"indexing the {note.chain} stopped at block {note.stopped_at}: {note.stopped}"
             for note in notes
@@ -48,7 +48,7 @@ class IndexStatus:
         if self.index is None:
             return
         fresh = {one.chain: one for one in self.index.freshness()}
-        notes, pages = self.index.notes(), self.index.pages()
+        notes, pages = self.index.chain_statuses(), self.index.page_counts()
         for chain in PrimaryChain:
             if chain in fresh or chain in notes:
                 yield _sample(chain, fresh.get(chain), notes.get(chain), pages.get(chain, {}), self._now())

@@ -84,7 +84,7 @@ class ThreadDesk:
 
     async def note(self, note: ChainStatus) -> None:
         """Write how a chain stands."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._index.note, note)
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._index.write_status, note)
 
     async def derive(self) -> RebuildProgress | None:
         """Make rows anew for a while."""
@@ -180,7 +180,7 @@ def _run(chain: PrimaryChain, work: Callable[..., T], args: tuple[Any, ...], kwa
 
 
 def _note(note: ChainStatus) -> None:
-    _travelling(partial(_Room.index.note, note))
+    _travelling(partial(_Room.index.write_status, note))
 
 
 def _derive() -> RebuildProgress | None:

@@ -59,7 +59,7 @@ class XChainProcessor:
     def resume(self) -> Checkpoint | None:
         """Begin where was written to; None: nothing is."""
         self._index.outputs.forget()
-        place = self._index.place(self.chain)
+        place = self._index.checkpoint(self.chain)
         if place is not None:
             self._is_complete = place.is_complete
         self._parent_id = None if place is None else place.block_id
@@ -73,7 +73,7 @@ class XChainProcessor:
     def begin(self) -> None:
         """Write the genesis, where it is known and was not written yet."""
         known = self._beginning
-        if known is None or self._index.past_count() >= 0:
+        if known is None or self._index.pre_linearization_count() >= 0:
             return
         effects = x_genesis_effects(known.genesis, self._chain_id)
         self._index.write(
@@ -82,7 +82,7 @@ class XChainProcessor:
 
     def past_count(self) -> int:
         """Return how many containers are written from before the first block; -1: nor is the genesis."""
-        return self._index.past_count()
+        return self._index.pre_linearization_count()
 
     def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
         """Decode the next blocks; return the transactions whose outputs they spend and nobody knows."""
@@ -162,7 +162,7 @@ class XChainProcessor:
         for raw in fetched:
             # What cannot be read is as good as what nobody has.
             with suppress(MalformedChainBytes):
-                self._index.outputs.adopt(x_outputs(parse_x_tx(raw), self._chain_id))
+                self._index.outputs.add_external(x_outputs(parse_x_tx(raw), self._chain_id))
 
     def _unknown(self, txs: Sequence[XTx]) -> tuple[TxID, ...]:
         outputs = self._index.outputs
