@@ -12,7 +12,7 @@ from tests.integration.process import Finished, finished
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.report import free_ports
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import id_text
 
 PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
@@ -107,7 +107,7 @@ async def test_private_addresses_that_may_not_be_used_are_told_with_the_setting(
 
 
 async def test_a_clock_that_is_wrong_is_unfit(tmp_path: Path) -> None:
-    plan = Plan(validators=6, l1s=(), settings=PeerSettings(clock=lambda: time.time() - 45))
+    plan = Plan(validators=6, l1s=(), settings=NodeSettings(clock=lambda: time.time() - 45))
     async with simulated(plan) as network:
         ended = await examined(network, tmp_path, wait="20")
     assert ended.code == 1

@@ -92,7 +92,7 @@ async def test_the_c_chain_is_named_by_its_evm_chain_id_where_nobody_configured_
         simulated(Plan(validators=4)) as network,
         running(config_of(network, tmp_path, {"api-admin-enabled": True})) as daemon,
     ):
-        c_chain = next(chain for chain in network.world.chains.values() if chain.alias == "C")
+        c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
         routes = "/v1/networks/fuji/blockchains/{}"
 
         async def is_named() -> bool:

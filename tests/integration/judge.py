@@ -14,7 +14,7 @@ from blspy import G1Element, G2Element, PopSchemeMPL
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.sets import Member
+from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import SubnetID
 
 _FIELD_MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F6241EABFFFEB153FFFFB9FEFFFFFFFFAAAB
@@ -38,8 +38,8 @@ def judge(
 
     height: None for the proposed height of this moment.
     """
-    at = network.world.heights.proposed if height is None else height
-    keys, total = canonical(network.world.set_at(subnet_id, at))
+    at = network.state.heights.proposed if height is None else height
+    keys, total = canonical(network.state.set_at(subnet_id, at))
     found, indices, signature = parse(bytes.fromhex(signed))
     assert found == unsigned
     assert indices
@@ -73,7 +73,7 @@ def parse(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
     return raw[:end], tuple(index for index in range(8 * count) if number >> index & 1), signature
 
 
-def canonical(members: Iterable[Member]) -> tuple[list[tuple[bytes, int]], int]:
+def canonical(members: Iterable[SetEntry]) -> tuple[list[tuple[bytes, int]], int]:
     """Return (key, weight) in canonical order, equal keys merged, and the total weight, keyless weight included."""
     weights: dict[bytes, int] = {}
     total = 0

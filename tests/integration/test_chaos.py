@@ -45,8 +45,8 @@ async def trouble(network: SimulatedNetwork, random: Random) -> None:
             case 2:
                 network.disconnect(index)
             case 3:
-                seat = random.choice(network.world.seats[subnet.subnet_id])
-                validator = network.world.by_node(seat.node_id)
+                seat = random.choice(network.state.validations[subnet.subnet_id])
+                validator = network.state.by_node(seat.node_id)
                 assert validator is not None
                 network.change_weight(subnet.subnet_id, validator.index, random.randint(500, 1500))
             case 4:
@@ -72,7 +72,7 @@ async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMes
         "timeoutSeconds": random.choice((0.3, 1, 2)),
     }
     if random.random() < 0.2:
-        fields["pChainHeight"] = network.world.heights.current - random.randint(-2, 3)
+        fields["pChainHeight"] = network.state.heights.current - random.randint(-2, 3)
     asking = asyncio.create_task(daemon.v1(message, **fields))
     if random.random() < 0.1:
         await asyncio.sleep(random.uniform(0.0, 0.2))

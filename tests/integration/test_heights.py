@@ -223,9 +223,9 @@ async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:
 async def test_a_chain_that_appears_is_found_though_it_was_unknown_before(tmp_path: Path) -> None:
     async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
         message = l1_message(network)
-        chain = network.world.chains.pop(message.unsigned.source_chain_id)
+        chain = network.state.chains.pop(message.unsigned.source_chain_id)
         assert (await daemon.kebab(message)).status == 404
-        network.world.chains[chain.chain_id] = chain
+        network.state.chains[chain.chain_id] = chain
 
         async def is_found() -> bool:
             return (await daemon.kebab(message)).status == 200

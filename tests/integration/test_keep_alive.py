@@ -15,7 +15,7 @@ from tests.integration.beside import Beside, beside
 from tests.integration.daemon import Daemon, config_of, running
 from tests.integration.judge import judge
 from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 INTERVAL_S = 0.04
@@ -36,7 +36,7 @@ def plan_of(interval_s: float) -> Plan:
         validators=VALIDATORS,
         l1s=(),
         messages=1,
-        settings=PeerSettings(
+        settings=NodeSettings(
             ping_interval_s=interval_s, read_timeout_s=SILENCES * interval_s, unanswered_pings=SILENCES * 3 // 5
         ),
         rules=(parse_rule("0-1:lost-pongs=0.5"), parse_rule("2:lost-pongs")),

@@ -82,7 +82,7 @@ async def test_a_weight_that_changes_within_an_epoch_spoils_no_delivery(tmp_path
         assert chosen(reply) == (20, "epoch")
         assert running.judged(reply, change).total == 4_000
         # What suffices in the set of this moment is too little for the contract before the next epoch.
-        seat = network.world.validation(heavy)
+        seat = network.state.validation(heavy)
         assert seat is not None
         others = [one for one in running.nodes_of_l1() if network.validators[one].node_id != seat.node_id]
         network.set_behaviour(others, "silent")

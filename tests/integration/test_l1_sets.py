@@ -15,7 +15,7 @@ from tests.integration.l1_scene import HEIGHT, Scene, beside, until_status
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.sets import Member
+from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
@@ -49,7 +49,7 @@ def founded(network: SimulatedNetwork) -> Founded:
     """Convert the subnet, its validators being all nodes but the one with the key that sorts first."""
     subnet_id = network.subnets[-1].subnet_id
     nodes = [one for one in network.validators if subnet_id in one.subnets]
-    keys = canonical(Member(one.node_id, one.bls_key, 1) for one in nodes)[0]
+    keys = canonical(SetEntry(one.node_id, one.bls_key, 1) for one in nodes)[0]
     first, *members = sorted(nodes, key=lambda one: keys.index((one.bls_key, 1)))
     conversion = network.p_chain.convert(subnet_id, [one.index for one in members])
     network.advance(network.plan.epoch_blocks)
@@ -63,7 +63,7 @@ async def at_a_new_epoch(running: Scene, transaction: Transaction) -> Reply:
 
     async def is_new() -> bool:
         replies.append(await running.daemon.l1_message(transaction))
-        return int(replies[-1].headers[HEIGHT]) == running.network.world.heights.verifying
+        return int(replies[-1].headers[HEIGHT]) == running.network.state.heights.verifying
 
     await until(is_new)
     return replies[-1]

@@ -56,7 +56,7 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
         for place in range(3):
             network.set_balance(subnet_id, 5 + place, 0)
         # In the set at the proposed height they are still members with a key.
-        assert network.world.heights.proposed == 20
+        assert network.state.heights.proposed == 20
         message, other = l1_message(network, 0), l1_message(network, 1)
         reply = await daemon.kebab(message, quorum_percentage=70)
         assert set(judge(network, reply.signed, message.unsigned.raw, subnet_id, 70, 20).signers) == l1_keys(
@@ -122,7 +122,7 @@ async def test_twenty_l1s_are_served_in_a_row_though_none_is_tracked(tmp_path: P
         page = await daemon.metrics()
         for subnet in network.subnets:
             series = f'warpseal_connected_weight{{subnet_id="{id_text(subnet.subnet_id)}"}}'
-            assert page[series] == sum(seat.weight for seat in network.world.seats[subnet.subnet_id])
+            assert page[series] == sum(seat.weight for seat in network.state.validations[subnet.subnet_id])
         assert len((await daemon.get("/ready")).body["subnets"]) == 1
 
 

@@ -16,7 +16,7 @@ from tests.integration.judge import judge
 from warpseal.runtime.request_id import request_id
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule("0-3:refuse=7/no"),))
@@ -113,7 +113,7 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
 async def test_a_clock_that_differs_from_the_peers_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = Plan(validators=10, l1s=(), settings=PeerSettings(clock=lambda: time.time() + 45))
+    plan = Plan(validators=10, l1s=(), settings=NodeSettings(clock=lambda: time.time() + 45))
     async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         await until(lambda: any("clock" in record.getMessage() for record in caplog.records))

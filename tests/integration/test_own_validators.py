@@ -50,7 +50,7 @@ class Scene:
 
     def chains(self, subnet: int) -> list[ChainID]:
         """Return the blockchains of the n-th subnet of the network, 0: the primary one."""
-        chains = self.network.world.chains_of(self.network.subnets[subnet].subnet_id)
+        chains = self.network.state.chains_of(self.network.subnets[subnet].subnet_id)
         return [chain_id for chain_id in chains if chain_id != P_CHAIN]
 
     def nodes(self, subnet: int) -> list[int]:
@@ -58,7 +58,7 @@ class Scene:
         return [
             one.index
             for one in self.network.validators
-            for seat in self.network.world.seats[self.subnet(subnet)]
+            for seat in self.network.state.validations[self.subnet(subnet)]
             if seat.node_id == one.node_id
         ]
 
@@ -126,7 +126,7 @@ async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connec
         first, second = here.chains(TRACKED)
         found = await here.until_connected(first, *here.nodes(TRACKED))
         assert await here.until_connected(second, *here.nodes(TRACKED))
-        for seat in here.network.world.seats[here.subnet(TRACKED)]:
+        for seat in here.network.state.validations[here.subnet(TRACKED)]:
             one = found[node_id_text(seat.node_id)]
             assert list(one) == [
                 "validationID",
@@ -160,7 +160,7 @@ async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_
     async with scene(tmp_path) as here:
         (chain,) = here.chains(PERMISSIONED)
         found = await here.until_connected(chain, *here.nodes(PERMISSIONED))
-        seats = here.network.world.seats[here.subnet(PERMISSIONED)]
+        seats = here.network.state.validations[here.subnet(PERMISSIONED)]
         assert {one["validationID"] for one in found.values()} == {id_text(seat.id) for seat in seats}
         assert {(one["isL1Validator"], one["isActive"]) for one in found.values()} == {(False, True)}
 
@@ -182,7 +182,7 @@ async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refu
 
 async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Path) -> None:
     async with simulated(PLAN) as network:
-        chain = next(iter(network.world.chains_of(network.subnets[TRACKED].subnet_id)))
+        chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))
         file = tmp_path / "aliases.json"
         file.write_text(json.dumps({id_text(chain): ["of-file"]}))
         keys = {"api-admin-enabled": True, "chain-aliases-file": str(file)}
@@ -206,7 +206,7 @@ async def test_other_chains_are_not_there(tmp_path: Path) -> None:
 async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: Path) -> None:
     """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
     async with simulated(PLAN) as network:
-        (chain,) = network.world.chains_of(network.subnets[UNTRACKED].subnet_id)
+        (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
         keys = {"evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]}
         async with scene(tmp_path, keys, network=network) as here:
             await here.until_connected(chain, *here.nodes(UNTRACKED))
@@ -258,7 +258,7 @@ async def listing_node(node: Listing) -> AsyncIterator[str]:
 async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(tmp_path: Path) -> None:
     listing, silent = Listing(), Listing(404)
     async with simulated(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
-        first, second = network.world.chains_of(network.subnets[TRACKED].subnet_id)
+        first, second = network.state.chains_of(network.subnets[TRACKED].subnet_id)
         chains = [{"blockchain-id": id_text(one), "rpc": [rpc]} for one, rpc in ((first, url), (second, other))]
         async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
             await here.until_connected(second, *here.nodes(TRACKED))
@@ -289,7 +289,7 @@ async def test_uptime_is_kept_over_a_restart_and_downtime_of_ours_is_nobodys_upt
 
 async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
-        (chain, _), seats = here.chains(TRACKED), here.network.world.seats[here.subnet(TRACKED)]
+        (chain, _), seats = here.chains(TRACKED), here.network.state.validations[here.subnet(TRACKED)]
         await here.until_connected(chain, *here.nodes(TRACKED))
         p_chain = here.network.p_chain
         p_chain.disable(ValidationID(seats[0].id))
@@ -312,7 +312,7 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
 async def test_what_was_unknown_at_the_start_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
     async with simulated(PLAN) as network:
         (node,) = network.nodes
-        chain = next(iter(network.world.chains_of(network.subnets[TRACKED].subnet_id)))
+        chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))
         await node.down()
         async with scene(tmp_path, network=network) as here:
             assert await here.send(id_text(chain), {}) == NO_PAGE

@@ -99,7 +99,7 @@ async def over(
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
     """Return what a config file says of the chains of the L1s."""
-    ids = [id_text(chain_id) for one in network.subnets[1:] for chain_id in network.world.chains_of(one.subnet_id)]
+    ids = [id_text(chain_id) for one in network.subnets[1:] for chain_id in network.state.chains_of(one.subnet_id)]
     return [{"blockchain-id": one, "rpc": [f"{network.node_uri}/ext/bc/{one}/rpc"]} for one in ids]
 
 

@@ -20,8 +20,8 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import PeerSettings as NodeSettings
-from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.values import SimValidator
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 PATIENCE_S = 20.0

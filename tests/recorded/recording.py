@@ -11,7 +11,7 @@ from blspy import G2Element, PopSchemeMPL
 
 from tests import paths
 from tests.integration.judge import canonical, parse
-from warpseal.simnet.sets import Member
+from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import EMPTY_NODE_ID
 
 RECORDING: Final = paths.LOCALNET
@@ -92,9 +92,9 @@ def _lines(name: str) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def _member(entry: dict[str, Any]) -> Member:
+def _member(entry: dict[str, Any]) -> SetEntry:
     key = entry["publicKey"]
-    return Member(EMPTY_NODE_ID, bytes.fromhex(key[2:]) if key else None, int(entry["weight"]))
+    return SetEntry(EMPTY_NODE_ID, bytes.fromhex(key[2:]) if key else None, int(entry["weight"]))
 
 
 def _id(text: str) -> bytes:

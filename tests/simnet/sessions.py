@@ -15,7 +15,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 
 VECTORS = paths.LOCALNET
 NOW = 1_795_226_900
@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-class Outlet:
+class Transport:
     """Keeps what a session sends, and its timers, which run when told to."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Line:
         self.validator = network.validators[index]
         if self.validator.address is None:
             self.validator.address = sign_address(self.validator.identity, "127.0.0.1", 9651, NOW - 100)
-        self.outlet = Outlet()
-        self.session = PeerSession(self.validator, leaf or CLIENT.leaf, network.street, self.outlet)
+        self.transport = Transport()
+        self.session = PeerSession(self.validator, leaf or CLIENT.leaf, network.context, self.transport)
         self.session.start()
 
     @property
@@ -93,7 +93,7 @@ class Line:
         """Complete the handshake and forget what was sent."""
         self.send(hello(self.network.network_id), peer_list())
         assert self.session.finished
-        self.outlet.messages()
+        self.transport.messages()
         return self
 
 
@@ -102,13 +102,13 @@ CLIENT: Identity = make_identity(b"a client of the tests")
 
 def small_network(clock: Clock | None = None, **plan: object) -> SimulatedNetwork:
     """Return a network of four validators, not started, with a clock that stands still."""
-    settings = PeerSettings(clock=clock or Clock())
+    settings = NodeSettings(clock=clock or Clock())
     return SimulatedNetwork(Plan(**{"validators": 4, "messages": 12, "settings": settings} | plan))  # type: ignore[arg-type]
 
 
 def recorded(clock: Clock | None = None) -> SimulatedNetwork:
     """Return the recorded network, not started, at the time of the recording."""
-    return recorded_network(VECTORS, PeerSettings(clock=clock or Clock()))
+    return recorded_network(VECTORS, NodeSettings(clock=clock or Clock()))
 
 
 def hello(of_network: int, /, **changes: object) -> p2p.Message:

@@ -10,7 +10,7 @@ from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal.simnet import frames
-from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, Reach, Refusal, Reply, parse_behaviour
+from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, ListenMode, Refusal, ReplyKind, parse_behaviour
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 
@@ -72,20 +72,20 @@ def test_silence_is_silence() -> None:
 
 def test_a_slow_validator_answers_after_its_delay() -> None:
     network, line = behaving("slow=250ms")
-    line.outlet.timers.clear()
+    line.transport.timers.clear()
     assert ask(line, request(evm_message(network))) == []
-    ((delay_s, _),) = line.outlet.timers
+    ((delay_s, _),) = line.transport.timers
     assert delay_s == 0.25
-    line.outlet.fire()
-    assert line.outlet.kinds() == ["app_response"]
+    line.transport.fire()
+    assert line.transport.kinds() == ["app_response"]
 
 
 def test_a_delay_by_chance_stays_within_its_bounds() -> None:
     network, line = behaving("slow=10ms-20ms")
-    line.outlet.timers.clear()
+    line.transport.timers.clear()
     for number in range(1, 40, 2):
         line.send(request(evm_message(network), number))
-    delays = [delay_s for delay_s, _ in line.outlet.timers]
+    delays = [delay_s for delay_s, _ in line.transport.timers]
     assert all(0.01 <= delay_s <= 0.02 for delay_s in delays)
     assert len(set(delays)) > 1
 
@@ -130,22 +130,22 @@ def test_dropping_and_truncating_end_the_connection() -> None:
     for word, some_bytes in (("drop", False), ("truncated", True)):
         network, line = behaving(word)
         line.send(request(evm_message(network)))
-        assert line.outlet.closed
-        assert bool(line.outlet.sent) == some_bytes
-        assert frames.FrameReader().feed(bytes(line.outlet.sent)) == []
+        assert line.transport.closed
+        assert bool(line.transport.sent) == some_bytes
+        assert frames.FrameReader().feed(bytes(line.transport.sent)) == []
 
 
 def test_an_oversized_frame_announces_more_than_the_limit() -> None:
     network, line = behaving("oversized")
     line.send(request(evm_message(network)))
     with pytest.raises(frames.OversizedFrame):
-        frames.FrameReader().feed(bytes(line.outlet.sent))
+        frames.FrameReader().feed(bytes(line.transport.sent))
 
 
 def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
     network, line = behaving("bomb")
     line.send(request(evm_message(network)))
-    (body,) = frames.FrameReader().feed(bytes(line.outlet.sent))
+    (body,) = frames.FrameReader().feed(bytes(line.transport.sent))
     assert len(body) < 100_000
     with pytest.raises(frames.UndecodableMessage):
         frames.decode(body)
@@ -154,33 +154,33 @@ def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
 def test_lost_pongs_are_not_sent() -> None:
     network, line = behaving("lost-pongs=1")
     line.send(p2p.Message(ping=p2p.Ping()))
-    assert line.outlet.kinds() == []
+    assert line.transport.kinds() == []
     network.set_behaviour(0, "")
     line.send(p2p.Message(ping=p2p.Ping()))
-    assert line.outlet.kinds() == ["pong"]
+    assert line.transport.kinds() == ["pong"]
 
 
 def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
     network = small_network()
     network.set_behaviour(0, "flood=1000")
     line = Line(network)
-    line.outlet.sent.clear()
-    line.outlet.fire()
-    assert len(frames.FrameReader().feed(bytes(line.outlet.sent))) >= 50
+    line.transport.sent.clear()
+    line.transport.fire()
+    assert len(frames.FrameReader().feed(bytes(line.transport.sent))) >= 50
     network.set_behaviour(0, "")
-    line.outlet.fire()
-    line.outlet.sent.clear()
-    line.outlet.fire()
-    assert len(line.outlet.sent) < 20
+    line.transport.fire()
+    line.transport.sent.clear()
+    line.transport.fire()
+    assert len(line.transport.sent) < 20
 
 
 def test_words_add_up_and_unknown_ones_are_refused() -> None:
     parsed = parse_behaviour("slow=2s+refuse=6/later+duplicate+mute+balance=5")
     assert parsed == Behaviour(
-        delay_s=(2.0, 2.0), refusal=Refusal(6, "later"), copies=2, reach=Reach.MUTE, balance_navax=5
+        delay_s=(2.0, 2.0), refusal=Refusal(6, "later"), copies=2, reach=ListenMode.MUTE, balance_navax=5
     )
     assert parse_behaviour("") == Behaviour()
-    assert parse_behaviour("twice").second is Reply.WRONG
+    assert parse_behaviour("twice").second is ReplyKind.WRONG
     for bad in ("sloow=2s", "slow=fast", "refuse=x", "twice=maybe", "after=", "weight=heavy"):
         with pytest.raises(InvalidBehaviour):
             parse_behaviour(bad)
@@ -191,6 +191,6 @@ def test_what_is_settled_at_start_stays_and_cannot_be_changed() -> None:
     with pytest.raises(InvalidBehaviour):
         network.set_behaviour(0, "closed")
     network.set_behaviour([0, 1], "silent")
-    assert network.validators[0].behaviour == Behaviour(silent=True, reach=Reach.CLOSED)
+    assert network.validators[0].behaviour == Behaviour(silent=True, reach=ListenMode.CLOSED)
     assert network.validators[1].behaviour == Behaviour(silent=True)
     assert network.network_id == NETWORK

@@ -39,7 +39,7 @@ async def ask(network: SimulatedNetwork, chain: str, method: str, *params: Any) 
 
 
 def chain_of(network: SimulatedNetwork, place: int) -> str:
-    return id_text(network.world.chains_of(network.subnets[place].subnet_id)[0])
+    return id_text(network.state.chains_of(network.subnets[place].subnet_id)[0])
 
 
 async def test_a_registration_is_found_in_the_logs_of_the_managers_chain(network: SimulatedNetwork) -> None:
@@ -78,8 +78,8 @@ async def test_logs_are_chosen_by_blocks_addresses_and_topics(network: Simulated
 
 async def test_what_a_manager_sent_is_signed_by_its_chains_validators(network: SimulatedNetwork) -> None:
     network.p_chain.register(network.subnets[1].subnet_id)
-    chain_id = network.world.chains_of(network.subnets[1].subnet_id)[0]
-    sent = network.world.sent[chain_id][-1].unsigned
+    chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
+    sent = network.state.sent[chain_id][-1].unsigned
     address = network.validators[2].address
     assert address is not None
     async with connected(address.port, network.network_id) as peer:

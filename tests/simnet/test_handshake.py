@@ -20,50 +20,50 @@ from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet.addresses import sign_address
 from warpseal.simnet.frames import decode
-from warpseal.simnet.handshake import Expectations, Refused, judge_handshake
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.handshake import HandshakePolicy, MessageRejected, check_handshake
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.violations import ViolationKind
 
 NETWORK = 88888
 INFINITY = bytes([0xC0]) + bytes(95)
 
-MUTATIONS: list[tuple[Fault, dict[str, object]]] = [
-    (Fault.NETWORK_ID, {"network_id": 1}),
-    (Fault.CLOCK, {"my_time": NOW + 61}),
-    (Fault.CLOCK, {"my_time": NOW - 61}),
-    (Fault.TOO_MANY_SUBNETS, {"tracked_subnets": [bytes([i]) * 32 for i in range(17)]}),
-    (Fault.SUBNET_ID, {"tracked_subnets": [bytes(31)]}),
-    (Fault.ACPS, {"supported_acps": [236], "objected_acps": [236]}),
-    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=b"")}),
-    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([17]) + bytes(200))}),
-    (Fault.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(8))}),
-    (Fault.SALT, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(9), salt=bytes(33))}),
-    (Fault.IP, {"ip_addr": bytes(5)}),
-    (Fault.IP, {"ip_addr": None}),
-    (Fault.PORT, {"ip_port": 0}),
-    (Fault.PORT, {"ip_port": 65536}),
-    (Fault.SIGNING_TIME, {"ip_signing_time": NOW + 61}),
-    (Fault.IP_SIGNATURE, {"ip_signing_time": NOW - 2}),
-    (Fault.IP_SIGNATURE, {"ip_addr": bytes([127, 0, 0, 1])}),
-    (Fault.IP_SIGNATURE, {"ip_port": 2}),
-    (Fault.IP_SIGNATURE, {"ip_node_id_sig": b"junk"}),
-    (Fault.IP_SIGNATURE, {"ip_node_id_sig": None}),
-    (Fault.BLS_SIGNATURE, {"ip_bls_sig": None}),
-    (Fault.BLS_SIGNATURE, {"ip_bls_sig": bytes(96)}),
-    (Fault.BLS_SIGNATURE, {"ip_bls_sig": bytes(95)}),
-    (Fault.VERSION, {"client": p2p.Client(name="avalanchego", major=1, minor=13, patch=9)}),
-    (Fault.VERSION, {"client": p2p.Client(name="avalanchego", major=2)}),
-    (Fault.VERSION, {"client": None}),
+MUTATIONS: list[tuple[ViolationKind, dict[str, object]]] = [
+    (ViolationKind.NETWORK_ID, {"network_id": 1}),
+    (ViolationKind.CLOCK, {"my_time": NOW + 61}),
+    (ViolationKind.CLOCK, {"my_time": NOW - 61}),
+    (ViolationKind.TOO_MANY_SUBNETS, {"tracked_subnets": [bytes([i]) * 32 for i in range(17)]}),
+    (ViolationKind.SUBNET_ID, {"tracked_subnets": [bytes(31)]}),
+    (ViolationKind.ACPS, {"supported_acps": [236], "objected_acps": [236]}),
+    (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=b"")}),
+    (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([17]) + bytes(200))}),
+    (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(8))}),
+    (ViolationKind.SALT, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(9), salt=bytes(33))}),
+    (ViolationKind.IP, {"ip_addr": bytes(5)}),
+    (ViolationKind.IP, {"ip_addr": None}),
+    (ViolationKind.PORT, {"ip_port": 0}),
+    (ViolationKind.PORT, {"ip_port": 65536}),
+    (ViolationKind.SIGNING_TIME, {"ip_signing_time": NOW + 61}),
+    (ViolationKind.IP_SIGNATURE, {"ip_signing_time": NOW - 2}),
+    (ViolationKind.IP_SIGNATURE, {"ip_addr": bytes([127, 0, 0, 1])}),
+    (ViolationKind.IP_SIGNATURE, {"ip_port": 2}),
+    (ViolationKind.IP_SIGNATURE, {"ip_node_id_sig": b"junk"}),
+    (ViolationKind.IP_SIGNATURE, {"ip_node_id_sig": None}),
+    (ViolationKind.BLS_SIGNATURE, {"ip_bls_sig": None}),
+    (ViolationKind.BLS_SIGNATURE, {"ip_bls_sig": bytes(96)}),
+    (ViolationKind.BLS_SIGNATURE, {"ip_bls_sig": bytes(95)}),
+    (ViolationKind.VERSION, {"client": p2p.Client(name="avalanchego", major=1, minor=13, patch=9)}),
+    (ViolationKind.VERSION, {"client": p2p.Client(name="avalanchego", major=2)}),
+    (ViolationKind.VERSION, {"client": None}),
 ]
 
 
 @pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_one_wrong_field_ends_the_connection(fault: Fault, changes: dict[str, object]) -> None:
+def test_one_wrong_field_ends_the_connection(fault: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
-    assert line.outlet.closed
+    assert line.transport.closed
     assert line.faults == {fault: 1}
-    assert line.outlet.kinds() == ["handshake"]
+    assert line.transport.kinds() == ["handshake"]
 
 
 @pytest.mark.parametrize(
@@ -87,22 +87,22 @@ def test_one_wrong_field_ends_the_connection(fault: Fault, changes: dict[str, ob
 def test_what_a_node_lets_through_is_let_through(changes: dict[str, object]) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
-    assert not line.outlet.closed
-    assert line.outlet.kinds() == ["handshake", "peer_list"]
+    assert not line.transport.closed
+    assert line.transport.kinds() == ["handshake", "peer_list"]
     assert line.faults == {}
 
 
 def test_the_first_fault_in_a_nodes_order_is_the_one_named() -> None:
     line = Line(small_network())
     line.send(hello(1, my_time=1, tracked_subnets=[bytes(3)], ip_addr=None, ip_bls_sig=None))
-    assert line.faults == {Fault.NETWORK_ID: 1}
+    assert line.faults == {ViolationKind.NETWORK_ID: 1}
 
 
 def test_a_second_handshake_ends_the_connection() -> None:
     line = Line(small_network())
     line.send(hello(NETWORK), hello(NETWORK))
-    assert line.outlet.closed
-    assert line.faults == {Fault.SECOND_HANDSHAKE: 1}
+    assert line.transport.closed
+    assert line.faults == {ViolationKind.SECOND_HANDSHAKE: 1}
 
 
 def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
@@ -113,7 +113,7 @@ def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     assert not line.session.finished
     line.send(peer_list())
     assert line.session.finished
-    assert line.faults == {Fault.EARLY_PEER_LIST: 1}
+    assert line.faults == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
 def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_answers() -> None:
@@ -125,15 +125,17 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
         line = Line(network, index, leaf)
         line.session.feed(b"".join(frames))
         assert line.session.finished
-        answers = [one for one in line.outlet.messages() if one.HasField("app_response") or one.HasField("app_error")]
+        answers = [
+            one for one in line.transport.messages() if one.HasField("app_response") or one.HasField("app_error")
+        ]
         assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
-        assert not line.outlet.closed
+        assert not line.transport.closed
     # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
-    assert network.violations.by_kind() == {Fault.BAD_REQUEST: len(sent)}
+    assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(sent)}
 
 
 @pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_each_mutation_of_a_recorded_handshake_is_refused(fault: Fault, changes: dict[str, object]) -> None:
+def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, changes: dict[str, object]) -> None:
     leaf, sent = recorded_client()
     message = p2p.Message.FromString(next(iter(sent.values()))[0][4:])
     for name, value in changes.items():
@@ -142,18 +144,18 @@ def test_each_mutation_of_a_recorded_handshake_is_refused(fault: Fault, changes:
             message.handshake.MergeFrom(p2p.Handshake(**{name: value}))  # type: ignore[arg-type]
     line = Line(recorded(), 0, leaf)
     line.send(message)
-    assert line.outlet.closed
+    assert line.transport.closed
     assert line.faults == {fault: 1}
 
 
 def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     other = bls.public_key_of(bls.generate_secret(bytes([1]) * 32))
     message = hello(NETWORK).handshake
-    own = Expectations(NETWORK, PeerSettings(clock=Clock()), bls.public_key_of(CLIENT.bls_secret))
-    assert judge_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
-    with pytest.raises(Refused) as refused:
-        judge_handshake(message, CLIENT.leaf, Expectations(NETWORK, own.settings, other))
-    assert refused.value.fault is Fault.BLS_PROOF
+    own = HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), bls.public_key_of(CLIENT.bls_secret))
+    assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
+    with pytest.raises(MessageRejected) as refused:
+        check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
+    assert refused.value.fault is ViolationKind.BLS_PROOF
 
 
 def test_a_validator_that_dials_another_one_is_held_to_its_key() -> None:
@@ -163,16 +165,16 @@ def test_a_validator_that_dials_another_one_is_held_to_its_key() -> None:
     changes = {"ip_node_id_sig": address.signature}
     line = Line(network, 0, caller.leaf)
     line.send(hello(NETWORK, **changes, ip_bls_sig=address.bls_signature))
-    assert not line.outlet.closed
+    assert not line.transport.closed
     line = Line(network, 0, caller.leaf)
     line.send(hello(NETWORK, **changes))
-    assert line.faults == {Fault.BLS_PROOF: 1}
+    assert line.faults == {ViolationKind.BLS_PROOF: 1}
 
 
 def test_our_own_handshake_says_what_a_node_says() -> None:
     network = small_network()
     line = Line(network, 2)
-    sent = line.outlet.messages()[0].handshake
+    sent = line.transport.messages()[0].handshake
     address = line.validator.address
     assert address is not None
     assert (sent.network_id, sent.my_time) == (NETWORK, NOW)
@@ -181,7 +183,9 @@ def test_our_own_handshake_says_what_a_node_says() -> None:
     assert list(sent.tracked_subnets) == [network.subnets[1].subnet_id]
     assert sent.all_subnets
     key = bls.parse_public_key(line.validator.bls_key)
-    assert judge_handshake(sent, line.validator.identity.leaf, Expectations(NETWORK, PeerSettings(clock=Clock()), key))
+    assert check_handshake(
+        sent, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
+    )
     assert sent.HasField("known_peers")
     assert len(sent.known_peers.salt) == 32
 

@@ -43,8 +43,8 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
         assert await ask(network, node, "getTxStatus", txID=made.text) == {"status": status}
         told = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
         assert ("current P-chain height (20)" in told) == (node == 1)
-        seats = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
-        assert len(seats["validators"]) == 4 - node
+        validations = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
+        assert len(validations["validators"]) == 4 - node
         subnet = await ask(network, node, "getSubnet", subnetID=id_text(other))
         assert subnet["isPermissioned"] == (node == 1)
         assert (subnet["managerAddress"] is None) == (node == 1)
@@ -68,8 +68,8 @@ async def test_an_older_state_of_a_validator_is_told(network: SimulatedNetwork) 
     told = []
     for lag in range(1, 4):
         network.nodes[1].lag = lag
-        seat = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
-        told.append((seat["weight"], seat["minNonce"], seat["balance"]))
+        validation = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
+        told.append((validation["weight"], validation["minNonce"], validation["balance"]))
     assert told == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
 
 
@@ -105,7 +105,7 @@ async def test_a_node_that_has_enough_says_429_and_when_to_come_back(network: Si
 
 
 async def test_a_node_can_leave_a_chain(network: SimulatedNetwork) -> None:
-    chain_id = network.world.chains_of(network.subnets[1].subnet_id)[0]
+    chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
     network.nodes[1].leave(chain_id)
     url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
     async with aiohttp.ClientSession() as session, session.post(url, json={}) as answer:
@@ -156,7 +156,7 @@ def test_a_validator_can_be_behind_by_time() -> None:
         clock.now = NOW + second
         if second in (1, 2):
             network.advance()
-        heights.append(state_of(network.world, network.validators[0]).height)
+        heights.append(state_of(network.state, network.validators[0]).height)
     # Before the first block of its own time, blocks were made at an even pace.
     assert heights == [19, 19, 19, 20, 21, 22]
-    assert state_of(network.world, network.validators[1]).height == 22
+    assert state_of(network.state, network.validators[1]).height == 22

@@ -10,7 +10,7 @@ from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.manager import Delivery
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.signed import sign
+from warpseal.simnet.signing import sign
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -23,7 +23,7 @@ from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage,
 def signed_at(network: SimulatedNetwork, transaction: Transaction, height: int, subnet: int = 1) -> bytes:
     """Return what is attested of a transaction, signed by all of a subnet's set at a height."""
     assert transaction.attested is not None
-    return sign(network.world, transaction.attested.unsigned, network.subnets[subnet].subnet_id, height).encode()
+    return sign(network.state, transaction.attested.unsigned, network.subnets[subnet].subnet_id, height).encode()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_only_the_set_of_the_epochs_height_is_taken(network: SimulatedNetwork) -
     late = manager.deliver(signed_at(network, made, 21))
     assert not late.accepted
     network.advance(4)
-    assert network.world.heights.epoch[2] == 25
+    assert network.state.heights.epoch[2] == 25
     assert not manager.deliver(signed_at(network, made, 20)).accepted
     assert manager.deliver(signed_at(network, made, 25)).accepted
 
@@ -72,7 +72,7 @@ def test_weight_below_the_quorum_bad_signatures_and_unknown_bits_are_refused(net
 
 
 def test_truly_signed_messages_that_are_not_for_this_contract_are_refused(network: SimulatedNetwork) -> None:
-    manager, world = network.manager(l1_of(network)), network.world
+    manager, state = network.manager(l1_of(network)), network.state
     own = ChainID(manager.chain_id)
     foreign = p_chain_message(network.network_id, SubnetToL1Conversion(bytes(32)).encode())
     unknown = p_chain_message(network.network_id, L1ValidatorRegistration(ValidationID(bytes(32)), True).encode())
@@ -86,6 +86,6 @@ def test_truly_signed_messages_that_are_not_for_this_contract_are_refused(networ
         UnsignedMessage.build(1, ChainID(bytes(32)), b""): "wrong network id",
     }
     for unsigned, reason in reasons.items():
-        delivery = manager.deliver(sign(world, unsigned, l1_of(network), 20).encode())
+        delivery = manager.deliver(sign(state, unsigned, l1_of(network), 20).encode())
         assert not delivery.accepted
         assert reason in delivery.reason

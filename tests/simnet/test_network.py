@@ -20,8 +20,8 @@ from warpseal.simnet.certificates import node_id_of
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.violations import ViolationKind
 
 SMALL = Plan(validators=3, messages=10)
 
@@ -72,11 +72,11 @@ async def test_tls_is_1_3_and_wants_a_good_certificate() -> None:
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await dialled(port_of(network), context=old).__aenter__()
-        assert network.violations.by_kind() == {Fault.TLS_FAILED: 2, Fault.CERTIFICATE: 1}
+        assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 2, ViolationKind.CERTIFICATE: 1}
 
 
 async def test_bytes_that_are_no_tls_and_no_bytes_at_all_end_the_connection() -> None:
-    plan = replace(SMALL, settings=PeerSettings(upgrade_timeout_s=0.1))
+    plan = replace(SMALL, settings=NodeSettings(upgrade_timeout_s=0.1))
     async with SimulatedNetwork(plan) as network:
         for said in (b"GET / HTTP/1.1\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port_of(network))
@@ -84,7 +84,7 @@ async def test_bytes_that_are_no_tls_and_no_bytes_at_all_end_the_connection() ->
             async with asyncio.timeout(10):
                 await reader.read()
             writer.close()
-        assert network.violations.by_kind() == {Fault.TLS_FAILED: 1, Fault.TLS_TIMEOUT: 1}
+        assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 1, ViolationKind.TLS_TIMEOUT: 1}
 
 
 async def test_a_second_connection_of_the_same_node_is_closed_and_the_first_lives() -> None:
@@ -97,7 +97,7 @@ async def test_a_second_connection_of_the_same_node_is_closed_and_the_first_live
             assert (await first.receive()).WhichOneof("message") == "pong"
             async with connected(port_of(network, 1), network.network_id, identity):
                 pass
-        assert network.violations.by_kind() == {Fault.DUPLICATE_NODE_ID: 1}
+        assert network.violations.by_kind() == {ViolationKind.DUPLICATE_NODE_ID: 1}
 
 
 async def test_the_same_node_may_come_back_after_it_left() -> None:
@@ -117,11 +117,11 @@ async def test_a_frame_that_never_ends_is_counted() -> None:
             await peer.writer.drain()
             peer.writer.close()
             await until(lambda: network.violations.total)
-        assert network.violations.by_kind() == {Fault.TRUNCATED_FRAME: 1}
+        assert network.violations.by_kind() == {ViolationKind.TRUNCATED_FRAME: 1}
 
 
 async def test_silence_beyond_the_read_deadline_ends_the_connection_and_pings_keep_it() -> None:
-    settings = PeerSettings(ping_interval_s=0.2, read_timeout_s=0.5)
+    settings = NodeSettings(ping_interval_s=0.2, read_timeout_s=0.5)
     async with SimulatedNetwork(replace(SMALL, settings=settings)) as network:
         async with connected(port_of(network), network.network_id) as peer:
             for _ in range(5):
@@ -129,7 +129,7 @@ async def test_silence_beyond_the_read_deadline_ends_the_connection_and_pings_ke
                 await peer.send(p2p.Message(pong=p2p.Pong()), packed=True)
             assert network.violations.total == 0
             assert await peer.is_closed()
-        assert network.violations.by_kind()[Fault.READ_TIMEOUT] == 1
+        assert network.violations.by_kind()[ViolationKind.READ_TIMEOUT] == 1
 
 
 async def test_a_client_that_starts_from_one_validator_finds_all() -> None:
@@ -200,19 +200,19 @@ async def test_a_flood_reaches_the_client_and_the_rest_still_works() -> None:
 
 
 async def test_a_peer_that_does_not_read_is_not_written_to_for_ever() -> None:
-    settings = PeerSettings(write_timeout_s=0.2)
+    settings = NodeSettings(write_timeout_s=0.2)
     rules = (parse_rule("0:flood=50000"),)
     async with SimulatedNetwork(replace(SMALL, rules=rules, settings=settings)) as network:
         async with dialled(port_of(network)) as peer:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await until(lambda: network.violations.total)
-        assert network.violations.by_kind() == {Fault.WRITE_TIMEOUT: 1}
+        assert network.violations.by_kind() == {ViolationKind.WRITE_TIMEOUT: 1}
 
 
 async def test_blocks_come_on_a_timer() -> None:
     async with SimulatedNetwork(replace(SMALL, block_interval_s=0.05)) as network:
-        start = network.world.heights.current
-        await until(lambda: network.world.heights.current >= start + 3)
+        start = network.state.heights.current
+        await until(lambda: network.state.heights.current >= start + 3)
 
 
 async def test_the_recorded_network_answers_over_tls_as_recorded() -> None:

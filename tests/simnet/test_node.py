@@ -141,7 +141,7 @@ async def test_unknown_chains_and_subnets_are_answered_in_a_nodes_words() -> Non
 async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() -> None:
     async with SimulatedNetwork(SMALL) as network:
         l1 = network.subnets[1].subnet_id
-        start = network.world.heights.current
+        start = network.state.heights.current
         params: dict[str, Any] = {"subnetID": id_text(l1), "height": start}
         before = await call(network.node_uri, "/ext/P", "platform.getValidatorsAt", params)
         assert network.change_weight(l1, 0, 77) == start + 1

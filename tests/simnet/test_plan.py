@@ -7,16 +7,16 @@ from random import Random
 import pytest
 
 from tests.simnet.sessions import Clock, small_network
-from warpseal.simnet.build import build_world
+from warpseal.simnet.build import build_state
 from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, chosen, parse_l1, parse_rule, parse_weights
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.state import World
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.state import ChainState
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
 
 
-def world(**plan: object) -> World:
-    return small_network(None, **plan).world
+def state(**plan: object) -> ChainState:
+    return small_network(None, **plan).state
 
 
 def test_an_l1_is_parsed_from_its_words() -> None:
@@ -57,7 +57,7 @@ def test_a_share_is_chosen_by_the_seed() -> None:
 
 
 def test_equal_plans_make_equal_networks_and_other_seeds_others() -> None:
-    one, same, other = world(seed=1), world(seed=1), world(seed=2)
+    one, same, other = state(seed=1), state(seed=1), state(seed=2)
     assert [each.node_id for each in one.validators] == [each.node_id for each in same.validators]
     assert [each.unsigned.raw for each in one.messages] == [each.unsigned.raw for each in same.messages]
     assert one.subnets == same.subnets
@@ -65,14 +65,14 @@ def test_equal_plans_make_equal_networks_and_other_seeds_others() -> None:
 
 
 def test_by_default_all_validators_validate_one_l1_as_well() -> None:
-    built = world()
+    built = state()
     primary, l1 = built.subnets
     assert primary == PRIMARY_NETWORK
     assert {one.node_id for one in built.current_set(l1)} == {one.node_id for one in built.validators}
 
 
 def test_own_shared_and_permissioned_subnets_stand_side_by_side() -> None:
-    built = world(l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True)))
+    built = state(l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True)))
     _, own, shared, permissioned = built.subnets
     assert len(built.validators) == 7
     assert sorted(one.weight for one in built.current_set(own)) == [1, 3, 5]
@@ -80,15 +80,20 @@ def test_own_shared_and_permissioned_subnets_stand_side_by_side() -> None:
     assert {one.node_id for one in built.current_set(shared)} == {one.node_id for one in built.validators[:2]}
     assert built.subnets[permissioned].conversion_id is None
     with pytest.raises(InvalidPlan):
-        world(l1s=(L1Plan(9, shared=True),))
+        state(l1s=(L1Plan(9, shared=True),))
 
 
 def test_conversion_and_validation_ids_follow_from_the_l1() -> None:
-    built = world()
+    built = state()
     subnet = list(built.subnets.values())[1]
-    seats = sorted(built.seats[subnet.subnet_id], key=lambda seat: seat.node_id)
-    assert [seat.id for seat in seats] == [bootstrap_validation_id(subnet.subnet_id, i) for i in range(4)]
-    initial = tuple(ConversionValidator(seat.node_id, seat.public_key or b"", seat.weight) for seat in seats)
+    validations = sorted(built.validations[subnet.subnet_id], key=lambda validation: validation.node_id)
+    assert [validation.id for validation in validations] == [
+        bootstrap_validation_id(subnet.subnet_id, i) for i in range(4)
+    ]
+    initial = tuple(
+        ConversionValidator(validation.node_id, validation.public_key or b"", validation.weight)
+        for validation in validations
+    )
     assert subnet.manager_chain_id in built.chains_of(subnet.subnet_id)
     data = ConversionData(subnet.subnet_id, subnet.manager_chain_id, subnet.manager_address, initial)
     assert subnet.conversion_id == data.conversion_id
@@ -96,18 +101,18 @@ def test_conversion_and_validation_ids_follow_from_the_l1() -> None:
 
 def test_keyless_inactive_and_heavier_validators_are_so_from_the_start() -> None:
     rules = (parse_rule("0:keyless+weight=5"), parse_rule("l1-0/1:inactive"), parse_rule("l1-0/2:balance=2047"))
-    built = world(rules=rules)
+    built = state(rules=rules)
     primary, l1 = built.subnets
     first = next(one for one in built.current_set(primary) if one.node_id == built.validators[0].node_id)
     assert (first.public_key, first.weight) == (None, 5)
     members = {one.node_id: one for one in built.current_set(l1)}
     assert built.validators[1].node_id not in members
     assert members[EMPTY_NODE_ID].public_key is None
-    assert built.seat(l1, built.validators[2].node_id).balance_navax == 2047
+    assert built.validation_of(l1, built.validators[2].node_id).balance_navax == 2047
 
 
 def test_sets_begin_at_genesis_and_with_the_first_block() -> None:
-    built = world()
+    built = state()
     primary, l1 = built.subnets
     assert len(built.set_at(primary, 0)) == 4
     assert built.set_at(l1, 0) == ()
@@ -115,7 +120,7 @@ def test_sets_begin_at_genesis_and_with_the_first_block() -> None:
 
 
 def test_validators_leave_and_join_at_their_heights() -> None:
-    built = world(height=20, rules=(parse_rule("0:leaves=22"), parse_rule("1:joins=23")))
+    built = state(height=20, rules=(parse_rule("0:leaves=22"), parse_rule("1:joins=23")))
     primary = PRIMARY_NETWORK
     sizes = [len(built.current_set(primary))]
     for _ in range(4):
@@ -126,7 +131,7 @@ def test_validators_leave_and_join_at_their_heights() -> None:
 
 
 def test_churn_changes_a_weight_of_each_subnet_every_few_blocks() -> None:
-    built = world(churn_every=2)
+    built = state(churn_every=2)
     primary, l1 = built.subnets
     before = built.current_set(primary), built.current_set(l1)
     built.advance()
@@ -138,7 +143,7 @@ def test_churn_changes_a_weight_of_each_subnet_every_few_blocks() -> None:
 
 def test_epochs_begin_every_few_blocks_and_the_proposed_height_lags() -> None:
     clock = Clock()
-    built = small_network(clock, epoch_blocks=3, proposed_lag=1).world
+    built = small_network(clock, epoch_blocks=3, proposed_lag=1).state
     number, start, height = built.heights.epoch
     assert (number, height, built.heights.proposed) == (1, 20, 19)
     clock.now += 10
@@ -158,6 +163,6 @@ def test_plans_that_cannot_be_built_are_refused() -> None:
         {"etna_height": 21},
     ):
         with pytest.raises(InvalidPlan):
-            build_world(Plan(**{"validators": 2} | bad))  # type: ignore[arg-type]
+            build_state(Plan(**{"validators": 2} | bad))  # type: ignore[arg-type]
     with pytest.raises(InvalidPlan):
-        build_world(Plan(validators=1, rules=(parse_rule("l1-3/all:silent"),), settings=PeerSettings()))
+        build_state(Plan(validators=1, rules=(parse_rule("l1-3/all:silent"),), settings=NodeSettings()))

@@ -15,14 +15,14 @@ from tests.simnet.client import call
 from tests.simnet.sessions import VECTORS, recorded, small_network
 from tests.warp import fuji, story
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet import pchain
+from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.frames import LENGTH_BYTES, decode
-from warpseal.simnet.pchain import PChainCode
+from warpseal.simnet.p_chain_verifier import PChainCode
 from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.sets import Seat
-from warpseal.simnet.signing import parse_question
-from warpseal.simnet.state import World
+from warpseal.simnet.signing import parse_signature_request
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import SimSubnet
 from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, ValidationID, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
@@ -57,20 +57,20 @@ def exchanges() -> Iterator[tuple[p2p.AppRequest, p2p.Message]]:
             yield request, message
 
 
-def verdict(world: World, request: p2p.AppRequest) -> Refusal | None:
+def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
     """Return the refusal that the simulation's rules give, or None where it signs."""
     assert request.app_bytes[0] == 2
-    question = parse_question(request.app_bytes[1:])
+    question = parse_signature_request(request.app_bytes[1:])
     if isinstance(question, Refusal):
         return question
-    return pchain.refusal_of(world, question.message, question.justification)
+    return p_chain_verifier.refusal_of(state, question.message, question.justification)
 
 
 def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> None:
-    world = recorded().world
+    state = recorded().state
     outcomes = Counter[int]()
     for request, answer in exchanges():
-        refusal = verdict(world, request)
+        refusal = verdict(state, request)
         if answer.HasField("app_error"):
             assert refusal == Refusal(answer.app_error.error_code, answer.app_error.error_message)
         else:
@@ -105,27 +105,29 @@ async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(name:
 
 
 @pytest.fixture
-def story_world() -> World:
+def story_world() -> ChainState:
     """The P-Chain of network 12345 after the story's registration and its change of weight."""
-    world = small_network(messages=0, network_id=12345, l1s=()).world
+    state = small_network(messages=0, network_id=12345, l1s=()).state
     message = RegisterL1Validator.parse(story.REGISTER_PAYLOAD)
     manager = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))
-    world.subnets[story.SUBNET] = SimSubnet(story.SUBNET, "l1-0", STORY_CONVERSION, manager)
+    state.subnets[story.SUBNET] = SimSubnet(story.SUBNET, "l1-0", STORY_CONVERSION, manager)
     initial = bootstrap_validation_id(story.SUBNET, 0)
-    world.add_seat(Seat(story.SUBNET, NodeID(bytes(20)), story.CONVERSION_KEY, 49463, initial, 0, is_l1=True))
-    node_id = NodeID(message.node_id)
-    world.add_seat(
-        Seat(story.SUBNET, node_id, story.REGISTERED_KEY, 5, message.validation_id, 0, 1, min_nonce=2, is_l1=True)
+    state.add_validation(
+        Validation(story.SUBNET, NodeID(bytes(20)), story.CONVERSION_KEY, 49463, initial, 0, is_l1=True)
     )
-    return world
+    node_id = NodeID(message.node_id)
+    state.add_validation(
+        Validation(story.SUBNET, node_id, story.REGISTERED_KEY, 5, message.validation_id, 0, 1, min_nonce=2, is_l1=True)
+    )
+    return state
 
 
-def code(world: World, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = pchain.refusal_of(world, p_chain_message(12345, payload), justification)
+def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
+    refusal = p_chain_verifier.refusal_of(state, p_chain_message(12345, payload), justification)
     return refusal.code if refusal else None
 
 
-def test_the_story_of_network_12345_is_attested(story_world: World) -> None:
+def test_the_story_of_network_12345_is_attested(story_world: ChainState) -> None:
     assert code(story_world, SubnetToL1Conversion(STORY_CONVERSION).encode(), story.SUBNET) is None
     assert code(story_world, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_world, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
@@ -133,15 +135,15 @@ def test_the_story_of_network_12345_is_attested(story_world: World) -> None:
     assert code(story_world, sent) is None
 
 
-def test_its_removal_is_attested_with_the_storys_justification(story_world: World) -> None:
+def test_its_removal_is_attested_with_the_storys_justification(story_world: ChainState) -> None:
     gone = L1ValidatorRegistration(STORY_VALIDATION, False).encode()
     proof = bytes.fromhex("128e01") + story.REGISTER_PAYLOAD
     assert code(story_world, gone, proof) == PChainCode.VALIDATION_EXISTS
-    seat = story_world.validation(STORY_VALIDATION)
-    assert seat is not None
-    seat.present = False
+    validation = story_world.validation(STORY_VALIDATION)
+    assert validation is not None
+    validation.present = False
     assert code(story_world, gone, proof) is None
-    initial = story_world.seats[story.SUBNET][0]
+    initial = story_world.validations[story.SUBNET][0]
     initial.present = False
     gone = L1ValidatorRegistration(initial.id, False).encode()
     for text in ("0a220a20" + story.SUBNET.hex(), "0a240a20" + story.SUBNET.hex() + "1000"):
@@ -154,18 +156,20 @@ def test_its_removal_is_attested_with_the_storys_justification(story_world: Worl
     ids=("signed", "unsigned"),
 )
 def test_registrations_from_fuji_are_denied_once_they_expired_or_were_removed(unsigned: UnsignedMessage) -> None:
-    world = small_network(messages=0).world
+    state = small_network(messages=0).state
     payload = AddressedCall.parse(unsigned.payload).payload
     expired = RegisterL1Validator.parse(payload)
-    pending = replace(expired, expiry=world.chain_time + 1)
+    pending = replace(expired, expiry=state.chain_time + 1)
     for message, expected in ((expired, None), (pending, PChainCode.COULD_BE_REGISTERED)):
         proof = L1ValidatorRegistrationJustification.registered(message).raw
         assert proof == bytes.fromhex("12b601") + message.encode()
-        assert code(world, L1ValidatorRegistration(message.validation_id, False).encode(), proof) == expected
-        assert code(world, L1ValidatorRegistration(message.validation_id, True).encode()) == PChainCode.NO_VALIDATION
+        assert code(state, L1ValidatorRegistration(message.validation_id, False).encode(), proof) == expected
+        assert code(state, L1ValidatorRegistration(message.validation_id, True).encode()) == PChainCode.NO_VALIDATION
     node_id = NodeID(pending.node_id)
-    world.add_seat(
-        Seat(pending.subnet_id, node_id, pending.public_key, 1, pending.validation_id, 0, is_l1=True, present=False)
+    state.add_validation(
+        Validation(
+            pending.subnet_id, node_id, pending.public_key, 1, pending.validation_id, 0, is_l1=True, present=False
+        )
     )
     proof = L1ValidatorRegistrationJustification.registered(pending).raw
-    assert code(world, L1ValidatorRegistration(pending.validation_id, False).encode(), proof) is None
+    assert code(state, L1ValidatorRegistration(pending.validation_id, False).encode(), proof) is None

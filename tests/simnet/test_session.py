@@ -18,9 +18,9 @@ from warpseal.simnet.certificates import node_id_of
 from warpseal.simnet.identity import Identity
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.values import ChainKind, SimMessage
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import P_CHAIN, NodeID
 
 NETWORK = 88888
@@ -46,7 +46,7 @@ def evm_message(network: SimulatedNetwork) -> SimMessage:
 
 def ask(line: Line, *messages: p2p.Message) -> list[p2p.Message]:
     line.send(*messages)
-    return line.outlet.messages()
+    return line.transport.messages()
 
 
 def test_a_share_is_the_validators_signature_over_the_message() -> None:
@@ -64,28 +64,28 @@ def test_a_share_is_the_validators_signature_over_the_message() -> None:
 def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
     network = small_network()
     line = Line(network)
-    line.outlet.messages()
+    line.transport.messages()
     assert ask(line, request(evm_message(network))) == []
     line.send(p2p.Message(get_peer_list=p2p.GetPeerList()))
-    assert line.faults == {Fault.EARLY_MESSAGE: 2}
-    assert not line.outlet.closed
+    assert line.faults == {ViolationKind.EARLY_MESSAGE: 2}
+    assert not line.transport.closed
 
 
 @pytest.mark.parametrize(
     ("fault", "changes"),
     [
-        (Fault.CHAIN_ID_LENGTH, {"chain_id": bytes(31)}),
-        (Fault.DEADLINE, {"deadline": 0}),
-        (Fault.DEADLINE, {"deadline": 2**63}),
-        (Fault.EVEN_REQUEST_ID, {"request_id": 2}),
+        (ViolationKind.CHAIN_ID_LENGTH, {"chain_id": bytes(31)}),
+        (ViolationKind.DEADLINE, {"deadline": 0}),
+        (ViolationKind.DEADLINE, {"deadline": 2**63}),
+        (ViolationKind.EVEN_REQUEST_ID, {"request_id": 2}),
     ],
 )
-def test_what_a_node_leaves_unanswered_is_left_unanswered(fault: Fault, changes: dict[str, object]) -> None:
+def test_what_a_node_leaves_unanswered_is_left_unanswered(fault: ViolationKind, changes: dict[str, object]) -> None:
     network = small_network()
     line = Line(network).finish()
     assert ask(line, request(evm_message(network), **{"request_id": 1} | changes)) == []
     assert line.faults == {fault: 1}
-    assert not line.outlet.closed
+    assert not line.transport.closed
 
 
 def test_even_request_ids_are_fine_on_the_p_chain() -> None:
@@ -114,13 +114,13 @@ def test_other_handlers_are_answered_with_minus_two(app_bytes: bytes) -> None:
     line = Line(network).finish()
     (answer,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
     assert (answer.app_error.error_code, answer.app_error.error_message) == (-2, "unregistered handler")
-    assert line.faults == {Fault.UNREGISTERED_HANDLER: 1}
+    assert line.faults == {ViolationKind.UNREGISTERED_HANDLER: 1}
 
 
 def test_the_x_chain_has_no_signature_handler() -> None:
     network = small_network()
     line = Line(network).finish()
-    x_chain = next(chain for chain in network.world.chains.values() if chain.kind is ChainKind.X)
+    x_chain = next(chain for chain in network.state.chains.values() if chain.kind is ChainKind.X)
     (answer,) = ask(line, request(evm_message(network), chain_id=x_chain.chain_id))
     assert answer.app_error.error_code == -2
     assert line.faults == {}
@@ -132,7 +132,7 @@ def test_unreadable_requests_are_answered_with_minus_one(app_bytes: bytes) -> No
     line = Line(network).finish()
     (answer,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
     assert answer.app_error.error_code == -1
-    assert line.faults == {Fault.BAD_REQUEST: 1}
+    assert line.faults == {ViolationKind.BAD_REQUEST: 1}
 
 
 def test_a_message_of_another_chain_is_not_signed() -> None:
@@ -152,34 +152,34 @@ def test_pings_are_answered_with_one_pong_each() -> None:
     ping = p2p.Message(ping=p2p.Ping(uptime=100))
     assert [one.WhichOneof("message") for one in ask(line, ping, ping)] == ["pong", "pong"]
     line.send(p2p.Message(ping=p2p.Ping(uptime=101)))
-    assert line.outlet.closed
-    assert line.faults == {Fault.PING_UPTIME: 1}
+    assert line.transport.closed
+    assert line.faults == {ViolationKind.PING_UPTIME: 1}
 
 
 def test_a_pong_answers_one_ping_and_two_pongs_close() -> None:
     line = Line(small_network()).finish()
-    line.outlet.fire()
-    line.outlet.fire()
-    assert line.outlet.kinds() == ["ping", "ping"]
+    line.transport.fire()
+    line.transport.fire()
+    assert line.transport.kinds() == ["ping", "ping"]
     line.send(p2p.Message(pong=p2p.Pong()))
-    assert not line.outlet.closed
+    assert not line.transport.closed
     line.send(p2p.Message(pong=p2p.Pong()))
-    assert line.outlet.closed
-    assert line.faults == {Fault.UNEXPECTED_PONG: 1}
+    assert line.transport.closed
+    assert line.faults == {ViolationKind.UNEXPECTED_PONG: 1}
 
 
 def test_pings_that_stay_unanswered_for_long_are_a_tolerated_fault() -> None:
     line = Line(small_network()).finish()
     for _ in range(5):
-        line.outlet.fire()
-    assert line.faults == {Fault.UNANSWERED_PINGS: 1}
-    assert not line.outlet.closed
+        line.transport.fire()
+    assert line.faults == {ViolationKind.UNANSWERED_PINGS: 1}
+    assert not line.transport.closed
 
 
 def test_pings_flow_before_the_handshake_is_finished() -> None:
     line = Line(small_network())
-    line.outlet.fire()
-    assert line.outlet.kinds() == ["handshake", "ping"]
+    line.transport.fire()
+    assert line.transport.kinds() == ["handshake", "ping"]
 
 
 def test_what_does_not_parse_is_skipped_and_counted() -> None:
@@ -189,39 +189,39 @@ def test_what_does_not_parse_is_skipped_and_counted() -> None:
     line.session.feed(frames.framed(bytes.fromhex("ca0100")))
     line.send(p2p.Message(app_response=p2p.AppResponse()), p2p.Message(app_gossip=p2p.AppGossip()))
     assert line.faults == {
-        Fault.UNPARSABLE_MESSAGE: 2,
-        Fault.UNKNOWN_MESSAGE: 1,
-        Fault.UNSOLICITED_ANSWER: 1,
-        Fault.UNWANTED_MESSAGE: 1,
+        ViolationKind.UNPARSABLE_MESSAGE: 2,
+        ViolationKind.UNKNOWN_MESSAGE: 1,
+        ViolationKind.UNSOLICITED_ANSWER: 1,
+        ViolationKind.UNWANTED_MESSAGE: 1,
     }
-    assert not line.outlet.closed
+    assert not line.transport.closed
 
 
 def test_an_oversized_frame_closes() -> None:
     line = Line(small_network()).finish()
     line.session.feed(b"\x00\x20\x00\x01")
-    assert line.outlet.closed
-    assert line.faults == {Fault.OVERSIZED_FRAME: 1}
+    assert line.transport.closed
+    assert line.faults == {ViolationKind.OVERSIZED_FRAME: 1}
 
 
 def test_nothing_behind_a_fatal_message_is_looked_at() -> None:
     line = Line(small_network())
     line.session.feed(frames.encode(hello(1)) + frames.framed(b"\xff\xff") * 3)
-    assert line.faults == {Fault.NETWORK_ID: 1}
+    assert line.faults == {ViolationKind.NETWORK_ID: 1}
 
 
 @pytest.mark.parametrize(
     ("fault", "known"),
     [
-        (Fault.GET_PEER_LIST_FILTER, None),
-        (Fault.GET_PEER_LIST_FILTER, p2p.BloomFilter(filter=b"\x00")),
-        (Fault.GET_PEER_LIST_SALT, p2p.BloomFilter(filter=NOTHING_KNOWN, salt=bytes(33))),
+        (ViolationKind.GET_PEER_LIST_FILTER, None),
+        (ViolationKind.GET_PEER_LIST_FILTER, p2p.BloomFilter(filter=b"\x00")),
+        (ViolationKind.GET_PEER_LIST_SALT, p2p.BloomFilter(filter=NOTHING_KNOWN, salt=bytes(33))),
     ],
 )
-def test_a_get_peer_list_needs_a_good_filter(fault: Fault, known: p2p.BloomFilter | None) -> None:
+def test_a_get_peer_list_needs_a_good_filter(fault: ViolationKind, known: p2p.BloomFilter | None) -> None:
     line = Line(small_network()).finish()
     line.send(p2p.Message(get_peer_list=p2p.GetPeerList(known_peers=known)))
-    assert line.outlet.closed
+    assert line.transport.closed
     assert line.faults == {fault: 1}
 
 
@@ -236,38 +236,41 @@ def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
 @pytest.mark.parametrize(
     ("fault", "changes"),
     [
-        (Fault.PEER_LIST_CERTIFICATE, {"x509_certificate": b"junk"}),
-        (Fault.PEER_LIST_IP, {"ip_addr": bytes(3)}),
-        (Fault.PEER_LIST_PORT, {"ip_port": 0}),
-        (Fault.PEER_LIST_TIME, {"timestamp": NOW + 61}),
-        (Fault.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
+        (ViolationKind.PEER_LIST_CERTIFICATE, {"x509_certificate": b"junk"}),
+        (ViolationKind.PEER_LIST_IP, {"ip_addr": bytes(3)}),
+        (ViolationKind.PEER_LIST_PORT, {"ip_port": 0}),
+        (ViolationKind.PEER_LIST_TIME, {"timestamp": NOW + 61}),
+        (ViolationKind.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
     ],
 )
-def test_a_bad_claim_about_a_validator_closes(fault: Fault, changes: dict[str, object]) -> None:
+def test_a_bad_claim_about_a_validator_closes(fault: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     about = line.network.validators[1].identity
     line.send(peer_list(claim(), claim(about)))
-    assert not line.outlet.closed
+    assert not line.transport.closed
     line.send(peer_list(claim(), claim(about, **changes)))
-    assert line.outlet.closed
+    assert line.transport.closed
     assert line.faults == {fault: 1}
 
 
 @pytest.mark.parametrize(
     ("fault", "changes"),
-    [(Fault.PEER_LIST_TIME, {"timestamp": NOW + 61}), (Fault.PEER_LIST_SIGNATURE, {"signature": b"junk"})],
+    [
+        (ViolationKind.PEER_LIST_TIME, {"timestamp": NOW + 61}),
+        (ViolationKind.PEER_LIST_SIGNATURE, {"signature": b"junk"}),
+    ],
 )
-def test_a_bad_claim_that_nobody_wants_is_a_tolerated_fault(fault: Fault, changes: dict[str, object]) -> None:
+def test_a_bad_claim_that_nobody_wants_is_a_tolerated_fault(fault: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     line.send(peer_list(claim(CLIENT, **changes)))
-    assert not line.outlet.closed
+    assert not line.transport.closed
     assert line.faults == {fault: 1}
 
 
 def place_all(network: SimulatedNetwork) -> list[SignedAddress]:
     for index, validator in enumerate(network.validators):
         validator.address = sign_address(validator.identity, "127.0.0.1", 1000 + index, NOW)
-    network.street.gossip.addresses_changed()
+    network.context.gossip.addresses_changed()
     return [validator.address for validator in network.validators if validator.address]
 
 
@@ -280,7 +283,7 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     addresses = place_all(network)
     line = Line(network)
     line.send(hello(NETWORK), peer_list())
-    first = told(line.outlet.messages()[1])
+    first = told(line.transport.messages()[1])
     assert len(first) == 15
     assert line.validator.node_id not in first
     known = bloom.filter_of(
@@ -310,7 +313,7 @@ def test_nodes_of_an_l1_are_told_to_whoever_wants_all_subnets_or_tracks_it() -> 
     def told_by(index: int, **changes: object) -> set[NodeID]:
         line = Line(network, index)
         line.send(hello(NETWORK, **changes))
-        return told(line.outlet.messages()[1])
+        return told(line.transport.messages()[1])
 
     assert own <= told_by(0, all_subnets=True)
     assert not own & told_by(0, all_subnets=False)
@@ -322,16 +325,16 @@ def test_nodes_of_an_l1_are_told_to_whoever_wants_all_subnets_or_tracks_it() -> 
 
 def test_more_open_requests_than_a_node_takes_are_a_fault() -> None:
     clock = Clock()
-    network = small_network(settings=PeerSettings(clock=clock, max_outstanding=3))
+    network = small_network(settings=NodeSettings(clock=clock, max_outstanding=3))
     network.set_behaviour(0, "silent")
     line = Line(network).finish()
     line.send(*(request(evm_message(network), number) for number in (1, 3, 5)))
     assert line.faults == {}
     line.send(request(evm_message(network), 7))
-    assert line.faults == {Fault.TOO_MANY_OUTSTANDING: 1}
+    assert line.faults == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
     clock.now += 11
     line.send(request(evm_message(network), 9))
-    assert line.faults == {Fault.TOO_MANY_OUTSTANDING: 1}
+    assert line.faults == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
 
 
 def test_a_request_id_in_use_is_a_fault_and_a_freed_one_is_not() -> None:
@@ -341,7 +344,7 @@ def test_a_request_id_in_use_is_a_fault_and_a_freed_one_is_not() -> None:
     assert line.faults == {}
     network.set_behaviour(0, "silent")
     line.send(request(evm_message(network), 1), request(evm_message(network), 1))
-    assert line.faults == {Fault.REUSED_REQUEST_ID: 1}
+    assert line.faults == {ViolationKind.REUSED_REQUEST_ID: 1}
 
 
 def test_more_bytes_than_a_node_reads_in_the_time_are_a_fault() -> None:
@@ -350,12 +353,12 @@ def test_more_bytes_than_a_node_reads_in_the_time_are_a_fault() -> None:
     big = p2p.Message(ping=p2p.Ping()).SerializeToString() + bytes.fromhex("7a00") * 500_000
     line.session.feed(frames.framed(big))
     line.session.feed(frames.framed(big))
-    assert Fault.OVER_BANDWIDTH not in line.faults
+    assert ViolationKind.OVER_BANDWIDTH not in line.faults
     line.session.feed(frames.framed(big))
-    assert line.faults[Fault.OVER_BANDWIDTH] == 1
+    assert line.faults[ViolationKind.OVER_BANDWIDTH] == 1
     clock.now += 2
     line.session.feed(frames.framed(big))
-    assert line.faults[Fault.OVER_BANDWIDTH] == 1
+    assert line.faults[ViolationKind.OVER_BANDWIDTH] == 1
 
 
 @given(st.binary(max_size=400), st.booleans())

@@ -14,8 +14,8 @@ from tests.simnet.sessions import small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
 from warpseal.l1.attestation import derive_attestation
-from warpseal.simnet import main, pchain
-from warpseal.simnet.l1_scenario import STORY_L1, Story
+from warpseal.simnet import main, p_chain_verifier
+from warpseal.simnet.l1_scenario import SCENARIO_L1, L1Scenario
 from warpseal.simnet.plan import L1Plan
 
 KINDS = [
@@ -31,8 +31,8 @@ KINDS = [
 
 async def test_every_step_is_issued_then_accepted_and_says_what_to_ask() -> None:
     lines: list[str] = []
-    network = small_network(messages=0, l1s=(L1Plan(2), STORY_L1))
-    await Story(network, "http://here:1", 0, lines.append).tell()
+    network = small_network(messages=0, l1s=(L1Plan(2), SCENARIO_L1))
+    await L1Scenario(network, "http://here:1", 0, lines.append).tell()
     told = [one for one in network.p_chain.transactions if (one.height or 0) > 20]
     assert [one.kind for one in told] == KINDS
     assert len(lines) == 1 + 4 * len(told) + 1
@@ -50,8 +50,8 @@ async def test_every_step_is_issued_then_accepted_and_says_what_to_ask() -> None
             assert after.startswith("  400")
     removal = told[-1].attested
     assert removal is not None
-    assert pchain.refusal_of(network.world, removal.unsigned, removal.justification) is None
-    assert len(network.world.current_set(network.subnets[-1].subnet_id)) == 4
+    assert p_chain_verifier.refusal_of(network.state, removal.unsigned, removal.justification) is None
+    assert len(network.state.current_set(network.subnets[-1].subnet_id)) == 4
 
 
 async def test_the_command_tells_the_story_and_runs_on(capsys: pytest.CaptureFixture[str]) -> None:

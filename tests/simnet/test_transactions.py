@@ -10,14 +10,14 @@ from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.l1.attestation import derive_attestation
-from warpseal.simnet import pchain
-from warpseal.simnet.acceptance import RejectedTransaction
-from warpseal.simnet.historical import View
+from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.pchain import PChainCode
+from warpseal.simnet.p_chain import BALANCE_NAVAX
+from warpseal.simnet.p_chain_verifier import PChainCode
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.transactions import BALANCE_NAVAX
+from warpseal.simnet.state import StateAt
+from warpseal.simnet.tx_executor import RejectedTransaction
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 
@@ -43,20 +43,25 @@ def code_of(network: SimulatedNetwork, transaction: Transaction, blocks_ago: int
     """Return with which code a validator refuses what is attested of a transaction, or None where it signs."""
     attested = transaction.attested
     assert attested is not None
-    state = View(network.world, network.p_chain.height - blocks_ago)
-    refusal = pchain.refusal_of(state, attested.unsigned, attested.justification)
+    state = StateAt(network.state, network.p_chain.height - blocks_ago)
+    refusal = p_chain_verifier.refusal_of(state, attested.unsigned, attested.justification)
     return refusal.code if refusal else None
 
 
 def test_a_registration_makes_a_validator_with_the_next_block(network: SimulatedNetwork) -> None:
-    before = network.world.current_set(l1_of(network))
+    before = network.state.current_set(l1_of(network))
     made, validation_id = registered(network, weight=77)
-    seat = network.world.validation(validation_id)
-    assert seat is not None
+    validation = network.state.validation(validation_id)
+    assert validation is not None
     assert (made.height, network.p_chain.height) == (21, 21)
-    assert (seat.weight, seat.min_nonce, seat.balance_navax, seat.start_time) == (77, 0, BALANCE_NAVAX, NOW)
-    assert len(network.world.current_set(l1_of(network))) == len(before) + 1
-    assert network.world.set_at(l1_of(network), 20) == before
+    assert (validation.weight, validation.min_nonce, validation.balance_navax, validation.start_time) == (
+        77,
+        0,
+        BALANCE_NAVAX,
+        NOW,
+    )
+    assert len(network.state.current_set(l1_of(network))) == len(before) + 1
+    assert network.state.set_at(l1_of(network), 20) == before
     assert code_of(network, made) is None
     assert code_of(network, made, blocks_ago=1) == PChainCode.NO_VALIDATION
 
@@ -67,7 +72,7 @@ def test_weights_are_attested_until_the_next_change_and_removals_for_ever(networ
     assert (code_of(network, first), code_of(network, second)) == (PChainCode.WRONG_NONCE, None)
     assert code_of(network, first, blocks_ago=1) is None
     removal = network.p_chain.remove(validation_id)
-    assert network.world.validation(validation_id) is None
+    assert network.state.validation(validation_id) is None
     assert [code_of(network, one) for one in (made, first, second)] == [PChainCode.NO_VALIDATION] * 3
     assert code_of(network, removal) is None
     assert code_of(network, removal, blocks_ago=1) == PChainCode.VALIDATION_EXISTS
@@ -90,10 +95,10 @@ def test_an_expired_registration_is_denied_by_chain_time_and_not_by_the_clock() 
 
 
 def test_initial_validators_are_removed_by_their_index(network: SimulatedNetwork) -> None:
-    seat = network.world.seats[l1_of(network)][0]
-    removal = network.p_chain.remove(seat.id)
+    validation = network.state.validations[l1_of(network)][0]
+    removal = network.p_chain.remove(validation.id)
     assert removal.attested is not None
-    expected = L1ValidatorRegistrationJustification.bootstrap(l1_of(network), seat.index).raw
+    expected = L1ValidatorRegistrationJustification.bootstrap(l1_of(network), validation.index).raw
     assert removal.attested.justification == expected
     assert code_of(network, removal) is None
 
@@ -103,21 +108,21 @@ def test_a_node_can_come_back_under_a_new_id_and_never_under_the_old_one(network
     network.p_chain.remove(first)
     _, second = registered(network, validator=5)
     assert first != second
-    assert network.world.validation(first) is None
-    assert network.world.seat(l1_of(network), network.validators[5].node_id).id == second
+    assert network.state.validation(first) is None
+    assert network.state.validation_of(l1_of(network), network.validators[5].node_id).id == second
 
 
 def test_disabling_makes_inactive_and_funding_active_again(network: SimulatedNetwork) -> None:
     made, validation_id = registered(network)
-    seat = network.world.validation(validation_id)
-    assert seat is not None
+    validation = network.state.validation(validation_id)
+    assert validation is not None
     network.p_chain.disable(validation_id)
-    assert not seat.active
+    assert not validation.active
     assert code_of(network, made) is None
-    assert network.world.current_set(l1_of(network))[-1].public_key is None
+    assert network.state.current_set(l1_of(network))[-1].public_key is None
     network.p_chain.increase_balance(validation_id, 9)
-    assert seat.active
-    assert seat.balance_navax == 9
+    assert validation.active
+    assert validation.balance_navax == 9
 
 
 def test_what_no_block_takes_is_rejected_and_changes_nothing(network: SimulatedNetwork) -> None:
@@ -146,7 +151,7 @@ def test_what_no_block_takes_is_rejected_and_changes_nothing(network: SimulatedN
 
 def test_the_last_validator_stays() -> None:
     network = small_network(messages=0, l1s=(L1Plan(2),))
-    one, other = (seat.id for seat in network.world.seats[l1_of(network)])
+    one, other = (validation.id for validation in network.state.validations[l1_of(network)])
     network.p_chain.remove(one)
     with pytest.raises(RejectedTransaction, match="last L1 validator"):
         network.p_chain.remove(other)
@@ -162,7 +167,7 @@ def test_a_registration_is_never_accepted_twice(network: SimulatedNetwork) -> No
 def test_an_issued_transaction_has_its_id_and_waits_for_its_block(network: SimulatedNetwork) -> None:
     waiting = network.p_chain.register(l1_of(network), later=True)
     tx_id = waiting.tx_id
-    other = network.p_chain.set_weight(network.world.seats[l1_of(network)][0].id, 9)
+    other = network.p_chain.set_weight(network.state.validations[l1_of(network)][0].id, 9)
     network.advance(2)
     assert waiting.height is None
     assert code_of(network, waiting) == PChainCode.NO_VALIDATION
@@ -183,10 +188,10 @@ def test_a_block_holds_what_came_before_a_rejected_transaction(network: Simulate
 def test_an_unconverted_subnet_is_converted_while_the_network_runs() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3, unconverted=True), L1Plan(2)))
     l1, other = l1_of(network), l1_of(network, 2)
-    assert network.world.current_set(l1) == ()
-    manager = network.world.chains_of(other)[0]
+    assert network.state.current_set(l1) == ()
+    manager = network.state.chains_of(other)[0]
     made = network.p_chain.convert(l1, weights=(5, 7, 9), manager_chain_id=manager)
-    assert sorted(member.weight for member in network.world.current_set(l1)) == [5, 7, 9]
+    assert sorted(member.weight for member in network.state.current_set(l1)) == [5, 7, 9]
     assert made.attested is not None
     assert made.attested.signing_subnet_id == other
     assert made.attested.justification == l1
@@ -195,20 +200,20 @@ def test_an_unconverted_subnet_is_converted_while_the_network_runs() -> None:
 
 def test_the_plans_weights_were_set_by_transactions(network: SimulatedNetwork) -> None:
     changed = [one for one in network.p_chain.transactions if one.kind == "SetL1ValidatorWeightTx"]
-    set_before = [seat.id for seat in network.world.seats[l1_of(network)] if seat.min_nonce]
+    set_before = [validation.id for validation in network.state.validations[l1_of(network)] if validation.min_nonce]
     assert {one.validation_id for one in changed} == set(set_before)
     assert [code_of(network, one) for one in changed] == [None] * len(set_before)
 
 
 def test_weights_that_a_plan_or_a_test_changes_are_changed_by_transactions() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3),), churn_every=1)
-    seats = network.world.seats[l1_of(network)]
+    validations = network.state.validations[l1_of(network)]
     network.change_weight(l1_of(network), network.validators[-1].index, 4242)
     network.advance(4)
     changes = [one for one in network.p_chain.transactions if (one.height or 0) > 20]
     assert len(changes) == 6
-    for seat in seats:
-        last = [one for one in network.p_chain.transactions if one.validation_id == seat.id]
+    for validation in validations:
+        last = [one for one in network.p_chain.transactions if one.validation_id == validation.id]
         assert not last or code_of(network, last[-1]) is None
 
 
@@ -219,14 +224,14 @@ def test_what_is_attested_is_what_follows_from_the_bytes(manager: str, signer: i
     _, validation_id = registered(network)
     chain.set_weight(validation_id, 5)
     chain.remove(validation_id)
-    chain.remove(network.world.seats[l1_of(network)][0].id)
+    chain.remove(network.state.validations[l1_of(network)][0].id)
     checked = 0
     for one in chain.transactions:
         if one.attested is not None and one.subnet_id == l1_of(network):
             derived = derive_attestation(parse_p_tx(one.raw), network.network_id)
             assert derived.message.raw == one.attested.unsigned.raw
             assert derived.justification in (one.attested.justification, None)
-            signing = network.world.chains[derived.manager_chain_id].subnet_id
+            signing = network.state.chains[derived.manager_chain_id].subnet_id
             assert signing == one.attested.signing_subnet_id == network.subnets[signer].subnet_id
             checked += 1
     assert checked == 6
@@ -238,13 +243,13 @@ async def test_a_new_node_joins_a_running_network_and_is_registered() -> None:
             network.p_chain.register(l1_of(network))
         index = await network.add_validator(l1_of(network))
         made = network.p_chain.register(l1_of(network))
-        seat = network.world.seat(l1_of(network), network.validators[index].node_id)
-        assert (index, seat.id) == (3, made.validation_id)
+        validation = network.state.validation_of(l1_of(network), network.validators[index].node_id)
+        assert (index, validation.id) == (3, made.validation_id)
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         assert network.validators[index].name in {one["nodeID"] for one in peers["peers"]}
         told = await call(
             network.node_uri, "/ext/P", "platform.getL1Validator", {"validationID": id_text(made.validation_id or b"")}
         )
         assert (told["nodeID"], told["minNonce"]) == (network.validators[index].name, "0")
-        assert network.world.primary_key(network.validators[index].node_id) is None
-        assert network.world.subnets[PRIMARY_NETWORK].conversion_id is None
+        assert network.state.primary_key(network.validators[index].node_id) is None
+        assert network.state.subnets[PRIMARY_NETWORK].conversion_id is None

@@ -20,8 +20,8 @@ from warpseal.chains.x_txs import parse_x_tx
 from warpseal.simnet import tx_builder
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
-from warpseal.simnet.signed import fault_of
-from warpseal.simnet.tx_builder import Coin, Draft, Funding, Purse
+from warpseal.simnet.signing import verify_signed_message
+from warpseal.simnet.tx_builder import Funding, TxDraft, Utxo, Wallet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator
 
@@ -35,7 +35,7 @@ def vectors() -> dict[str, bytes]:
     return {one["kind"]: bytes.fromhex(one["hex"]) for one in listed if one["network_id"] == 12345}
 
 
-def story_drafts() -> Iterator[Draft]:
+def story_drafts() -> Iterator[TxDraft]:
     conversion = parse_p_tx(vectors()["ConvertSubnetToL1Tx"]).unsigned
     assert isinstance(conversion, ConvertSubnetToL1Tx)
     node = ConversionValidator(conversion.validators[0].node_id, story.CONVERSION_KEY, 49463)
@@ -49,13 +49,13 @@ def story_drafts() -> Iterator[Draft]:
 
 
 @pytest.mark.parametrize("draft", tuple(story_drafts()), ids=lambda draft: draft.kind)
-def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: Draft) -> None:
+def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: TxDraft) -> None:
     expected = vectors()[draft.kind]
     fields = parse_p_tx(expected).unsigned.base  # type: ignore[union-attr]
     spent, back = fields.inputs[0], fields.outputs[0]
-    coin = Coin(spent.tx_id, spent.output_index, spent.input.amount)
-    burned = coin.amount_navax - back.output.amount - draft.funded_navax
-    written = tx_builder.transaction(Purse(12345, P_CHAIN, back.asset_id), coin, replace(draft, fee_navax=burned))
+    utxo = Utxo(spent.tx_id, spent.output_index, spent.input.amount)
+    burned = utxo.amount_navax - back.output.amount - draft.funded_navax
+    written = tx_builder.transaction(Wallet(12345, P_CHAIN, back.asset_id), utxo, replace(draft, fee_navax=burned))
     assert len(written) == len(expected)
     credentials = 1 if draft.authorisation_signatures is None else 2
     end = len(expected) - 4 - CREDENTIAL_BYTES * credentials + 65 * (draft.authorisation_signatures == 0)
@@ -155,7 +155,7 @@ def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> No
     created = [one for one in network.p_chain.transactions if one.kind == "CreateSubnetTx"]
     assert [one.tx_id for one in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
     chains = [one.tx_id for one in network.p_chain.transactions if one.kind == "CreateChainTx"]
-    assert chains == [chain.chain_id for chain in network.world.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
+    assert chains == [chain.chain_id for chain in network.state.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
 
 
 def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
@@ -172,16 +172,16 @@ def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
 
 def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_height() -> None:
     network = story_of_everything()
-    world = network.world
+    state = network.state
     checked = 0
     for one in network.p_chain.transactions:
         if one.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
             message: bytes = parse_p_tx(one.raw).unsigned.message  # type: ignore[union-attr]
             assert one.height is not None
-            source = world.chains[ChainID(message[6:38])].subnet_id
+            source = state.chains[ChainID(message[6:38])].subnet_id
             # The plan's own transactions are signed at its first height.
-            height = world.heights.epoch_at(max(one.height - 1, world.heights.first))[2]
-            assert fault_of(world, message, source, height) == ""
+            height = state.heights.epoch_at(max(one.height - 1, state.heights.first))[2]
+            assert verify_signed_message(state, message, source, height) == ""
             checked += 1
     assert checked == 3 + 4
 
@@ -190,8 +190,8 @@ def test_a_plan_with_etna_later_puts_its_conversions_there() -> None:
     network = small_network(messages=0, etna_height=7, height=20)
     subnet_id = network.subnets[1].subnet_id
     assert network.p_chain.conversion_of(subnet_id).height == 7
-    assert network.world.set_at(subnet_id, 6) == ()
-    assert network.world.set_at(subnet_id, 7) != ()
+    assert network.state.set_at(subnet_id, 6) == ()
+    assert network.state.set_at(subnet_id, 7) != ()
 
 
 def test_x_transactions_are_read_back_under_their_ids() -> None:
@@ -221,6 +221,6 @@ def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
 
 def test_an_l1_whose_validators_are_all_away_still_has_its_history() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3),), rules=(parse_rule("l1-0/all:joins=25"),))
-    assert network.world.current_set(network.subnets[1].subnet_id) == ()
+    assert network.state.current_set(network.subnets[1].subnet_id) == ()
     kinds = {one.kind for height in range(21) for one in parse_p_block(network.p_chain.block(height)).txs}
     assert {"ConvertSubnetToL1Tx", "SetL1ValidatorWeightTx"} <= kinds

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 
-class Reply(StrEnum):
+class ReplyKind(StrEnum):
     """What a signature request is answered with."""
 
     HONEST = "honest"
@@ -29,7 +29,7 @@ class Reply(StrEnum):
     DROP = "drop"
 
 
-class Reach(StrEnum):
+class ListenMode(StrEnum):
     """Where the validator can be reached, whatever it claims."""
 
     OPEN = "open"
@@ -57,20 +57,20 @@ class Behaviour:
 
     silent: bool = False
     delay_s: tuple[float, float] = (0.0, 0.0)
-    # Answers "not yet" until so long after it was first asked for the message.
+    # Responder "not yet" until so long after it was first asked for the message.
     signs_after_s: float = 0.0
     refusal: Refusal | None = None
-    reply: Reply = Reply.HONEST
+    reply: ReplyKind = ReplyKind.HONEST
     # Its P-Chain ends so many blocks, or so many seconds, before the tip.
     lag_blocks: int = 0
     behind_s: float = 0.0
     # A different second answer, right behind the first; and how often each answer is sent.
-    second: Reply | None = None
+    second: ReplyKind | None = None
     copies: int = 1
     lost_pongs: float = 0.0
     flood_per_s: float = 0.0
 
-    reach: Reach = Reach.OPEN
+    reach: ListenMode = ListenMode.OPEN
     keyless: bool = False
     balance_navax: int | None = None
     weight: int | None = None
@@ -105,10 +105,10 @@ def parse_duration_s(text: str) -> float:
 
 
 def _field(name: str, value: str) -> dict[str, Any]:
-    if name in tuple(Reply):
-        return {"reply": Reply(name)}
-    if name in tuple(Reach):
-        return {"reach": Reach(name)}
+    if name in tuple(ReplyKind):
+        return {"reply": ReplyKind(name)}
+    if name in tuple(ListenMode):
+        return {"reach": ListenMode(name)}
     if name not in _WORDS:
         raise InvalidBehaviour(f"{name!r} is no behaviour; known: {', '.join(known_words())}")
     try:
@@ -119,7 +119,7 @@ def _field(name: str, value: str) -> dict[str, Any]:
 
 def known_words() -> tuple[str, ...]:
     """Return every word of the grammar."""
-    return (*_WORDS, *Reply, *Reach)
+    return (*_WORDS, *ReplyKind, *ListenMode)
 
 
 def _delay(value: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ _WORDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "lag": lambda value: {"lag_blocks": int(value or 1)},
     "behind": lambda value: {"behind_s": parse_duration_s(value)},
     "duplicate": lambda value: {"copies": int(value or 2)},
-    "twice": lambda value: {"second": Reply(value or Reply.WRONG)},
+    "twice": lambda value: {"second": ReplyKind(value or ReplyKind.WRONG)},
     "lost-pongs": lambda value: {"lost_pongs": float(value or 1)},
     "flood": lambda value: {"flood_per_s": float(value or 1000)},
     "keyless": lambda _: {"keyless": True},

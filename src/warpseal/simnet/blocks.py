@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from warpseal.simnet.historical import View
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, id_argument, number_argument, text_argument
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, id_argument, number_argument, text_argument
+from warpseal.simnet.state import StateAt
 from warpseal.warp.ids import id_text
 
 _CHECKSUM_BYTES: Final = 4
@@ -19,9 +19,9 @@ _NO_ID: Final = bytes(32)
 
 
 class Blocks:
-    """Answers from the ledger, as far as the node's own chain reaches."""
+    """Responder from the ledger, as far as the node's own chain reaches."""
 
-    def __init__(self, view: Callable[[], View]) -> None:
+    def __init__(self, view: Callable[[], StateAt]) -> None:
         """view: the state that the node is at."""
         self._view = view
 
@@ -38,7 +38,7 @@ class Blocks:
         encoding = _encoding(params)
         transaction, is_accepted = self._find(params)
         if transaction is None or not is_accepted:
-            raise RpcFault("couldn't get tx: not found")
+            raise RpcError("couldn't get tx: not found")
         return {"tx": _encoded(transaction.raw, encoding), "encoding": encoding}
 
     def _status(self, params: Params) -> Any:
@@ -49,7 +49,7 @@ class Blocks:
 
     def _find(self, params: Params) -> tuple[Transaction | None, bool]:
         view = self._view()
-        transaction = view.world.ledger.transaction(id_argument(params, "txID"))
+        transaction = view.state.ledger.transaction(id_argument(params, "txID"))
         if transaction is None:
             return None, False
         return transaction, transaction.height is not None and transaction.height <= view.height
@@ -57,17 +57,17 @@ class Blocks:
     def _block(self, params: Params) -> Any:
         encoding = _encoding(params)
         view, block_id = self._view(), id_argument(params, "blockID")
-        height = view.world.ledger.height_of(block_id)
+        height = view.state.ledger.height_of(block_id)
         if height is None or height > view.height:
-            raise RpcFault(f"couldn't get block with id {id_text(block_id)}: not found")
-        return {"block": _encoded(view.world.ledger.block(height) or b"", encoding), "encoding": encoding}
+            raise RpcError(f"couldn't get block with id {id_text(block_id)}: not found")
+        return {"block": _encoded(view.state.ledger.block(height) or b"", encoding), "encoding": encoding}
 
     def _block_by_height(self, params: Params) -> Any:
         encoding = _encoding(params)
         view, height = self._view(), number_argument(params, "height")
-        raw = view.world.ledger.block(height) if height <= view.height else None
+        raw = view.state.ledger.block(height) if height <= view.height else None
         if raw is None:
-            raise RpcFault(f"couldn't get block at height {height}: not found")
+            raise RpcError(f"couldn't get block at height {height}: not found")
         return {"block": _encoded(raw, encoding), "encoding": encoding}
 
 
@@ -78,7 +78,7 @@ def x_methods(transactions: Mapping[bytes, bytes]) -> dict[str, Method]:
         encoding = _encoding(params)
         raw = transactions.get(_x_id(params))
         if raw is None:
-            raise RpcFault("not found")
+            raise RpcError("not found")
         return {"tx": _encoded(raw, encoding), "encoding": encoding}
 
     def status(params: Params) -> Any:
@@ -90,7 +90,7 @@ def x_methods(transactions: Mapping[bytes, bytes]) -> dict[str, Method]:
 def _x_id(params: Params) -> bytes:
     tx_id = id_argument(params, "txID")
     if tx_id == _NO_ID:
-        raise RpcFault("nil transaction ID")
+        raise RpcError("nil transaction ID")
     return tx_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from warpseal.simnet.state import World
+from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import SentMessage, SimChain
 
 SEND_WARP_MESSAGE: Final = "0x56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
@@ -27,7 +27,7 @@ _SERVER_ERROR: Final = -32000
 _TAGS: Final = ("latest", "pending", "accepted", "finalized", "safe")
 
 
-class EvmFault(Exception):
+class EvmError(Exception):
     """An error of the chain; code and text as a node gives them."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -38,8 +38,8 @@ class EvmFault(Exception):
 class EvmChain:
     """The answers of one EVM chain."""
 
-    def __init__(self, world: World, chain: SimChain) -> None:
-        self._world = world
+    def __init__(self, state: ChainState, chain: SimChain) -> None:
+        self._state = state
         self._chain = chain
         self._methods: Mapping[str, tuple[int, Callable[..., Any]]] = {
             "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
@@ -53,10 +53,10 @@ class EvmChain:
         try:
             request = json.loads(body)
         except ValueError:
-            return "", _packed(_fault(None, EvmFault(_PARSE_ERROR, "parse error")))
+            return "", _packed(_fault(None, EvmError(_PARSE_ERROR, "parse error")))
         if isinstance(request, list):
             if not request:
-                return "", _packed(_fault(None, EvmFault(_INVALID_REQUEST, "empty batch")))
+                return "", _packed(_fault(None, EvmError(_INVALID_REQUEST, "empty batch")))
             return _name(request[0]), _packed([self._one(one) for one in request])
         return _name(request), _packed(self._one(request))
 
@@ -66,36 +66,36 @@ class EvmChain:
 
     @property
     def _sent(self) -> list[SentMessage]:
-        return self._world.sent.get(self._chain.chain_id, [])
+        return self._state.sent.get(self._chain.chain_id, [])
 
     def _one(self, request: Any) -> dict[str, Any]:
         if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not _name(request):
-            return _fault(None, EvmFault(_INVALID_REQUEST, "invalid request"))
+            return _fault(None, EvmError(_INVALID_REQUEST, "invalid request"))
         call_id = request.get("id")
         try:
             result = self._call(request["method"], request.get("params") or [])
-        except EvmFault as fault:
+        except EvmError as fault:
             return _fault(call_id, fault)
         return {"jsonrpc": "2.0", "id": call_id, "result": result}
 
     def _call(self, name: str, params: Any) -> Any:
         if name not in self._methods:
-            raise EvmFault(_UNKNOWN_METHOD, f"the method {name} does not exist/is not available")
+            raise EvmError(_UNKNOWN_METHOD, f"the method {name} does not exist/is not available")
         if not isinstance(params, list):
-            raise EvmFault(_INVALID_PARAMS, "non-array args")
+            raise EvmError(_INVALID_PARAMS, "non-array args")
         wanted, method = self._methods[name]
         if len(params) > wanted:
-            raise EvmFault(_INVALID_PARAMS, f"too many arguments, want at most {wanted}")
+            raise EvmError(_INVALID_PARAMS, f"too many arguments, want at most {wanted}")
         if len(params) < wanted:
-            raise EvmFault(_INVALID_PARAMS, f"missing value for required argument {len(params)}")
+            raise EvmError(_INVALID_PARAMS, f"missing value for required argument {len(params)}")
         return method(*params)
 
     def _logs(self, query: Any) -> list[dict[str, Any]]:
         if not isinstance(query, dict):
-            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: json: cannot unmarshal")
+            raise EvmError(_INVALID_PARAMS, "invalid argument 0: json: cannot unmarshal")
         first, last = self._block(query.get("fromBlock")), self._block(query.get("toBlock"))
         if first > last:
-            raise EvmFault(_SERVER_ERROR, "invalid block range params")
+            raise EvmError(_SERVER_ERROR, "invalid block range params")
         logs = (_log(place, sent) for place, sent in enumerate(self._sent, start=1))
         return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
 
@@ -105,11 +105,11 @@ class EvmChain:
         if value == "earliest":
             return 0
         if not isinstance(value, str) or not value.startswith("0x"):
-            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: hex string without 0x prefix")
+            raise EvmError(_INVALID_PARAMS, "invalid argument 0: hex string without 0x prefix")
         try:
             return int(value, 16)
         except ValueError:
-            raise EvmFault(_INVALID_PARAMS, "invalid argument 0: invalid hex string") from None
+            raise EvmError(_INVALID_PARAMS, "invalid argument 0: invalid hex string") from None
 
 
 def _log(place: int, sent: SentMessage) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _name(request: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _fault(call_id: Any, fault: EvmFault) -> dict[str, Any]:
+def _fault(call_id: Any, fault: EvmError) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": call_id, "error": {"code": fault.code, "message": str(fault)}}
 
 

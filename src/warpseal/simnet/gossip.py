@@ -11,9 +11,9 @@ from typing import Final
 
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import bloom
-from warpseal.simnet.handshake import Greeting
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.handshake import AcceptedHandshake
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.values import SimValidator
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 MAX_CLAIMS: Final = 15
@@ -21,10 +21,10 @@ _SALT_BYTES: Final = 32
 
 
 class Gossip:
-    """Answers for all nodes of a network, which are all taken to be connected to each other."""
+    """Responder for all nodes of a network, which are all taken to be connected to each other."""
 
-    def __init__(self, world: World, rng: Random) -> None:
-        self._world = world
+    def __init__(self, state: ChainState, rng: Random) -> None:
+        self._state = state
         self._rng = rng
         self._salt = rng.randbytes(_SALT_BYTES)
         self._filter: bytes | None = None
@@ -33,7 +33,7 @@ class Gossip:
     def known_peers(self) -> p2p.BloomFilter:
         """Return the filter of every address of the network, as nodes put it into their Handshake."""
         if self._filter is None:
-            held = [one.address.gossip_id for one in self._world.validators if one.address]
+            held = [one.address.gossip_id for one in self._state.validators if one.address]
             self._filter = bloom.filter_of(held, self._salt, self._rng).encode()
         return p2p.BloomFilter(filter=self._filter, salt=self._salt)
 
@@ -43,11 +43,11 @@ class Gossip:
         self._unknown.cache_clear()
 
     def claims_for(
-        self, responder: SimValidator, peer: NodeID, greeting: Greeting, known: tuple[bloom.Filter, bytes]
+        self, responder: SimValidator, peer: NodeID, handshake: AcceptedHandshake, known: tuple[bloom.Filter, bytes]
     ) -> list[p2p.ClaimedIpPort]:
         """Return at most 15 claims that the peer lacks, of the subnets that it may hear of from this node."""
         unknown = self._unknown(*known)
-        subnets = list(self._told_subnets(responder, greeting))
+        subnets = list(self._told_subnets(responder, handshake))
         self._rng.shuffle(subnets)
         claims: dict[NodeID, p2p.ClaimedIpPort] = {}
         for subnet_id in subnets:
@@ -60,18 +60,18 @@ class Gossip:
                     return list(claims.values())
         return list(claims.values())
 
-    def _told_subnets(self, responder: SimValidator, greeting: Greeting) -> set[SubnetID]:
-        if responder.validates_primary and greeting.all_subnets:
-            return set(self._world.subnets)
-        wanted = {PRIMARY_NETWORK, *greeting.tracked_subnets}
+    def _told_subnets(self, responder: SimValidator, handshake: AcceptedHandshake) -> set[SubnetID]:
+        if responder.validates_primary and handshake.all_subnets:
+            return set(self._state.subnets)
+        wanted = {PRIMARY_NETWORK, *handshake.tracked_subnets}
         return wanted if responder.validates_primary else wanted & {PRIMARY_NETWORK, *responder.subnets}
 
     def _validators_of(self, subnet_id: SubnetID) -> list[NodeID]:
-        return [member.node_id for member in self._world.current_set(subnet_id)]
+        return [member.node_id for member in self._state.current_set(subnet_id)]
 
     def _find_unknown(self, known: bloom.Filter, salt: bytes) -> dict[NodeID, p2p.ClaimedIpPort]:
         return {
             one.node_id: one.address.claim
-            for one in self._world.validators
+            for one in self._state.validators
             if one.address and not known.contains(one.address.gossip_id, salt)
         }

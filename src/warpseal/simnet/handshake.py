@@ -15,8 +15,8 @@ from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import bloom
 from warpseal.simnet.addresses import IPAddress, address_preimage, is_signed_by, parse_wire_ip
 from warpseal.simnet.certificates import Leaf, RefusedCertificate, parse_leaf
-from warpseal.simnet.settings import PeerSettings, Version
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.settings import NodeSettings, Version
+from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, NodeID, SubnetID
 
 _MAX_TRACKED_SUBNETS: Final = 16
@@ -26,17 +26,17 @@ _CURRENT_ACPS: Final = frozenset((194, 224, 236, 247, 267, 273, 283, 285))
 _INFINITY: Final = bytes([0xC0]) + bytes(95)
 
 
-class Refused(Exception):
+class MessageRejected(Exception):
     """A message for which a node closes the connection."""
 
-    def __init__(self, fault: Fault, detail: str) -> None:
+    def __init__(self, fault: ViolationKind, detail: str) -> None:
         super().__init__(detail)
         self.fault = fault
         self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class AcceptedHandshake:
     """What an accepted Handshake said."""
 
     version: Version
@@ -46,65 +46,65 @@ class Greeting:
     salt: bytes
     endpoint: tuple[IPAddress, int]
 
-    def asking(self, *, all_subnets: bool) -> Greeting:
-        """Return this greeting with another wish for addresses."""
+    def asking(self, *, all_subnets: bool) -> AcceptedHandshake:
+        """Return this handshake with another wish for addresses."""
         return replace(self, all_subnets=all_subnets)
 
 
 @dataclass(frozen=True, slots=True)
-class Expectations:
+class HandshakePolicy:
     """What a Handshake is held against. bls_key: the peer's key where it validates the Primary Network."""
 
     network_id: int
-    settings: PeerSettings
+    settings: NodeSettings
     bls_key: bls.PublicKey | None
 
 
-def judge_handshake(message: p2p.Handshake, leaf: Leaf, expected: Expectations) -> Greeting:
-    """Return what the Handshake says. Raises Refused with the first fault in a node's order."""
+def check_handshake(message: p2p.Handshake, leaf: Leaf, expected: HandshakePolicy) -> AcceptedHandshake:
+    """Return what the Handshake says. Raises MessageRejected with the first fault in a node's order."""
     now = expected.settings.clock()
     if message.network_id != expected.network_id:
-        raise Refused(Fault.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}")
+        raise MessageRejected(ViolationKind.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}")
     if abs(message.my_time - int(now)) > expected.settings.max_clock_difference_s:
-        raise Refused(Fault.CLOCK, f"clock {message.my_time}, here {int(now)}")
+        raise MessageRejected(ViolationKind.CLOCK, f"clock {message.my_time}, here {int(now)}")
     tracked = _tracked_subnets(message.tracked_subnets)
     _check_acps(message)
     known_peers, salt = _known_peers(message)
-    ip, port = _endpoint(message.ip_addr, message.ip_port, Fault.IP, Fault.PORT)
+    ip, port = _endpoint(message.ip_addr, message.ip_port, ViolationKind.IP, ViolationKind.PORT)
     preimage = _check_ip_signature(message, leaf, (ip, port), now + expected.settings.max_clock_difference_s)
     if not _is_signature_point(message.ip_bls_sig):
-        raise Refused(Fault.BLS_SIGNATURE, "ip_bls_sig is no point of the signature group")
+        raise MessageRejected(ViolationKind.BLS_SIGNATURE, "ip_bls_sig is no point of the signature group")
     version = (message.client.major, message.client.minor, message.client.patch)
     check_version(version, expected.settings)
     if expected.bls_key and not bls.verify_possession(expected.bls_key, preimage, message.ip_bls_sig):
-        raise Refused(Fault.BLS_PROOF, "ip_bls_sig is not by the validator's BLS key")
-    return Greeting(version, tracked, message.all_subnets, known_peers, salt, (ip, port))
+        raise MessageRejected(ViolationKind.BLS_PROOF, "ip_bls_sig is not by the validator's BLS key")
+    return AcceptedHandshake(version, tracked, message.all_subnets, known_peers, salt, (ip, port))
 
 
-def check_version(version: Version, settings: PeerSettings) -> None:
-    """Raise Refused for a version that a node of ours does not talk to: too old, or of a later major."""
+def check_version(version: Version, settings: NodeSettings) -> None:
+    """Raise MessageRejected for a version that a node of ours does not talk to: too old, or of a later major."""
     if version[0] > settings.version[0] or version < settings.minimum_version:
-        raise Refused(Fault.VERSION, "version " + ".".join(map(str, version)))
+        raise MessageRejected(ViolationKind.VERSION, "version " + ".".join(map(str, version)))
 
 
-def judge_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
-    """Return the filter and its salt. Raises Refused; unlike in a Handshake, the filter must be there."""
+def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
+    """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter must be there."""
     known = message.known_peers
     try:
         parsed = bloom.Filter.parse(known.filter)
     except bloom.MalformedFilter as error:
-        raise Refused(Fault.GET_PEER_LIST_FILTER, str(error)) from None
+        raise MessageRejected(ViolationKind.GET_PEER_LIST_FILTER, str(error)) from None
     if len(known.salt) > bloom.MAX_SALT_BYTES:
-        raise Refused(Fault.GET_PEER_LIST_SALT, f"a salt of {len(known.salt)} bytes")
+        raise MessageRejected(ViolationKind.GET_PEER_LIST_SALT, f"a salt of {len(known.salt)} bytes")
     return parsed, known.salt
 
 
-def judge_peer_list(
-    claims: Iterable[p2p.ClaimedIpPort], settings: PeerSettings, wants: Callable[[NodeID, int], bool]
-) -> list[Refused]:
+def check_peer_list(
+    claims: Iterable[p2p.ClaimedIpPort], settings: NodeSettings, wants: Callable[[NodeID, int], bool]
+) -> list[MessageRejected]:
     """Return the bad claims that a node ignores, because it does not want what they claim.
 
-    wants: whether it would take an address of that node, signed at that time (unix seconds). Raises Refused
+    wants: whether it would take an address of that node, signed at that time (unix seconds). Raises MessageRejected
     for the first claim that is malformed, and then for the first wanted one with a bad time or signature.
     """
     checked = [(claim, *_claim_form(claim)) for claim in claims]
@@ -121,17 +121,17 @@ def judge_peer_list(
 def _tracked_subnets(raw_ids: Iterable[bytes]) -> frozenset[SubnetID]:
     tracked = tuple(raw_ids)
     if len(tracked) > _MAX_TRACKED_SUBNETS:
-        raise Refused(Fault.TOO_MANY_SUBNETS, f"{len(tracked)} tracked subnets")
+        raise MessageRejected(ViolationKind.TOO_MANY_SUBNETS, f"{len(tracked)} tracked subnets")
     for raw in tracked:
         if len(raw) != ID_BYTES:
-            raise Refused(Fault.SUBNET_ID, f"a subnet id of {len(raw)} bytes")
+            raise MessageRejected(ViolationKind.SUBNET_ID, f"a subnet id of {len(raw)} bytes")
     return frozenset(SubnetID(raw) for raw in tracked)
 
 
 def _check_acps(message: p2p.Handshake) -> None:
     both = _CURRENT_ACPS.intersection(message.supported_acps, message.objected_acps)
     if both:
-        raise Refused(Fault.ACPS, f"both for and against {sorted(both)}")
+        raise MessageRejected(ViolationKind.ACPS, f"both for and against {sorted(both)}")
 
 
 def _known_peers(message: p2p.Handshake) -> tuple[bloom.Filter, bytes]:
@@ -140,28 +140,30 @@ def _known_peers(message: p2p.Handshake) -> tuple[bloom.Filter, bytes]:
     try:
         known_peers = bloom.Filter.parse(message.known_peers.filter)
     except bloom.MalformedFilter as error:
-        raise Refused(Fault.KNOWN_PEERS, str(error)) from None
+        raise MessageRejected(ViolationKind.KNOWN_PEERS, str(error)) from None
     if len(message.known_peers.salt) > bloom.MAX_SALT_BYTES:
-        raise Refused(Fault.SALT, f"a salt of {len(message.known_peers.salt)} bytes")
+        raise MessageRejected(ViolationKind.SALT, f"a salt of {len(message.known_peers.salt)} bytes")
     return known_peers, message.known_peers.salt
 
 
-def _endpoint(raw_ip: bytes, raw_port: int, ip_fault: Fault, port_fault: Fault) -> tuple[IPAddress, int]:
+def _endpoint(
+    raw_ip: bytes, raw_port: int, ip_fault: ViolationKind, port_fault: ViolationKind
+) -> tuple[IPAddress, int]:
     ip = parse_wire_ip(raw_ip)
     if ip is None:
-        raise Refused(ip_fault, f"an address of {len(raw_ip)} bytes")
+        raise MessageRejected(ip_fault, f"an address of {len(raw_ip)} bytes")
     port = raw_port & _PORT_MASK
     if port == 0:
-        raise Refused(port_fault, f"port {raw_port}")
+        raise MessageRejected(port_fault, f"port {raw_port}")
     return ip, port
 
 
 def _check_ip_signature(message: p2p.Handshake, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float) -> bytes:
     if message.ip_signing_time > latest:
-        raise Refused(Fault.SIGNING_TIME, f"signed at {message.ip_signing_time}")
+        raise MessageRejected(ViolationKind.SIGNING_TIME, f"signed at {message.ip_signing_time}")
     preimage = address_preimage(*endpoint, message.ip_signing_time)
     if not is_signed_by(leaf, preimage, message.ip_node_id_sig):
-        raise Refused(Fault.IP_SIGNATURE, "the address is not signed by the TLS key")
+        raise MessageRejected(ViolationKind.IP_SIGNATURE, "the address is not signed by the TLS key")
     return preimage
 
 
@@ -169,17 +171,17 @@ def _claim_form(claim: p2p.ClaimedIpPort) -> tuple[Leaf, IPAddress, int]:
     try:
         leaf = parse_leaf(claim.x509_certificate)
     except RefusedCertificate as error:
-        raise Refused(Fault.PEER_LIST_CERTIFICATE, str(error)) from None
-    return leaf, *_endpoint(claim.ip_addr, claim.ip_port, Fault.PEER_LIST_IP, Fault.PEER_LIST_PORT)
+        raise MessageRejected(ViolationKind.PEER_LIST_CERTIFICATE, str(error)) from None
+    return leaf, *_endpoint(claim.ip_addr, claim.ip_port, ViolationKind.PEER_LIST_IP, ViolationKind.PEER_LIST_PORT)
 
 
 def _claim_refusal(
     claim: p2p.ClaimedIpPort, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float
-) -> Refused | None:
+) -> MessageRejected | None:
     if claim.timestamp > latest:
-        return Refused(Fault.PEER_LIST_TIME, f"signed at {claim.timestamp}")
+        return MessageRejected(ViolationKind.PEER_LIST_TIME, f"signed at {claim.timestamp}")
     if not is_signed_by(leaf, address_preimage(*endpoint, claim.timestamp), claim.signature):
-        return Refused(Fault.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
+        return MessageRejected(ViolationKind.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
     return None
 
 

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from warpseal.simnet.historical import View
 from warpseal.simnet.identity import Identity
 from warpseal.simnet.platform import rfc3339
-from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, text_argument
-from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import SimChain
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, text_argument
+from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
+from warpseal.simnet.state import ChainState, StateAt
+from warpseal.simnet.values import SimChain, SimValidator
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"
@@ -43,7 +41,7 @@ _NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSelf:
+class NodeIdentity:
     """Who the node is: a validator of the network, or (validator None) a node beside it."""
 
     identity: Identity
@@ -51,11 +49,11 @@ class NodeSelf:
 
 
 class Info:
-    """Answers about the node and its peers."""
+    """Responder about the node and its peers."""
 
-    def __init__(self, world: World, settings: PeerSettings, node: NodeSelf, named: set[NodeID]) -> None:
+    def __init__(self, state: ChainState, settings: NodeSettings, node: NodeIdentity, named: set[NodeID]) -> None:
         """named: the validators that info.peers tells of."""
-        self._world = world
+        self._state = state
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.
         self._named = named
@@ -64,7 +62,7 @@ class Info:
     def methods(self) -> dict[str, Method]:
         """Return the calls by name."""
         answers: dict[str, Callable[[Params], Any]] = {
-            "getNetworkID": lambda _: {"networkID": str(self._world.network_id)},
+            "getNetworkID": lambda _: {"networkID": str(self._state.network_id)},
             "getNetworkName": self._network_name,
             "getNodeID": self._node_id,
             "getNodeIP": self._node_ip,
@@ -72,7 +70,7 @@ class Info:
             "getBlockchainID": self._blockchain_id,
             "isBootstrapped": self._is_bootstrapped,
             "peers": self._peers,
-            "upgrades": lambda _: _upgrades(self._world),
+            "upgrades": lambda _: _upgrades(self._state),
             "uptime": lambda _: {
                 "rewardingStakePercentage": "100.0000",
                 "weightedAveragePercentage": "100.0000",
@@ -82,7 +80,7 @@ class Info:
         return {f"info.{name}": answer for name, answer in answers.items()}
 
     def _network_name(self, _: Params) -> Any:
-        network_id = self._world.network_id
+        network_id = self._state.network_id
         return {"networkName": _NAMES.get(network_id, f"network-{network_id}")}
 
     def _node_id(self, _: Params) -> Any:
@@ -116,19 +114,19 @@ class Info:
         return {"isBootstrapped": True}
 
     def _chain(self, name: str) -> SimChain:
-        for chain in self._world.chains.values():
+        for chain in self._state.chains.values():
             if name and name in (chain.alias, id_text(chain.chain_id)):
                 return chain
-        raise RpcFault(f"there is no chain with alias/ID '{name}'")
+        raise RpcError(f"there is no chain with alias/ID '{name}'")
 
     def _peers(self, params: Params) -> Any:
         wanted = params.get("nodeIDs") or []
         if not isinstance(wanted, list):
             raise BadArgument
-        seen = rfc3339(self._world.clock())
+        seen = rfc3339(self._state.clock())
         peers = [
             self._peer(validator, seen)
-            for validator in self._world.validators
+            for validator in self._state.validators
             if self._is_told(validator) and (not wanted or validator.name in wanted)
         ]
         return {"numPeers": str(len(peers)), "peers": peers}
@@ -154,7 +152,7 @@ class Info:
         }
 
 
-def proposervm_methods(view: Callable[[], View]) -> dict[str, Method]:
+def proposervm_methods(view: Callable[[], StateAt]) -> dict[str, Method]:
     """Return the calls of one chain's proposervm: the epoch is the same on all chains. view: where the node is."""
 
     def current_epoch(_: Params) -> Any:
@@ -173,11 +171,11 @@ def named_peers(validators: list[SimValidator], count: int | None, rng: Random) 
     return set(everybody if count is None else rng.sample(everybody, min(count, len(everybody))))
 
 
-def _upgrades(world: World) -> Any:
+def _upgrades(state: ChainState) -> Any:
     shown: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
-    if world.etna_height:
+    if state.etna_height:
         # What came later is as old as Etna.
-        etna = rfc3339(world.heights.time_of(world.etna_height))
+        etna = rfc3339(state.heights.time_of(state.etna_height))
         shown |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
     return shown | {
         "apricotPhase4MinPChainHeight": 0,

@@ -12,7 +12,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
 
-STORY_L1: Final = L1Plan(validators=4, unconverted=True, spare=1)
+SCENARIO_L1: Final = L1Plan(validators=4, unconverted=True, spare=1)
 
 HELP: Final = """\
 The story of an L1 (--l1-story): one more subnet is converted, gets a validator, changes its weight twice, funds it,
@@ -28,7 +28,7 @@ hash and what to GET; ask while it is told, and again afterwards:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chapter:
+class _Step:
     """One transaction. issue: makes it, not accepted yet; afterwards: what a GET answers once it is accepted."""
 
     title: str
@@ -36,7 +36,7 @@ class _Chapter:
     afterwards: str
 
 
-class Story:
+class L1Scenario:
     """Tells the story of the last subnet of a network."""
 
     def __init__(self, network: SimulatedNetwork, api_url: str, pace_s: float, say: Callable[[str], None]) -> None:
@@ -69,21 +69,21 @@ class Story:
             self._say(f"  {chapter.afterwards}: GET {self._path(issued)}")
         self._say("story: told; the network runs on until it is stopped")
 
-    def _chapters(self) -> Iterator[_Chapter]:
+    def _chapters(self) -> Iterator[_Step]:
         chain = self._network.p_chain
-        yield _Chapter("conversion", lambda: chain.convert(self.subnet_id, range(*self._initial), later=True), "201")
-        yield _Chapter("registration", lambda: chain.register(self.subnet_id, weight=500, later=True), "201")
-        yield _Chapter("weight", lambda: chain.set_weight(self._validation, 700, later=True), "201")
-        yield _Chapter(
+        yield _Step("conversion", lambda: chain.convert(self.subnet_id, range(*self._initial), later=True), "201")
+        yield _Step("registration", lambda: chain.register(self.subnet_id, weight=500, later=True), "201")
+        yield _Step("weight", lambda: chain.set_weight(self._validation, 700, later=True), "201")
+        yield _Step(
             "weight again",
             lambda: chain.set_weight(self._validation, 900, later=True),
             "201, and the one before is old",
         )
-        yield _Chapter(
+        yield _Step(
             "funding", lambda: chain.increase_balance(self._validation, 10**9, later=True), "400, it has no message"
         )
-        yield _Chapter("disabling", lambda: chain.disable(self._validation, later=True), "400, it has no message")
-        yield _Chapter("removal", lambda: chain.remove(self._validation, later=True), "201")
+        yield _Step("disabling", lambda: chain.disable(self._validation, later=True), "400, it has no message")
+        yield _Step("removal", lambda: chain.remove(self._validation, later=True), "201")
 
     @property
     def _validation(self) -> ValidationID:
@@ -95,7 +95,7 @@ class Story:
     def _initial(self) -> tuple[int, int]:
         """The first and the last index (exclusive) of the initial validators; the spare node comes behind."""
         first = min(one.index for one in self._network.validators if self.subnet_id in one.subnets)
-        return first, first + (STORY_L1.validators or 0)
+        return first, first + (SCENARIO_L1.validators or 0)
 
     def _path(self, transaction: Transaction) -> str:
         network = "mainnet" if self._network.network_id == 1 else "fuji"

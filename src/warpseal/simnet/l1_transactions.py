@@ -12,11 +12,11 @@ from hashlib import sha256
 
 from warpseal.simnet import tx_builder
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.manager import Manager
-from warpseal.simnet.sets import Seat
-from warpseal.simnet.signed import sign, signing_height
-from warpseal.simnet.state import World
+from warpseal.simnet.manager import ValidatorManager
+from warpseal.simnet.signing import sign, signing_height
+from warpseal.simnet.state import ChainState
 from warpseal.simnet.tx_builder import Funding
+from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import SimMessage, SimSubnet
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
@@ -51,11 +51,11 @@ def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequenc
     return ConversionData(subnet_id, manager_chain_id, address, named)
 
 
-def conversion(world: World, data: ConversionData, initial: Sequence[Initial]) -> Transaction:
+def conversion(state: ChainState, data: ConversionData, initial: Sequence[Initial]) -> Transaction:
     """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
     payload = SubnetToL1Conversion(data.conversion_id).encode()
-    signing_subnet_id = world.chains[data.manager_chain_id].subnet_id
-    attested = SimMessage(p_chain_message(world.network_id, payload), data.subnet_id, signing_subnet_id)
+    signing_subnet_id = state.chains[data.manager_chain_id].subnet_id
+    attested = SimMessage(p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id)
     fundings = [Funding(one.proof, one.balance_navax) for one in initial]
     return Transaction(
         "ConvertSubnetToL1Tx",
@@ -70,66 +70,66 @@ def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
     return SimSubnet(subnet.subnet_id, subnet.name, data.conversion_id, data.manager_chain_id, data.manager_address)
 
 
-def registration(world: World, message: RegisterL1Validator, proof: bytes, balance_navax: int) -> Transaction:
+def registration(state: ChainState, message: RegisterL1Validator, proof: bytes, balance_navax: int) -> Transaction:
     """Return the registration that an L1's manager asks for. proof: of the possession of the validator's key."""
-    manager = Manager(world, message.subnet_id)
-    signed = _sent_by(world, manager, message.encode())
+    manager = ValidatorManager(state, message.subnet_id)
+    signed = _sent_by(state, manager, message.encode())
     payload = L1ValidatorRegistration(message.validation_id, True).encode()
     return Transaction(
         "RegisterL1ValidatorTx",
         lambda: tx_builder.register(balance_navax, proof, signed()),
         subnet_id=message.subnet_id,
         validation_id=message.validation_id,
-        attested=SimMessage(p_chain_message(world.network_id, payload), b"", manager.signing_subnet_id),
+        attested=SimMessage(p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id),
     )
 
 
-def weight_change(world: World, seat: Seat, nonce: int, weight: int) -> Transaction:
+def weight_change(state: ChainState, validation: Validation, nonce: int, weight: int) -> Transaction:
     """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it."""
-    manager = Manager(world, seat.subnet_id)
-    change = L1ValidatorWeight(seat.id, nonce, weight)
-    signed = _sent_by(world, manager, change.encode())
-    payload = change.encode() if weight else L1ValidatorRegistration(seat.id, False).encode()
-    justification = b"" if weight else justification_of(world, seat)
+    manager = ValidatorManager(state, validation.subnet_id)
+    change = L1ValidatorWeight(validation.id, nonce, weight)
+    signed = _sent_by(state, manager, change.encode())
+    payload = change.encode() if weight else L1ValidatorRegistration(validation.id, False).encode()
+    justification = b"" if weight else justification_of(state, validation)
     return Transaction(
         "SetL1ValidatorWeightTx",
         lambda: tx_builder.set_weight(signed()),
-        subnet_id=seat.subnet_id,
-        validation_id=seat.id,
-        attested=SimMessage(p_chain_message(world.network_id, payload), justification, manager.signing_subnet_id),
+        subnet_id=validation.subnet_id,
+        validation_id=validation.id,
+        attested=SimMessage(p_chain_message(state.network_id, payload), justification, manager.signing_subnet_id),
     )
 
 
-def funding(seat: Seat, amount_navax: int) -> Transaction:
+def funding(validation: Validation, amount_navax: int) -> Transaction:
     """Return the payment that makes a validator's balance larger."""
     return Transaction(
         "IncreaseL1ValidatorBalanceTx",
-        lambda: tx_builder.increase_balance(seat.id, amount_navax),
-        subnet_id=seat.subnet_id,
-        validation_id=seat.id,
+        lambda: tx_builder.increase_balance(validation.id, amount_navax),
+        subnet_id=validation.subnet_id,
+        validation_id=validation.id,
     )
 
 
-def disabling(seat: Seat) -> Transaction:
+def disabling(validation: Validation) -> Transaction:
     """Return the deactivation of a validator."""
     return Transaction(
         "DisableL1ValidatorTx",
-        lambda: tx_builder.disable(seat.id),
-        subnet_id=seat.subnet_id,
-        validation_id=seat.id,
+        lambda: tx_builder.disable(validation.id),
+        subnet_id=validation.subnet_id,
+        validation_id=validation.id,
     )
 
 
-def justification_of(world: World, seat: Seat) -> bytes:
+def justification_of(state: ChainState, validation: Validation) -> bytes:
     """Return the proof of where a validation began: a conversion's index, or the message that asked for it."""
-    message = world.registrations.get(ValidationID(seat.id))
+    message = state.registrations.get(ValidationID(validation.id))
     if message is None:
-        return L1ValidatorRegistrationJustification.bootstrap(seat.subnet_id, seat.index).raw
+        return L1ValidatorRegistrationJustification.bootstrap(validation.subnet_id, validation.index).raw
     return L1ValidatorRegistrationJustification.registered(message).raw
 
 
-def _sent_by(world: World, manager: Manager, payload: bytes) -> Callable[[], bytes]:
+def _sent_by(state: ChainState, manager: ValidatorManager, payload: bytes) -> Callable[[], bytes]:
     """Let a manager send a payload; return what makes the signed message, by the set of this moment."""
     unsigned, subnet_id = manager.send(payload), manager.signing_subnet_id
-    height = signing_height(world, subnet_id)
-    return lambda: sign(world, unsigned, subnet_id, height).encode()
+    height = signing_height(state, subnet_id)
+    return lambda: sign(state, unsigned, subnet_id, height).encode()

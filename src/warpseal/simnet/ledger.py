@@ -6,19 +6,20 @@ of its own holds a payment to oneself.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
 from warpseal.simnet import tx_builder
-from warpseal.simnet.heights import Heights
-from warpseal.simnet.tx_builder import Coin, Draft, Purse
+from warpseal.simnet.tx_builder import TxDraft, Utxo, Wallet
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import SubnetID, ValidationID, cb58_encode
 
-_COINS: Final = 64
-_COIN_NAVAX: Final = 10**16
+_UTXOS: Final = 64
+_UTXO_NAVAX: Final = 10**16
 
 
 class Transaction:
@@ -30,7 +31,7 @@ class Transaction:
     def __init__(
         self,
         kind: str,
-        draft: Callable[[], Draft],
+        draft: Callable[[], TxDraft],
         *,
         subnet_id: SubnetID | None = None,
         validation_id: ValidationID | None = None,
@@ -69,22 +70,22 @@ class Transaction:
 class Ledger:
     """Blocks by height and id, transactions by id."""
 
-    def __init__(self, heights: Heights, purse: Purse) -> None:
-        """Start with block 0, whose genesis owns the purse's coins."""
+    def __init__(self, heights: Heights, wallet: Wallet) -> None:
+        """Start with block 0, whose genesis owns the wallet's utxos."""
         self._heights = heights
-        self._purse = purse
-        self._coins = deque(Coin(bytes(32), index, _COIN_NAVAX) for index in range(_COINS))
-        genesis = tx_builder.genesis(tuple(self._coins), purse, int(heights.began_at))
+        self._wallet = wallet
+        self._utxos = deque(Utxo(bytes(32), index, _UTXO_NAVAX) for index in range(_UTXOS))
+        genesis = tx_builder.genesis(tuple(self._utxos), wallet, int(heights.began_at))
         self._blocks = [tx_builder.genesis_block(genesis)]
         self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
         self._planned: dict[int, list[Transaction]] = {}
         self._by_id: dict[bytes, Transaction] = {}
-        self._change: dict[bytes, Coin] = {}
+        self._change: dict[bytes, Utxo] = {}
 
     @property
     def asset_id(self) -> bytes:
         """The id of AVAX on this network, 32 bytes."""
-        return self._purse.asset_id
+        return self._wallet.asset_id
 
     @property
     def accepted(self) -> tuple[Transaction, ...]:
@@ -95,7 +96,7 @@ class Ledger:
     def prepare(self, transaction: Transaction) -> None:
         """Write a transaction that is accepted next, so that its id is known."""
         self._write(transaction)
-        self._coins.append(self._change.pop(transaction.tx_id))
+        self._utxos.append(self._change.pop(transaction.tx_id))
 
     def issue(self, transaction: Transaction) -> None:
         """Write a transaction that nobody accepts yet. At most 63 wait at a time."""
@@ -143,9 +144,9 @@ class Ledger:
             for transaction in held:
                 if not transaction.written:
                     self._write(transaction)
-                coin = self._change.pop(transaction.tx_id, None)
-                if coin is not None:
-                    self._coins.append(coin)
+                utxo = self._change.pop(transaction.tx_id, None)
+                if utxo is not None:
+                    self._utxos.append(utxo)
             parent_id = sha256(self._blocks[-1]).digest()
             raw = tx_builder.standard_block(
                 self._heights.time_of(height), parent_id, height, [one.written for one in held]
@@ -155,14 +156,75 @@ class Ledger:
 
     def _write(self, transaction: Transaction) -> None:
         draft = transaction.draft()
-        coin = self._coins.popleft()
-        transaction.written = tx_builder.transaction(self._purse, coin, draft)
-        coin_back = tx_builder.change(coin, draft, transaction.written)
-        self._change[coin_back.tx_id] = coin_back
-        self._by_id[coin_back.tx_id] = transaction
+        utxo = self._utxos.popleft()
+        transaction.written = tx_builder.transaction(self._wallet, utxo, draft)
+        change = tx_builder.change(utxo, draft, transaction.written)
+        self._change[change.tx_id] = change
+        self._by_id[change.tx_id] = transaction
 
 
 def _payment(height: int) -> Transaction:
     payment = Transaction("BaseTx", tx_builder.base)
     payment.height = height
     return payment
+
+
+@dataclass(slots=True)
+class Heights:
+    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0.
+
+    epoch_blocks: 0 where epochs have not begun, before Granite.
+    """
+
+    current: int
+    proposed_lag: int = 0
+    epoch_blocks: int = 5
+    first: int = 0
+    made_at: list[float] = field(default_factory=list)
+    began_at: float = 0.0
+
+    @property
+    def proposed(self) -> int:
+        """The height that a new block would refer to."""
+        return self.proposed_at(self.current)
+
+    @property
+    def epoch(self) -> tuple[int, int, int]:
+        """Number, start (unix seconds) and P-Chain height of the current epoch of every chain."""
+        return self.epoch_at(self.current)
+
+    @property
+    def verifying(self) -> int:
+        """The height whose sets chains verify with now: the epoch's, or the proposed one without epochs."""
+        return self.epoch[2] if self.epoch_blocks else self.proposed
+
+    def proposed_at(self, height: int) -> int:
+        """Return the height that a new block refers to while the tip is at `height`."""
+        return max(0, height - self.proposed_lag)
+
+    def epoch_at(self, height: int) -> tuple[int, int, int]:
+        """Return number, start (unix seconds) and P-Chain height of the epoch while the tip is at `height`.
+
+        Zeros without epochs.
+        """
+        if not self.epoch_blocks:
+            return 0, 0, 0
+        if height < self.first:
+            return 1, self.time_of(height), height
+        number = (height - self.first) // self.epoch_blocks
+        start = self.first + number * self.epoch_blocks
+        return number + 1, self.time_of(start), start
+
+    def time_of(self, height: int) -> int:
+        """Return the time of a block (unix seconds); those before `first` are evenly spaced since `began_at`."""
+        if height >= self.first:
+            return int(self.made_at[height - self.first])
+        return int(self.began_at + (self.made_at[0] - self.began_at) * height / self.first)
+
+    def height_at(self, unix_s: float) -> int:
+        """Return the last height whose block was made at `unix_s` or before."""
+        made = bisect_right(self.made_at, unix_s)
+        if made:
+            return self.first + made - 1
+        passed = (unix_s - self.began_at) / max(1.0, self.made_at[0] - self.began_at)
+        return max(0, min(self.first - 1, int(passed * self.first)))

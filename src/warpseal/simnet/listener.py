@@ -8,11 +8,11 @@ from typing import Final, cast
 
 from OpenSSL import SSL
 
-from warpseal.simnet.behaviours import Reach
-from warpseal.simnet.peer import PeerSession, Street
+from warpseal.simnet.behaviours import ListenMode
+from warpseal.simnet.peer import PeerSession, SessionContext
 from warpseal.simnet.tls import ServerTls, TlsFailed, make_context
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.values import SimValidator
+from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import NodeID
 
 LOOPBACK: Final = "127.0.0.1"
@@ -22,10 +22,10 @@ _BACKLOG: Final = 64
 class Listener:
     """One validator's listening socket and its connections, by the peer's NodeID once TLS is done."""
 
-    def __init__(self, validator: SimValidator, street: Street) -> None:
+    def __init__(self, validator: SimValidator, context: SessionContext) -> None:
         self.validator = validator
-        self.street = street
-        self.context: SSL.Context = make_context(validator.identity)
+        self.context = context
+        self.tls_context: SSL.Context = make_context(validator.identity)
         self.admitted: dict[NodeID, PeerConnection] = {}
         self._open: set[PeerConnection] = set()
         self._server: asyncio.Server | None = None
@@ -67,8 +67,8 @@ class PeerConnection(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._settings = listener.street.settings
-        self._tls = ServerTls(listener.context)
+        self._settings = listener.context.settings
+        self._tls = ServerTls(listener.tls_context)
         self._session: PeerSession | None = None
         self._transport: asyncio.Transport | None = None
         self._timers: set[asyncio.TimerHandle] = set()
@@ -154,18 +154,18 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def _is_mute(self) -> bool:
-        return self._listener.validator.behaviour.reach is Reach.MUTE
+        return self._listener.validator.behaviour.reach is ListenMode.MUTE
 
     def _admit(self) -> None:
         """Take the peer in, or close without a word: ourselves, and whoever is connected already."""
         leaf = self._tls.leaf
         assert leaf is not None
         validator = self._listener.validator
-        self._session = PeerSession(validator, leaf, self._listener.street, self)
+        self._session = PeerSession(validator, leaf, self._listener.context, self)
         if leaf.node_id == validator.node_id:
-            self._session.fault(Fault.SELF, close=True)
+            self._session.fault(ViolationKind.SELF, close=True)
         elif leaf.node_id in self._listener.admitted:
-            self._session.fault(Fault.DUPLICATE_NODE_ID, close=True)
+            self._session.fault(ViolationKind.DUPLICATE_NODE_ID, close=True)
         else:
             self._listener.admitted[leaf.node_id] = self
             self._arm_read_deadline()
@@ -173,16 +173,16 @@ class PeerConnection(asyncio.Protocol):
 
     def _refuse_tls(self, reason: str) -> None:
         refused = self._tls.refused
-        fault = Fault.CERTIFICATE if refused else Fault.TLS_FAILED
+        fault = ViolationKind.CERTIFICATE if refused else ViolationKind.TLS_FAILED
         self._count(fault, refused or reason)
         self._end()
 
     def _upgrade_timed_out(self) -> None:
-        self._count(Fault.TLS_TIMEOUT, f"no TLS within {self._settings.upgrade_timeout_s} s")
+        self._count(ViolationKind.TLS_TIMEOUT, f"no TLS within {self._settings.upgrade_timeout_s} s")
         self._end()
 
     def _write_timed_out(self) -> None:
-        self._count(Fault.WRITE_TIMEOUT, "the peer does not read")
+        self._count(ViolationKind.WRITE_TIMEOUT, "the peer does not read")
         if self._transport is not None:
             self._transport.abort()
 
@@ -198,17 +198,17 @@ class PeerConnection(asyncio.Protocol):
             self._read_timer = self._loop.call_later(left_s, self._check_read_deadline)
             return
         if self._session is not None:
-            self._session.fault(Fault.READ_TIMEOUT, "no complete message in time", close=True)
+            self._session.fault(ViolationKind.READ_TIMEOUT, "no complete message in time", close=True)
 
     def _count_truncation(self) -> None:
         session = self._session
         if session is not None and session.in_frame and not session.closed and not self._closing:
-            session.fault(Fault.TRUNCATED_FRAME, "the connection ended within a frame")
+            session.fault(ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame")
 
-    def _count(self, fault: Fault, detail: str) -> None:
-        street = self._listener.street
+    def _count(self, fault: ViolationKind, detail: str) -> None:
+        context = self._listener.context
         peer = self._tls.leaf.node_id if self._tls.leaf else None
-        street.violations.add(fault, peer, self._listener.validator.node_id, detail, street.settings.clock())
+        context.violations.add(fault, peer, self._listener.validator.node_id, detail, context.settings.clock())
 
     def _flush(self) -> None:
         records = self._tls.outgoing()

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from warpseal.errors import StartupError
 from warpseal.simnet.behaviours import known_words
-from warpseal.simnet.l1_scenario import HELP, STORY_L1, Story
+from warpseal.simnet.l1_scenario import HELP, SCENARIO_L1, L1Scenario
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
 from warpseal.simnet.report import free_ports, network_report, write_atomically
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 
 _DESCRIPTION: Final = """\
 Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
@@ -103,7 +103,7 @@ async def run(args: argparse.Namespace) -> int:
             await asyncio.to_thread(network.presign, args.presign, _show_progress)
         api_port = _announce(network, args)
         async with asyncio.TaskGroup() as tasks:
-            story = Story(network, f"http://{LOOPBACK}:{api_port}", args.story_pace, _say)
+            story = L1Scenario(network, f"http://{LOOPBACK}:{api_port}", args.story_pace, _say)
             telling = tasks.create_task(story.tell()) if args.l1_story else None
             await stopped.wait()
             if telling is not None:
@@ -118,7 +118,7 @@ async def run(args: argparse.Namespace) -> int:
 def plan_of(args: argparse.Namespace) -> Plan:
     """Return the plan that the flags describe. Raises InvalidPlan."""
     l1s = (L1Plan(shared=True),) if not args.l1 else tuple(parse_l1(text) for text in args.l1 if text != "none")
-    l1s += (STORY_L1,) if args.l1_story else ()
+    l1s += (SCENARIO_L1,) if args.l1_story else ()
     texts = [*args.behave, *(_rules_of(args.behaviours) if args.behaviours else ())]
     return Plan(
         validators=args.validators,
@@ -141,9 +141,9 @@ def plan_of(args: argparse.Namespace) -> Plan:
     )
 
 
-def _settings_of(args: argparse.Namespace) -> PeerSettings:
+def _settings_of(args: argparse.Namespace) -> NodeSettings:
     # The read deadline stays at 4/3 of the ping interval, as nodes have it.
-    return PeerSettings(
+    return NodeSettings(
         ping_interval_s=args.ping_interval,
         read_timeout_s=args.ping_interval * 4 / 3,
         max_outstanding=args.max_outstanding,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from warpseal.simnet.signed import fault_of
-from warpseal.simnet.state import World
+from warpseal.simnet.signing import verify_signed_message
+from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import SentMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
@@ -25,19 +25,19 @@ class Delivery:
     reason: str = ""
 
 
-class Manager:
+class ValidatorManager:
     """The contract that manages the validators of one L1, on whatever chain it lives."""
 
-    def __init__(self, world: World, subnet_id: SubnetID) -> None:
+    def __init__(self, state: ChainState, subnet_id: SubnetID) -> None:
         """Name the contract. KeyError for a subnet that does not exist."""
-        self._world = world
+        self._state = state
         self._subnet_id = subnet_id
-        self._subnet = world.subnets[subnet_id]
+        self._subnet = state.subnets[subnet_id]
 
     @property
     def chain_id(self) -> ChainID:
         """The chain that it lives on. ValueError before the subnet is converted."""
-        subnet = self._world.subnets[self._subnet_id]
+        subnet = self._state.subnets[self._subnet_id]
         if subnet.manager_chain_id is None:
             raise ValueError(f"{subnet.name} has no manager; it is no L1")
         return subnet.manager_chain_id
@@ -45,27 +45,27 @@ class Manager:
     @property
     def address(self) -> bytes:
         """Its address, 20 bytes."""
-        return self._world.subnets[self._subnet_id].manager_address
+        return self._state.subnets[self._subnet_id].manager_address
 
     @property
     def signing_subnet_id(self) -> SubnetID:
         """The subnet whose validators sign for it: what it sends, and what the P-Chain tells it."""
-        return self._world.chains[self.chain_id].subnet_id
+        return self._state.chains[self.chain_id].subnet_id
 
     def send(self, payload: bytes) -> UnsignedMessage:
         """Emit a message for the P-Chain: its chain's validators sign it, its chain's logs hold it."""
         call = AddressedCall(self.address, payload)
-        unsigned = UnsignedMessage.build(self._world.network_id, self.chain_id, call.encode())
-        self._world.send(self.chain_id, SentMessage(self.address, unsigned, sha256(b"sent" + unsigned.raw).digest()))
+        unsigned = UnsignedMessage.build(self._state.network_id, self.chain_id, call.encode())
+        self._state.send(self.chain_id, SentMessage(self.address, unsigned, sha256(b"sent" + unsigned.raw).digest()))
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
         """Verify a signed message of the P-Chain as the contract's chain does, at its epoch's height."""
-        height = self._world.heights.verifying
-        fault = fault_of(self._world, signed, self.signing_subnet_id, height) or self._strange(signed)
+        height = self._state.heights.verifying
+        fault = verify_signed_message(self._state, signed, self.signing_subnet_id, height) or self._wrong_source(signed)
         return Delivery(not fault, fault)
 
-    def _strange(self, signed: bytes) -> str:
+    def _wrong_source(self, signed: bytes) -> str:
         """Return why a message, truly signed, is not for this contract."""
         unsigned = SignedMessage.parse(signed).unsigned
         if unsigned.source_chain_id != P_CHAIN:
@@ -74,21 +74,21 @@ class Manager:
             call = AddressedCall.parse(unsigned.payload)
             if call.source_address:
                 return "InvalidWarpOriginSenderAddress: the sender is not empty"
-            return self._unfit(call.payload)
+            return self._wrong_payload(call.payload)
         except MalformedMessage as error:
             return f"InvalidWarpMessage: {error}"
 
-    def _unfit(self, payload: bytes) -> str:
+    def _wrong_payload(self, payload: bytes) -> str:
         match int.from_bytes(payload[2:6], "big"):
             case 0:
-                wanted = self._world.subnets[self._subnet_id].conversion_id
+                wanted = self._state.subnets[self._subnet_id].conversion_id
                 return "" if SubnetToL1Conversion.parse(payload).conversion_id == wanted else "InvalidConversionID"
             case 2:
-                return self._foreign(L1ValidatorRegistration.parse(payload).validation_id)
+                return self._wrong_validation(L1ValidatorRegistration.parse(payload).validation_id)
             case 3:
-                return self._foreign(L1ValidatorWeight.parse(payload).validation_id)
+                return self._wrong_validation(L1ValidatorWeight.parse(payload).validation_id)
         return "InvalidMessageType"
 
-    def _foreign(self, validation_id: ValidationID) -> str:
-        subnet_id, place = self._world.place_of(validation_id)
+    def _wrong_validation(self, validation_id: ValidationID) -> str:
+        subnet_id, place = self._state.position_of(validation_id)
         return "" if place is not None and subnet_id == self._subnet_id else "InvalidValidationID"

@@ -10,8 +10,8 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from warpseal.simnet.sets import Seat
-from warpseal.simnet.state import World
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
@@ -34,14 +34,14 @@ _HASH_PLACE: Final = 8
 _UPTIME_PLACE: Final = 9
 
 
-def messages_of(world: World, chain: SimChain, count: int) -> list[SimMessage]:
+def messages_of(state: ChainState, chain: SimChain, count: int) -> list[SimMessage]:
     """Return `count` distinct messages of a chain that its validators sign; an X-Chain has none.
 
-    Blocks that hash messages name become accepted blocks of the world.
+    Blocks that hash messages name become accepted blocks of the state.
     """
     if chain.kind is ChainKind.X:
         return []
-    made = _p_chain_messages(world) if chain.kind is ChainKind.P else _evm_messages(world, chain)
+    made = _p_chain_messages(state) if chain.kind is ChainKind.P else _evm_messages(state, chain)
     return list(islice(made, count))
 
 
@@ -65,8 +65,8 @@ def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCal
     return AddressedCall(_TELEPORTER, b"".join(words))
 
 
-def _evm_messages(world: World, chain: SimChain) -> Iterator[SimMessage]:
-    seats = [seat for seat in world.seats[chain.subnet_id] if seat.is_l1]
+def _evm_messages(state: ChainState, chain: SimChain) -> Iterator[SimMessage]:
+    validations = [validation for validation in state.validations[chain.subnet_id] if validation.is_l1]
     destination = sha256(b"destination of " + chain.chain_id).digest()
     number = 0
     while True:
@@ -74,46 +74,46 @@ def _evm_messages(world: World, chain: SimChain) -> Iterator[SimMessage]:
         place = number % 10
         if place == _HASH_PLACE:
             block = sha256(chain.chain_id + _word(number)).digest()
-            world.accepted_blocks.add(block)
+            state.accepted_blocks.add(block)
             payload = Hash(block).encode()
-        elif place == _UPTIME_PLACE and seats:
-            payload = _uptime(seats[number // 10 % len(seats)], number).encode()
+        elif place == _UPTIME_PLACE and validations:
+            payload = _uptime(validations[number // 10 % len(validations)], number).encode()
         else:
             payload = teleporter_call(number, destination, b"\x01\x02\x03\x04").encode()
-        unsigned = UnsignedMessage.build(world.network_id, chain.chain_id, payload)
+        unsigned = UnsignedMessage.build(state.network_id, chain.chain_id, payload)
         yield SimMessage(unsigned, b"", chain.subnet_id)
 
 
-def _uptime(seat: Seat, number: int) -> AddressedCall:
-    # Distinct by the second; seats start long enough ago that all of them were up for so long.
-    return AddressedCall(b"", ValidatorUptime(seat.id, number).encode())
+def _uptime(validation: Validation, number: int) -> AddressedCall:
+    # Distinct by the second; validations start long enough ago that all of them were up for so long.
+    return AddressedCall(b"", ValidatorUptime(validation.id, number).encode())
 
 
-def _p_chain_messages(world: World) -> Iterator[SimMessage]:
-    l1s = [subnet for subnet in world.subnets.values() if subnet.conversion_id]
+def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
+    l1s = [subnet for subnet in state.subnets.values() if subnet.conversion_id]
     for subnet in l1s:
-        yield from _facts(world, subnet)
+        yield from _facts(state, subnet)
     signing = [subnet.subnet_id for subnet in l1s] or [PRIMARY_NETWORK]
     number = 0
     while True:
         for subnet_id in signing:
             number += 1
-            yield _gone(world, subnet_id, number)
+            yield _gone(state, subnet_id, number)
 
 
-def _facts(world: World, subnet: SimSubnet) -> Iterator[SimMessage]:
+def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
     """Yield what is true of an L1: its conversion, who validates it, and with which weight."""
     assert subnet.conversion_id is not None
-    yield _fact(world, SubnetToL1Conversion(subnet.conversion_id).encode(), subnet.subnet_id, subnet.subnet_id)
-    for seat in world.seats[subnet.subnet_id]:
-        if seat.present:
-            yield _fact(world, L1ValidatorRegistration(seat.id, True).encode(), b"", subnet.subnet_id)
-        if seat.present and seat.min_nonce:
-            weight = L1ValidatorWeight(seat.id, seat.min_nonce - 1, seat.weight)
-            yield _fact(world, weight.encode(), b"", subnet.subnet_id)
+    yield _fact(state, SubnetToL1Conversion(subnet.conversion_id).encode(), subnet.subnet_id, subnet.subnet_id)
+    for validation in state.validations[subnet.subnet_id]:
+        if validation.present:
+            yield _fact(state, L1ValidatorRegistration(validation.id, True).encode(), b"", subnet.subnet_id)
+        if validation.present and validation.min_nonce:
+            weight = L1ValidatorWeight(validation.id, validation.min_nonce - 1, validation.weight)
+            yield _fact(state, weight.encode(), b"", subnet.subnet_id)
 
 
-def _gone(world: World, subnet_id: SubnetID, number: int) -> SimMessage:
+def _gone(state: ChainState, subnet_id: SubnetID, number: int) -> SimMessage:
     """Return a truthful "is not and will never be registered", by one of the two kinds of proof."""
     if number % 2 and subnet_id != PRIMARY_NETWORK:
         proof = L1ValidatorRegistrationJustification.bootstrap(subnet_id, 1_000_000 + number)
@@ -122,11 +122,11 @@ def _gone(world: World, subnet_id: SubnetID, number: int) -> SimMessage:
         expired = RegisterL1Validator(subnet_id, digest[:20], _key(digest), number, _NOBODY, _NOBODY, 1)
         proof = L1ValidatorRegistrationJustification.registered(expired)
     payload = L1ValidatorRegistration(proof.validation_id, False).encode()
-    return _fact(world, payload, proof.raw, subnet_id)
+    return _fact(state, payload, proof.raw, subnet_id)
 
 
-def _fact(world: World, payload: bytes, justification: bytes, signing_subnet_id: SubnetID) -> SimMessage:
-    return SimMessage(p_chain_message(world.network_id, payload), justification, signing_subnet_id)
+def _fact(state: ChainState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID) -> SimMessage:
+    return SimMessage(p_chain_message(state.network_id, payload), justification, signing_subnet_id)
 
 
 def _key(digest: bytes) -> bytes:

@@ -16,25 +16,23 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from warpseal.simnet.addresses import sign_address
-from warpseal.simnet.answers import Answers
-from warpseal.simnet.behaviours import SETTLED, Behaviour, InvalidBehaviour, Reach, parse_behaviour
-from warpseal.simnet.build import build_world, seeded_id
+from warpseal.simnet.behaviours import SETTLED, Behaviour, InvalidBehaviour, ListenMode, parse_behaviour
+from warpseal.simnet.build import build_state, seeded_id, x_payments
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.identity import make_identity
-from warpseal.simnet.info import NodeSelf, named_peers
+from warpseal.simnet.info import NodeIdentity, named_peers
 from warpseal.simnet.listener import LOOPBACK, Listener
-from warpseal.simnet.manager import Manager
-from warpseal.simnet.node import NodeView, SimNode
-from warpseal.simnet.peer import Street
+from warpseal.simnet.manager import ValidatorManager
+from warpseal.simnet.node import NodeContext, SimNode
+from warpseal.simnet.p_chain import PChain
+from warpseal.simnet.peer import SessionContext
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.requests import RequestDesk
+from warpseal.simnet.responder import Responder
 from warpseal.simnet.signing import LiveSigner, Signer, presign
-from warpseal.simnet.state import World
-from warpseal.simnet.transactions import PChain
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import SimMessage, SimSubnet
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.values import SimMessage, SimSubnet, SimValidator
 from warpseal.simnet.violations import Violations
-from warpseal.simnet.x_chain import x_payments
 from warpseal.warp.ids import P_CHAIN, SubnetID
 
 _PRIVATE_HOST: Final = "10.255.255.254"
@@ -50,22 +48,24 @@ class SimulatedNetwork:
     Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of their indices.
     """
 
-    def __init__(self, plan: Plan, *, world: World | None = None, signer: Signer | None = None) -> None:
-        """Build, without starting anything. world and signer: instead of what the plan says (recordings)."""
+    def __init__(self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None) -> None:
+        """Build, without starting anything. state and signer: instead of what the plan says (recordings)."""
         self.plan = plan
-        self.world = build_world(plan) if world is None else world
+        self.state = build_state(plan) if state is None else state
         self.violations = Violations()
-        self._signer = signer or LiveSigner(self.world)
-        self._gossip = Gossip(self.world, Random(plan.seed + 2))
-        answers = Answers(self.world, self._signer, Random(plan.seed + 3))
-        desk = RequestDesk(self.world, plan.settings, answers)
-        self.street = Street(self.world, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4))
-        self._listeners = [Listener(validator, self.street) for validator in self.world.validators]
-        named = named_peers(self.world.validators, plan.info_peers, Random(plan.seed + 5))
+        self._signer = signer or LiveSigner(self.state)
+        self._gossip = Gossip(self.state, Random(plan.seed + 2))
+        answers = Responder(self.state, self._signer, Random(plan.seed + 3))
+        desk = RequestDesk(self.state, plan.settings, answers)
+        self.context = SessionContext(
+            self.state, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4)
+        )
+        self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
+        named = named_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
         self._named = named
-        self.p_chain = PChain(self.world)
-        self.x_transactions = x_payments(self.world, plan.seed)
-        view = NodeView(self.world, plan.settings, self.violations, named, self.x_transactions, self.stats)
+        self.p_chain = PChain(self.state)
+        self.x_transactions = x_payments(self.state, plan.seed)
+        view = NodeContext(self.state, plan.settings, self.violations, named, self.x_transactions, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         self._stack = AsyncExitStack()
 
@@ -77,22 +77,22 @@ class SimulatedNetwork:
     @property
     def network_id(self) -> int:
         """The network's id."""
-        return self.world.network_id
+        return self.state.network_id
 
     @property
     def validators(self) -> list[SimValidator]:
         """All validators, by index."""
-        return self.world.validators
+        return self.state.validators
 
     @property
     def subnets(self) -> tuple[SimSubnet, ...]:
         """The Primary Network, then the L1s in the order of the plan."""
-        return tuple(self.world.subnets.values())
+        return tuple(self.state.subnets.values())
 
     @property
     def messages(self) -> tuple[SimMessage, ...]:
         """Every message that was made known, chain by chain."""
-        return tuple(self.world.messages)
+        return tuple(self.state.messages)
 
     @property
     def calls(self) -> Counter[str]:
@@ -101,7 +101,7 @@ class SimulatedNetwork:
 
     def messages_of(self, subnet_id: SubnetID) -> list[SimMessage]:
         """Return the messages that a subnet's own chains emitted, P-Chain messages left out."""
-        chains = [chain_id for chain_id in self.world.chains_of(subnet_id) if any(chain_id)]
+        chains = [chain_id for chain_id in self.state.chains_of(subnet_id) if any(chain_id)]
         return [message for message in self.messages if message.unsigned.source_chain_id in chains]
 
     async def start(self, node_port: int = 0) -> None:
@@ -168,39 +168,39 @@ class SimulatedNetwork:
 
     def advance(self, blocks: int = 1) -> int:
         """Let the P-Chain accept blocks; return its height."""
-        return self.world.advance(blocks)
+        return self.state.advance(blocks)
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
         """Give a validator another weight (0: it leaves) with the next block; return that block's height.
 
         On an L1 this is a transaction of its manager.
         """
-        seat = self.world.seat(subnet_id, self.validators[index].node_id)
-        if seat.is_l1 and seat.present:
-            self.p_chain.set_weight(seat.id, weight)
+        validation = self.state.validation_of(subnet_id, self.validators[index].node_id)
+        if validation.is_l1 and validation.present:
+            self.p_chain.set_weight(validation.id, weight)
             return self.p_chain.height
-        seat.present = weight > 0
-        seat.weight = weight or seat.weight
-        seat.min_nonce += seat.is_l1
+        validation.present = weight > 0
+        validation.weight = weight or validation.weight
+        validation.min_nonce += validation.is_l1
         return self.advance()
 
     def set_balance(self, subnet_id: SubnetID, index: int, balance_navax: int) -> int:
         """Set an L1 validator's balance (0: inactive) with the next block; return that block's height."""
-        self.world.seat(subnet_id, self.validators[index].node_id).balance_navax = balance_navax
+        self.state.validation_of(subnet_id, self.validators[index].node_id).balance_navax = balance_navax
         return self.advance()
 
-    def manager(self, subnet_id: SubnetID) -> Manager:
+    def manager(self, subnet_id: SubnetID) -> ValidatorManager:
         """Return the validator manager contract of an L1."""
-        return Manager(self.world, subnet_id)
+        return ValidatorManager(self.state, subnet_id)
 
     async def add_validator(self, subnet_id: SubnetID) -> int:
         """Start one more node, which tracks an L1 and does not validate it yet; return its index."""
         index = len(self.validators)
         identity = make_identity(seeded_id(self.plan, f"validator {index}"))
         validator = SimValidator(index, identity, identity.bls_public_key, False, frozenset((subnet_id,)))
-        validator.chains.update((P_CHAIN, *self.world.chains_of(subnet_id)))
-        self.world.add_validator(validator)
-        listener = Listener(validator, self.street)
+        validator.chains.update((P_CHAIN, *self.state.chains_of(subnet_id)))
+        self.state.add_validator(validator)
+        listener = Listener(validator, self.context)
         self._listeners.append(listener)
         await self._place(listener, int(self.plan.settings.clock()))
         self._named.add(validator.node_id)
@@ -239,16 +239,16 @@ class SimulatedNetwork:
             }
             for one in self.validators
         ]
-        return {"height": self.world.heights.current, "calls": dict(self.calls), "validators": validators}
+        return {"height": self.state.heights.current, "calls": dict(self.calls), "validators": validators}
 
     async def _place(self, listener: Listener, signed_at: int) -> None:
         """Let a validator listen (or not, by its behaviour), and sign what it claims about that."""
         validator = listener.validator
         host, port = LOOPBACK, 0
         match validator.behaviour.reach:
-            case Reach.PRIVATE:
+            case ListenMode.PRIVATE:
                 host, port = _PRIVATE_HOST, _PRIVATE_PORT
-            case Reach.CLOSED:
+            case ListenMode.CLOSED:
                 port = self._reserved_port()
             case _:
                 port = await listener.listen()
@@ -262,11 +262,11 @@ class SimulatedNetwork:
         self._stack.callback(taken.close)
         return int(taken.getsockname()[1])
 
-    def _node_self(self, place: int) -> NodeSelf:
+    def _node_self(self, place: int) -> NodeIdentity:
         if self.plan.node_is_validator:
             validator = self.validators[place]
-            return NodeSelf(validator.identity, validator)
-        return NodeSelf(make_identity(sha256(f"node {self.plan.seed} {place}".encode()).digest()))
+            return NodeIdentity(validator.identity, validator)
+        return NodeIdentity(make_identity(sha256(f"node {self.plan.seed} {place}".encode()).digest()))
 
     async def _make_blocks(self, interval_s: float) -> None:
         while True:

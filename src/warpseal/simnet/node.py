@@ -10,13 +10,12 @@ from aiohttp import web
 
 from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
-from warpseal.simnet.historical import View
-from warpseal.simnet.info import Info, NodeSelf, proposervm_methods
+from warpseal.simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.state import World
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.simnet.violations import Violations
 from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
@@ -25,11 +24,11 @@ _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
-    """What a node tells of: the world, its peers, and the reports of the whole simulation."""
+class NodeContext:
+    """What a node tells of: the state, its peers, and the reports of the whole simulation."""
 
-    world: World
-    settings: PeerSettings
+    state: ChainState
+    settings: NodeSettings
     violations: Violations
     named_peers: set[NodeID]
     x_transactions: Mapping[bytes, bytes]
@@ -39,16 +38,16 @@ class NodeView:
 class SimNode:
     """One node's HTTP server on the loopback address."""
 
-    def __init__(self, who: NodeSelf, view: NodeView) -> None:
+    def __init__(self, who: NodeIdentity, view: NodeContext) -> None:
         self._view = view
         # So many blocks before the tip the node's own chain ends.
         self.lag = 0
         self.rpc = RpcServer(node_id_text(who.identity.node_id))
-        info = Info(view.world, view.settings, who, view.named_peers)
+        info = Info(view.state, view.settings, who, view.named_peers)
         self.rpc.serve(("/ext/info",), info.methods())
-        platform = Platform(view.world, self._standpoint).methods() | Blocks(self._standpoint).methods()
+        platform = Platform(view.state, self._standpoint).methods() | Blocks(self._standpoint).methods()
         self.rpc.serve(("/ext/P", "/ext/bc/P"), platform)
-        for chain in view.world.chains.values():
+        for chain in view.state.chains.values():
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
         self.port = 0
@@ -58,8 +57,8 @@ class SimNode:
         """Where the node is served, without a path."""
         return f"http://{LOOPBACK}:{self.port}"
 
-    def _standpoint(self) -> View:
-        return View(self._view.world, self._view.world.heights.current - self.lag)
+    def _standpoint(self) -> StateAt:
+        return StateAt(self._view.state, self._view.state.heights.current - self.lag)
 
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
@@ -68,11 +67,11 @@ class SimNode:
         if chain.kind is ChainKind.X:
             self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
         if chain.kind is ChainKind.EVM:
-            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.world, chain).answer)
+            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).answer)
 
     def leave(self, chain_id: ChainID) -> None:
         """Run a chain no longer: its calls are answered 404."""
-        chain = self._view.world.chains[chain_id]
+        chain = self._view.state.chains[chain_id]
         self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
 
     async def down(self) -> None:

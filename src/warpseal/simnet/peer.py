@@ -15,19 +15,19 @@ from warpseal.simnet.certificates import Leaf
 from warpseal.simnet.frames import FrameReader, OversizedFrame, UndecodableMessage, decode, encode, framed
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.handshake import (
-    Expectations,
-    Greeting,
-    Refused,
+    AcceptedHandshake,
+    HandshakePolicy,
+    MessageRejected,
+    check_get_peer_list,
+    check_handshake,
+    check_peer_list,
     check_version,
-    judge_get_peer_list,
-    judge_handshake,
-    judge_peer_list,
 )
 from warpseal.simnet.requests import PeerRequests, RequestDesk
-from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, PeerSettings
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.violations import Fault, Violations
+from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.values import SimValidator
+from warpseal.simnet.violations import ViolationKind, Violations
 from warpseal.warp.ids import NodeID
 
 _MAX_UPTIME: Final = 100
@@ -36,7 +36,7 @@ _PONG: Final = encode(p2p.Message(pong=p2p.Pong()))
 _PING: Final = encode(p2p.Message(ping=p2p.Ping(uptime=_MAX_UPTIME)))
 
 
-class Outlet(Protocol):
+class Transport(Protocol):
     """The way out of a session."""
 
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
@@ -50,11 +50,11 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Street:
+class SessionContext:
     """What all sessions of a network share."""
 
-    world: World
-    settings: PeerSettings
+    state: ChainState
+    settings: NodeSettings
     violations: Violations
     gossip: Gossip
     desk: RequestDesk
@@ -64,14 +64,14 @@ class Street:
 class PeerSession:
     """One connection from the moment that TLS is done."""
 
-    def __init__(self, validator: SimValidator, leaf: Leaf, street: Street, outlet: Outlet) -> None:
+    def __init__(self, validator: SimValidator, leaf: Leaf, context: SessionContext, transport: Transport) -> None:
         self._validator = validator
         self._leaf = leaf
-        self._street = street
-        self._outlet = outlet
+        self._context = context
+        self._transport = transport
         self._frames = FrameReader()
-        self._greeting: Greeting | None = None
-        self._requests = PeerRequests(street.desk, validator, self)
+        self._handshake_seen: AcceptedHandshake | None = None
+        self._requests = PeerRequests(context.desk, validator, self)
         self._ping_is_out = False
         self._unanswered_pings = 0
         self.finished = False
@@ -84,10 +84,10 @@ class PeerSession:
 
     def start(self) -> None:
         """Say hello at once, as both sides do."""
-        self._outlet.write(self._hello(), reliable=True)
-        self._outlet.later(self._street.settings.ping_interval_s, self._tick)
+        self._transport.write(self._hello(), reliable=True)
+        self._transport.later(self._context.settings.ping_interval_s, self._tick)
         if self._validator.behaviour.flood_per_s:
-            self._outlet.later(_FLOOD_TICK_S, self._flood)
+            self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def feed(self, data: bytes) -> bool:
         """Take plaintext; return whether a length or a body was completed (it re-arms the read deadline)."""
@@ -95,7 +95,7 @@ class PeerSession:
         try:
             bodies = self._frames.feed(data)
         except OversizedFrame as error:
-            self.fault(Fault.OVERSIZED_FRAME, str(error), close=True)
+            self.fault(ViolationKind.OVERSIZED_FRAME, str(error), close=True)
             return False
         for body in bodies:
             if self.closed:
@@ -104,35 +104,35 @@ class PeerSession:
             self._take(body)
         return bool(bodies) or self._frames.in_body != was_in_body
 
-    def fault(self, fault: Fault, detail: str = "", *, close: bool = False) -> None:
+    def fault(self, fault: ViolationKind, detail: str = "", *, close: bool = False) -> None:
         """Count a fault of the peer, and end the connection where a node would."""
-        now = self._street.settings.clock()
-        self._street.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
+        now = self._context.settings.clock()
+        self._context.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
         if close:
             self.close()
 
     def write(self, frame: bytes) -> bool:
         """Send a frame, unless the peer reads too slowly."""
-        return self._outlet.write(frame)
+        return self._transport.write(frame)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run `action` after a delay, unless the connection ends before."""
-        self._outlet.later(delay_s, action)
+        self._transport.later(delay_s, action)
 
     def close(self) -> None:
         """End the connection; what still arrives is not looked at."""
         self.closed = True
-        self._outlet.close()
+        self._transport.close()
 
     def _take(self, body: bytes) -> None:
         try:
             message = decode(body)
         except UndecodableMessage as error:
-            self.fault(Fault.UNPARSABLE_MESSAGE, str(error))
+            self.fault(ViolationKind.UNPARSABLE_MESSAGE, str(error))
             return
         try:
             self._handle(message)
-        except Refused as refused:
+        except MessageRejected as refused:
             self.fault(refused.fault, refused.detail, close=True)
 
     def _handle(self, message: p2p.Message) -> None:
@@ -148,94 +148,94 @@ class PeerSession:
             case "get_peer_list":
                 self._get_peer_list(message.get_peer_list)
             case None:
-                self.fault(Fault.UNKNOWN_MESSAGE)
+                self.fault(ViolationKind.UNKNOWN_MESSAGE)
             case kind if not self.finished:
-                self.fault(Fault.EARLY_MESSAGE, kind)
+                self.fault(ViolationKind.EARLY_MESSAGE, kind)
             case "app_request":
                 self._requests.handle(message.app_request)
             case "app_response" | "app_error" as kind:
-                self.fault(Fault.UNSOLICITED_ANSWER, kind)
+                self.fault(ViolationKind.UNSOLICITED_ANSWER, kind)
             case kind:
-                self.fault(Fault.UNWANTED_MESSAGE, kind)
+                self.fault(ViolationKind.UNWANTED_MESSAGE, kind)
 
     def _ping(self, ping: p2p.Ping) -> None:
         if ping.uptime > _MAX_UPTIME:
-            raise Refused(Fault.PING_UPTIME, f"uptime {ping.uptime}")
+            raise MessageRejected(ViolationKind.PING_UPTIME, f"uptime {ping.uptime}")
         lost = self._validator.behaviour.lost_pongs
-        if not lost or self._street.rng.random() >= lost:
-            self._outlet.write(_PONG)
+        if not lost or self._context.rng.random() >= lost:
+            self._transport.write(_PONG)
 
     def _pong(self) -> None:
         if not self._ping_is_out:
-            raise Refused(Fault.UNEXPECTED_PONG, "a pong without a ping")
+            raise MessageRejected(ViolationKind.UNEXPECTED_PONG, "a pong without a ping")
         self._ping_is_out = False
         self._unanswered_pings = 0
 
     def _handshake(self, message: p2p.Handshake) -> None:
-        if self._greeting is not None:
-            raise Refused(Fault.SECOND_HANDSHAKE, "a second handshake")
-        world = self._street.world
-        expected = Expectations(world.network_id, self._street.settings, world.primary_key(self._leaf.node_id))
-        self._greeting = greeting = judge_handshake(message, self._leaf, expected)
-        claims = self._street.gossip.claims_for(
-            self._validator, self._leaf.node_id, greeting, (greeting.known_peers, greeting.salt)
+        if self._handshake_seen is not None:
+            raise MessageRejected(ViolationKind.SECOND_HANDSHAKE, "a second handshake")
+        state = self._context.state
+        expected = HandshakePolicy(state.network_id, self._context.settings, state.primary_key(self._leaf.node_id))
+        self._handshake_seen = handshake = check_handshake(message, self._leaf, expected)
+        claims = self._context.gossip.claims_for(
+            self._validator, self._leaf.node_id, handshake, (handshake.known_peers, handshake.salt)
         )
-        self._outlet.write(_peer_list_frame(claims), reliable=True)
+        self._transport.write(_peer_list_frame(claims), reliable=True)
 
     def _peer_list(self, message: p2p.PeerList) -> None:
-        if self._greeting is None:
-            self.fault(Fault.EARLY_PEER_LIST)
+        if self._handshake_seen is None:
+            self.fault(ViolationKind.EARLY_PEER_LIST)
             return
         if not self.finished:
             self.finished = True
             self._validator.counts.finished_handshakes += 1
-        for ignored in judge_peer_list(message.claimed_ip_ports, self._street.settings, self._wants):
+        for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
             self.fault(ignored.fault, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
-        if not self.finished or self._greeting is None:
-            self.fault(Fault.EARLY_MESSAGE, "get_peer_list")
+        if not self.finished or self._handshake_seen is None:
+            self.fault(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
-        known = judge_get_peer_list(message)
-        asked = self._greeting.asking(all_subnets=message.all_subnets)
-        claims = self._street.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
+        known = check_get_peer_list(message)
+        asked = self._handshake_seen.asking(all_subnets=message.all_subnets)
+        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
         if claims:
-            self._outlet.write(_peer_list_frame(claims))
+            self._transport.write(_peer_list_frame(claims))
 
     def _wants(self, node_id: NodeID, signed_at: int) -> bool:
         """Tell whether an address is of a validator, and newer than the one that is known."""
-        known = self._street.world.by_node(node_id)
+        known = self._context.state.by_node(node_id)
         return known is not None and (known.address is None or signed_at > known.address.signed_at)
 
     def _tick(self) -> None:
-        if self.finished and self._greeting is not None:
+        if self.finished and self._handshake_seen is not None:
             try:
-                check_version(self._greeting.version, self._street.settings)
-            except Refused as refused:
+                check_version(self._handshake_seen.version, self._context.settings)
+            except MessageRejected as refused:
                 self.fault(refused.fault, refused.detail, close=True)
                 return
-        if self._unanswered_pings >= self._street.settings.unanswered_pings:
-            self.fault(Fault.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
+        if self._unanswered_pings >= self._context.settings.unanswered_pings:
+            self.fault(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
             self._unanswered_pings = 0
-        if self._outlet.write(_PING):
+        if self._transport.write(_PING):
             self._ping_is_out = True
             self._unanswered_pings += 1
-        self._outlet.later(self._street.settings.ping_interval_s, self._tick)
+        self._transport.later(self._context.settings.ping_interval_s, self._tick)
 
     def _flood(self) -> None:
         per_s = self._validator.behaviour.flood_per_s
         for _ in range(int(per_s * _FLOOD_TICK_S)):
-            self._outlet.write(framed(self._street.rng.randbytes(self._street.rng.randint(0, 400))))
+            self._transport.write(framed(self._context.rng.randbytes(self._context.rng.randint(0, 400))))
         if per_s:
-            self._outlet.later(_FLOOD_TICK_S, self._flood)
+            self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def _hello(self) -> bytes:
         address = self._validator.address
         assert address is not None, "a validator listens before it is connected to"
-        major, minor, patch = self._street.settings.version
+        major, minor, patch = self._context.settings.version
         hello = p2p.Handshake(
-            network_id=self._street.world.network_id,
-            my_time=int(self._street.settings.clock()),
+            network_id=self._context.state.network_id,
+            my_time=int(self._context.settings.clock()),
             ip_addr=address.wire_ip,
             ip_port=address.port,
             upgrade_time=UPGRADE_TIME,
@@ -243,7 +243,7 @@ class PeerSession:
             ip_node_id_sig=address.signature,
             tracked_subnets=sorted(self._validator.subnets),
             client=p2p.Client(name=CLIENT_NAME, major=major, minor=minor, patch=patch),
-            known_peers=self._street.gossip.known_peers(),
+            known_peers=self._context.gossip.known_peers(),
             ip_bls_sig=address.bls_signature,
             all_subnets=self._validator.validates_primary,
         )

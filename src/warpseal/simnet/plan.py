@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, parse_behaviour
-from warpseal.simnet.settings import PeerSettings
+from warpseal.simnet.settings import NodeSettings
 
 DEFAULT_NETWORK_ID: Final = 88888
 # 2,000 AVAX in nAVAX, the least stake of a primary validator.
@@ -88,7 +88,7 @@ class Plan:
     nodes: int = 1
     node_is_validator: bool = False
     rules: tuple[Rule, ...] = ()
-    settings: PeerSettings = field(default_factory=PeerSettings)
+    settings: NodeSettings = field(default_factory=NodeSettings)
 
 
 def parse_l1(text: str) -> L1Plan:

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from warpseal.simnet.historical import View
-from warpseal.simnet.rpc import BadArgument, Method, Params, RpcFault, id_argument, number_argument
-from warpseal.simnet.sets import Member, Seat
-from warpseal.simnet.state import World
+from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, id_argument, number_argument
+from warpseal.simnet.state import ChainState, StateAt
+from warpseal.simnet.validator_sets import SetEntry, Validation
 from warpseal.simnet.values import ChainKind, SimSubnet
 from warpseal.warp.ids import (
     P_CHAIN,
@@ -41,11 +40,11 @@ _C_CHAIN_VM: Final = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"
 
 
 class Platform:
-    """Answers from the state of the simulated P-Chain that the node is at."""
+    """Responder from the state of the simulated P-Chain that the node is at."""
 
-    def __init__(self, world: World, view: Callable[[], View]) -> None:
-        """view: that state; what never changes comes from the world."""
-        self._world = world
+    def __init__(self, state: ChainState, view: Callable[[], StateAt]) -> None:
+        """view: that state; what never changes comes from the state."""
+        self._state = state
         self._view = view
         self._set_json = lru_cache(maxsize=64)(self._make_set_json)
         self._warp_set_json = lru_cache(maxsize=64)(self._make_warp_set_json)
@@ -82,32 +81,32 @@ class Platform:
     def _staking_asset(self, params: Params) -> Any:
         subnet_id = SubnetID(bytes(32)) if params.get("subnetID") is None else _subnet_argument(params)
         if subnet_id != PRIMARY_NETWORK:
-            raise RpcFault(f"failed fetching subnet transformation for {id_text(subnet_id)}: not found")
-        return {"assetID": id_text(self._world.ledger.asset_id)}
+            raise RpcError(f"failed fetching subnet transformation for {id_text(subnet_id)}: not found")
+        return {"assetID": id_text(self._state.ledger.asset_id)}
 
     def _validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
         subnet_id = _subnet_argument(params)
         current = self._view().height
         if height > current:
-            raise RpcFault(
+            raise RpcError(
                 f"failed to get validator set at {height}: failed to fetch validator set at unfinalized height "
                 f"with SubnetID = {id_text(subnet_id)}: {_beyond(current, height)}"
             )
-        return self._set_json(self._world.set_at(subnet_id, height))
+        return self._set_json(self._state.set_at(subnet_id, height))
 
     def _all_validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
         current = self._view().height
         if height > current:
-            raise RpcFault(
+            raise RpcError(
                 f"failed to get validator sets at {height}: failed to fetch validator set at unfinalized "
                 f"height: {_beyond(current, height)}"
             )
         sets = (
             f'"{id_text(subnet_id)}":'.encode() + self._warp_set_json(members)
-            for subnet_id in self._world.history.subnets
-            if (members := self._world.set_at(subnet_id, height))
+            for subnet_id in self._state.history.subnets
+            if (members := self._state.set_at(subnet_id, height))
         )
         return b'{"validatorSets":{' + b",".join(sets) + b"}}"
 
@@ -120,7 +119,7 @@ class Platform:
             raise BadArgument
         return height
 
-    def _make_set_json(self, members: tuple[Member, ...]) -> bytes:
+    def _make_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
         shown = {
             node_id_text(member.node_id): {
                 "publicKey": _hex(member.public_key) if member.public_key else None,
@@ -130,7 +129,7 @@ class Platform:
         }
         return json.dumps(shown, separators=(",", ":")).encode()
 
-    def _make_warp_set_json(self, members: tuple[Member, ...]) -> bytes:
+    def _make_warp_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
         merged = canonical_set((member.node_id, member.public_key, member.weight) for member in members)
         validators = [
             {
@@ -151,57 +150,57 @@ class Platform:
             wanted_ids = {parse_node_id(text) for text in wanted}
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
-        seats = self._view().seats(_subnet_argument(params))
-        shown = (seat for seat in seats if not wanted_ids or seat.node_id in wanted_ids)
-        return {"validators": [self._seat_json(seat) for seat in shown]}
+        validations = self._view().validations(_subnet_argument(params))
+        shown = (validation for validation in validations if not wanted_ids or validation.node_id in wanted_ids)
+        return {"validators": [self._validation_json(validation) for validation in shown]}
 
     def _total_stake(self, params: Params) -> Any:
-        weight = str(sum(seat.weight for seat in self._view().seats(_subnet_argument(params))))
+        weight = str(sum(validation.weight for validation in self._view().validations(_subnet_argument(params))))
         return {"stake": weight, "weight": weight}
 
     def _l1_validator(self, params: Params) -> Any:
         validation_id = ValidationID(id_argument(params, "validationID"))
         view = self._view()
-        seat = view.validation(validation_id)
-        if seat is None:
-            raise RpcFault(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
-        shown = self._seat_json(seat)
+        validation = view.validation(validation_id)
+        if validation is None:
+            raise RpcError(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
+        shown = self._validation_json(validation)
         return {
             **shown,
-            "subnetID": id_text(seat.subnet_id),
+            "subnetID": id_text(validation.subnet_id),
             "height": str(view.height),
         }
 
-    def _seat_json(self, seat: Seat) -> dict[str, Any]:
-        if seat.is_l1:
-            return _l1_seat_json(seat)
+    def _validation_json(self, validation: Validation) -> dict[str, Any]:
+        if validation.is_l1:
+            return _l1_validation_json(validation)
         shown: dict[str, Any] = {
-            "txID": id_text(seat.id),
-            "startTime": str(seat.start_time),
-            "endTime": str(seat.start_time + _YEAR_S),
-            "weight": str(seat.weight),
-            "nodeID": node_id_text(seat.node_id),
+            "txID": id_text(validation.id),
+            "startTime": str(validation.start_time),
+            "endTime": str(validation.start_time + _YEAR_S),
+            "weight": str(validation.weight),
+            "nodeID": node_id_text(validation.node_id),
         }
-        return shown | self._stake_json(seat) if seat.subnet_id == PRIMARY_NETWORK else shown
+        return shown | self._stake_json(validation) if validation.subnet_id == PRIMARY_NETWORK else shown
 
-    def _stake_json(self, seat: Seat) -> dict[str, Any]:
+    def _stake_json(self, validation: Validation) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "validationRewardOwner": _NO_OWNER,
             "delegationRewardOwner": _NO_OWNER,
-            "potentialReward": str(seat.weight // 10),
+            "potentialReward": str(validation.weight // 10),
             "accruedDelegateeReward": "0",
             "delegationFee": "2.0000",
             "uptime": "100.0000",
             "connected": True,
         }
-        if seat.public_key is not None:
-            proof = self._proof(seat)
-            shown["signer"] = {"publicKey": _hex(seat.public_key), "proofOfPossession": _hex(proof)}
+        if validation.public_key is not None:
+            proof = self._proof(validation)
+            shown["signer"] = {"publicKey": _hex(validation.public_key), "proofOfPossession": _hex(proof)}
         return shown | {"delegatorCount": "0", "delegatorWeight": "0"}
 
-    def _proof(self, seat: Seat) -> bytes:
-        validator = self._world.by_node(seat.node_id)
-        if validator is not None and validator.identity.bls_public_key == seat.public_key:
+    def _proof(self, validation: Validation) -> bytes:
+        validator = self._state.by_node(validation.node_id)
+        if validator is not None and validator.identity.bls_public_key == validation.public_key:
             return validator.identity.bls_proof
         # A recorded key, whose secret nobody here has.
         return bytes([0xC0]) + bytes(95)
@@ -209,10 +208,10 @@ class Platform:
     def _subnet(self, params: Params) -> Any:
         subnet_id = _subnet_argument(params)
         if subnet_id == PRIMARY_NETWORK:
-            raise RpcFault("the primary network isn't a subnet")
+            raise RpcError("the primary network isn't a subnet")
         subnet = self._view().subnet(subnet_id)
         if subnet is None:
-            raise RpcFault("not found")
+            raise RpcError("not found")
         return _subnet_json(subnet)
 
     def _subnets(self, params: Params) -> Any:
@@ -232,23 +231,23 @@ class Platform:
                 "subnetID": id_text(chain.subnet_id),
                 "vmID": _C_CHAIN_VM if chain.alias == "C" else _VM_IDS[chain.kind],
             }
-            for chain in self._world.chains.values()
+            for chain in self._state.chains.values()
             if chain.chain_id != P_CHAIN
         ]
         return {"blockchains": chains}
 
     def _validated_by(self, params: Params) -> Any:
         chain_id = ChainID(id_argument(params, "blockchainID"))
-        chain = self._world.chains.get(chain_id)
+        chain = self._state.chains.get(chain_id)
         if chain is None:
-            raise RpcFault(f'problem retrieving blockchain "{id_text(chain_id)}": not found')
+            raise RpcError(f'problem retrieving blockchain "{id_text(chain_id)}": not found')
         return {"subnetID": id_text(chain.subnet_id)}
 
     def _validates(self, params: Params) -> Any:
         subnet_id = _subnet_argument(params)
-        if subnet_id not in self._world.subnets:
-            raise RpcFault(f'problem retrieving subnet "{id_text(subnet_id)}": not found')
-        chains = self._world.chains_of(subnet_id)
+        if subnet_id not in self._state.subnets:
+            raise RpcError(f'problem retrieving subnet "{id_text(subnet_id)}": not found')
+        chains = self._state.chains_of(subnet_id)
         return {"blockchainIDs": [id_text(chain_id) for chain_id in chains if chain_id != P_CHAIN]}
 
 
@@ -257,17 +256,17 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _l1_seat_json(seat: Seat) -> dict[str, Any]:
+def _l1_validation_json(validation: Validation) -> dict[str, Any]:
     return {
-        "nodeID": node_id_text(seat.node_id),
-        "weight": str(seat.weight),
-        "startTime": str(seat.start_time),
-        "validationID": id_text(seat.id),
-        "publicKey": _hex(seat.public_key or b""),
+        "nodeID": node_id_text(validation.node_id),
+        "weight": str(validation.weight),
+        "startTime": str(validation.start_time),
+        "validationID": id_text(validation.id),
+        "publicKey": _hex(validation.public_key or b""),
         "remainingBalanceOwner": _NO_OWNER,
         "deactivationOwner": _NO_OWNER,
-        "minNonce": str(seat.min_nonce),
-        "balance": str(seat.balance_navax),
+        "minNonce": str(validation.min_nonce),
+        "balance": str(validation.balance_navax),
     }
 
 

@@ -19,21 +19,19 @@ import zstandard
 
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
-from warpseal.simnet import pchain
+from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.frames import LENGTH_BYTES, decode
-from warpseal.simnet.heights import Heights
 from warpseal.simnet.identity import make_identity
-from warpseal.simnet.ledger import Ledger
+from warpseal.simnet.ledger import Heights, Ledger
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import PRIMARY, Plan
-from warpseal.simnet.sets import Member, Seat
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.signing import HANDLER_ID, Question, parse_question
-from warpseal.simnet.state import World
-from warpseal.simnet.tx_builder import Purse
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.signing import HANDLER_ID, SignatureRequest, parse_signature_request
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.tx_builder import Wallet
+from warpseal.simnet.validator_sets import SetEntry, Validation
+from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet, SimValidator
 from warpseal.warp.ids import (
     EMPTY_NODE_ID,
     P_CHAIN,
@@ -82,13 +80,13 @@ class Recording:
 
 @dataclass(slots=True)
 class RecordedSigner:
-    """Answers with what each node answered; questions are told apart by chain, message and justification."""
+    """Responder with what each node answered; questions are told apart by chain, message and justification."""
 
-    world: World
+    state: ChainState
     shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
     answers: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: Question) -> bytes | Refusal:
+    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal:
         """Return the recorded share or refusal, or the refusal that the chain's rules give."""
         message = question.message
         key = (validator.node_id, chain.chain_id, message.raw, question.justification)
@@ -99,28 +97,28 @@ class RecordedSigner:
             return share
         if chain.kind is not ChainKind.P:
             return _UNKNOWN
-        return pchain.refusal_of(self.world, message, question.justification) or _NO_SHARE
+        return p_chain_verifier.refusal_of(self.state, message, question.justification) or _NO_SHARE
 
 
-def recorded_network(folder: Path, settings: PeerSettings | None = None) -> SimulatedNetwork:
+def recorded_network(folder: Path, settings: NodeSettings | None = None) -> SimulatedNetwork:
     """Return the recorded network, not started. The first recorded node serves the RPC calls."""
-    settings = settings or PeerSettings()
+    settings = settings or NodeSettings()
     rebuilt = _Rebuilt(Recording(folder), settings)
-    plan = Plan(network_id=rebuilt.world.network_id, node_is_validator=True, settings=settings)
-    return SimulatedNetwork(plan, world=rebuilt.world, signer=rebuilt.signer)
+    plan = Plan(network_id=rebuilt.state.network_id, node_is_validator=True, settings=settings)
+    return SimulatedNetwork(plan, state=rebuilt.state, signer=rebuilt.signer)
 
 
 class _Rebuilt:
-    """The world and the signer of a recording."""
+    """The state and the signer of a recording."""
 
-    def __init__(self, recording: Recording, settings: PeerSettings) -> None:
+    def __init__(self, recording: Recording, settings: NodeSettings) -> None:
         self._recording = recording
-        self.world = self._empty_world(settings)
-        self.signer = RecordedSigner(self.world)
+        self.state = self._empty_state(settings)
+        self.signer = RecordedSigner(self.state)
         self._nodes: dict[str, SimValidator] = {}
         self._add_subnets()
         self._add_nodes()
-        self._add_seats()
+        self._add_validations()
         self._add_sets()
         self._add_shares()
         self._add_wire_answers()
@@ -133,25 +131,25 @@ class _Rebuilt:
                 return frozenset(entry["nodeID"] for entry in result["validators"])
         return frozenset()
 
-    def _empty_world(self, settings: PeerSettings) -> World:
+    def _empty_state(self, settings: NodeSettings) -> ChainState:
         _, network, _ = next(self._recording.results("info", "info.getNetworkID"))
         _, height, _ = next(self._recording.results("platform", "platform.getHeight"))
         tip = int(height["height"])
         heights = Heights(tip, first=tip, made_at=[settings.clock()])
         network_id = int(network["networkID"])
-        return World(network_id, heights, settings.clock, Ledger(heights, Purse(network_id, P_CHAIN, bytes(32))))
+        return ChainState(network_id, heights, settings.clock, Ledger(heights, Wallet(network_id, P_CHAIN, bytes(32))))
 
     def _add_subnets(self) -> None:
-        world = self.world
-        world.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
-        world.chains[P_CHAIN] = SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P")
+        state = self.state
+        state.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
+        state.chains[P_CHAIN] = SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P")
         for params, result, _ in self._recording.results("platform", "platform.getSubnet"):
             subnet_id = SubnetID(parse_id(params["subnetID"]))
-            world.subnets[subnet_id] = _subnet(subnet_id, f"l1-{len(world.subnets) - 1}", result)
+            state.subnets[subnet_id] = _subnet(subnet_id, f"l1-{len(state.subnets) - 1}", result)
         _, blockchains, _ = next(self._recording.results("platform", "platform.getBlockchains"))
         for entry in blockchains["blockchains"]:
             chain = _chain(entry)
-            world.chains[chain.chain_id] = chain
+            state.chains[chain.chain_id] = chain
 
     def _add_nodes(self) -> None:
         keys = {
@@ -166,39 +164,39 @@ class _Rebuilt:
                 self._track(line["node"], [SubnetID(subnet_id) for subnet_id in tracked])
 
     def _add_node(self, name: str, bls_key: bytes) -> None:
-        index = len(self.world.validators)
+        index = len(self.state.validators)
         identity = make_identity(f"recorded {name}".encode())
         validator = SimValidator(index, identity, bls_key, name in self._primary)
-        self.world.add_validator(validator)
+        self.state.add_validator(validator)
         self._nodes[name] = validator
         validator.chains.add(P_CHAIN)
         if validator.validates_primary:
-            validator.chains.update(self.world.chains_of(PRIMARY_NETWORK))
+            validator.chains.update(self.state.chains_of(PRIMARY_NETWORK))
 
     def _track(self, name: str, subnet_ids: list[SubnetID]) -> None:
         node = self._nodes[name]
         node.subnets |= frozenset(subnet_ids)
         for subnet_id in subnet_ids:
-            node.chains.update(self.world.chains_of(subnet_id))
+            node.chains.update(self.state.chains_of(subnet_id))
 
-    def _add_seats(self) -> None:
+    def _add_validations(self) -> None:
         seen = set[SubnetID]()
         for params, result, _ in self._recording.results("platform", "platform.getCurrentValidators"):
             subnet_id = SubnetID(parse_id(params["subnetID"]))
             if subnet_id not in seen:
                 for place, entry in enumerate(result["validators"]):
-                    self.world.add_seat(self._seat(subnet_id, place, entry))
+                    self.state.add_validation(self._validation(subnet_id, place, entry))
             seen.add(subnet_id)
 
-    def _seat(self, subnet_id: SubnetID, place: int, entry: dict[str, Any]) -> Seat:
+    def _validation(self, subnet_id: SubnetID, place: int, entry: dict[str, Any]) -> Validation:
         node = self._nodes[entry["nodeID"]]
-        seat_id = ValidationID(parse_id(entry.get("validationID") or entry["txID"]))
+        validation_id = ValidationID(parse_id(entry.get("validationID") or entry["txID"]))
         weight, start = int(entry["weight"]), int(entry["startTime"])
-        seat = Seat(subnet_id, node.node_id, node.bls_key, weight, seat_id, start, index=place)
+        validation = Validation(subnet_id, node.node_id, node.bls_key, weight, validation_id, start, index=place)
         if "validationID" in entry:
-            seat.is_l1 = True
-            seat.balance_navax, seat.min_nonce = int(entry["balance"]), int(entry["minNonce"])
-        return seat
+            validation.is_l1 = True
+            validation.balance_navax, validation.min_nonce = int(entry["balance"]), int(entry["minNonce"])
+        return validation
 
     def _add_sets(self) -> None:
         told: dict[tuple[int, SubnetID], Any] = {}
@@ -207,13 +205,13 @@ class _Rebuilt:
                 told[params["height"], SubnetID(parse_id(params["subnetID"]))] = result
         for (height, subnet_id), result in sorted(told.items()):
             members = tuple(self._member(name, entry) for name, entry in result.items())
-            self.world.history.put(subnet_id, height, members)
+            self.state.history.put(subnet_id, height, members)
 
-    def _member(self, name: str, entry: dict[str, Any]) -> Member:
+    def _member(self, name: str, entry: dict[str, Any]) -> SetEntry:
         node_id = parse_node_id(name)
         key = bytes.fromhex(entry["publicKey"][2:]) if entry["publicKey"] else None
         known = node_id if node_id == EMPTY_NODE_ID else self._nodes[name].node_id
-        return Member(known, key, int(entry["weight"]))
+        return SetEntry(known, key, int(entry["weight"]))
 
     def _add_shares(self) -> None:
         for _, result, _ in self._recording.results("shares", "warp_getMessage"):
@@ -234,7 +232,7 @@ class _Rebuilt:
                 self._remember(line["node"], asked[line["node"], request_id], answer)
 
     def _remember(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
-        question = parse_question(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
+        question = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
         if isinstance(question, Refusal):
             return
         key = (
@@ -261,13 +259,13 @@ class _Rebuilt:
         for params, result, _ in self._recording.results("p-chain", "platform.getTx"):
             if params["encoding"] == "hex":
                 transactions.add(_unchecked(result["tx"]))
-        if sorted(ids) == list(range(self.world.heights.current + 1)):
-            self.world.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions))
+        if sorted(ids) == list(range(self.state.heights.current + 1)):
+            self.state.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions))
 
     def _know(self, message: UnsignedMessage, justification: bytes) -> None:
-        if message.id not in self.world.known_messages:
-            subnet_id = self.world.chains[message.source_chain_id].subnet_id
-            self.world.add_messages([SimMessage(message, justification, subnet_id)])
+        if message.id not in self.state.known_messages:
+            subnet_id = self.state.chains[message.source_chain_id].subnet_id
+            self.state.add_messages([SimMessage(message, justification, subnet_id)])
 
 
 def rewritten_node_ids(network: SimulatedNetwork, folder: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.listener import LOOPBACK
-from warpseal.simnet.sets import Seat
+from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import SimMessage, SimSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, node_id_text
 
@@ -75,20 +75,20 @@ def write_atomically(path: Path, content: dict[str, Any]) -> None:
 
 
 def _subnet(network: SimulatedNetwork, subnet: SimSubnet) -> dict[str, Any]:
-    seats = network.world.seats[subnet.subnet_id]
+    validations = network.state.validations[subnet.subnet_id]
     return {
         "subnetId": id_text(subnet.subnet_id),
-        "blockchainIds": [id_text(chain_id) for chain_id in network.world.chains_of(subnet.subnet_id)],
-        "validators": [_seat(seat) for seat in seats if seat.present],
+        "blockchainIds": [id_text(chain_id) for chain_id in network.state.chains_of(subnet.subnet_id)],
+        "validators": [_validation(validation) for validation in validations if validation.present],
     }
 
 
-def _seat(seat: Seat) -> dict[str, Any]:
+def _validation(validation: Validation) -> dict[str, Any]:
     return {
-        "nodeId": node_id_text(seat.node_id),
-        "publicKey": "0x" + seat.public_key.hex() if seat.public_key else None,
-        "weight": seat.weight,
-        "active": seat.active,
+        "nodeId": node_id_text(validation.node_id),
+        "publicKey": "0x" + validation.public_key.hex() if validation.public_key else None,
+        "weight": validation.weight,
+        "active": validation.active,
     }
 
 

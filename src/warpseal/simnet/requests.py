@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet.answers import Answers, Asked, error_frame
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.settings import PeerSettings
-from warpseal.simnet.signing import HANDLER_ID, UNREGISTERED, parse_question
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import ChainKind, SimChain
-from warpseal.simnet.violations import Fault
+from warpseal.simnet.responder import Asked, Responder, error_frame
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.signing import HANDLER_ID, UNREGISTERED, parse_signature_request
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.values import ChainKind, SimChain, SimValidator
+from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, ChainID
 
 _FIRST_NEGATIVE: Final = 2**63
@@ -38,7 +37,7 @@ class Caller(Protocol):
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run `action` after a delay, unless the connection ends before."""
 
-    def fault(self, fault: Fault, detail: str = "") -> None:
+    def fault(self, fault: ViolationKind, detail: str = "") -> None:
         """Count a fault of the peer."""
 
 
@@ -46,9 +45,9 @@ class Caller(Protocol):
 class RequestDesk:
     """What all connections of a network answer requests with."""
 
-    world: World
-    settings: PeerSettings
-    answers: Answers
+    state: ChainState
+    settings: NodeSettings
+    answers: Responder
 
 
 class PeerRequests:
@@ -72,7 +71,7 @@ class PeerRequests:
         self._tokens = min(filled, settings.bandwidth_burst_bytes) - size_bytes
         self._filled_at = now
         if self._tokens < 0:
-            self._caller.fault(Fault.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many")
+            self._caller.fault(ViolationKind.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many")
             self._tokens = 0.0
 
     def handle(self, request: p2p.AppRequest) -> None:
@@ -84,12 +83,12 @@ class PeerRequests:
         handler_id, body = _split_handler(request.app_bytes)
         if handler_id != HANDLER_ID or chain.kind is ChainKind.X:
             if handler_id != HANDLER_ID:
-                self._caller.fault(Fault.UNREGISTERED_HANDLER, f"handler {handler_id}")
+                self._caller.fault(ViolationKind.UNREGISTERED_HANDLER, f"handler {handler_id}")
             self._refuse(request, _NO_HANDLER)
             return
-        question = parse_question(body)
+        question = parse_signature_request(body)
         if isinstance(question, Refusal):
-            self._caller.fault(Fault.BAD_REQUEST, question.text)
+            self._caller.fault(ViolationKind.BAD_REQUEST, question.text)
             self._refuse(request, question)
             return
         self._put(Asked(self._validator, chain, request.request_id, question))
@@ -97,17 +96,17 @@ class PeerRequests:
     def _chain_of(self, request: p2p.AppRequest) -> SimChain | None:
         """Return the chain that deals with a request, or None where a node leaves it unanswered."""
         if len(request.chain_id) != ID_BYTES:
-            self._caller.fault(Fault.CHAIN_ID_LENGTH, f"a chain id of {len(request.chain_id)} bytes")
+            self._caller.fault(ViolationKind.CHAIN_ID_LENGTH, f"a chain id of {len(request.chain_id)} bytes")
             return None
         if not 0 < request.deadline < _FIRST_NEGATIVE:
-            self._caller.fault(Fault.DEADLINE, f"deadline {request.deadline}")
+            self._caller.fault(ViolationKind.DEADLINE, f"deadline {request.deadline}")
             return None
         chain_id = ChainID(request.chain_id)
         if chain_id not in self._validator.chains:
             return None
-        chain = self._desk.world.chains[chain_id]
+        chain = self._desk.state.chains[chain_id]
         if chain.kind is ChainKind.EVM and request.request_id % 2 == 0:
-            self._caller.fault(Fault.EVEN_REQUEST_ID, f"request id {request.request_id}")
+            self._caller.fault(ViolationKind.EVEN_REQUEST_ID, f"request id {request.request_id}")
             return None
         return chain
 
@@ -119,10 +118,10 @@ class PeerRequests:
             del self._outstanding[next(iter(self._outstanding))]
         key = (request.chain_id, request.request_id)
         if key in self._outstanding:
-            self._caller.fault(Fault.REUSED_REQUEST_ID, f"request id {request.request_id}")
+            self._caller.fault(ViolationKind.REUSED_REQUEST_ID, f"request id {request.request_id}")
         self._outstanding[key] = now
         if len(self._outstanding) > self._desk.settings.max_outstanding:
-            self._caller.fault(Fault.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding")
+            self._caller.fault(ViolationKind.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding")
 
     def _put(self, asked: Asked) -> None:
         delay_s = self._desk.answers.delay_s(asked.validator)

@@ -34,11 +34,11 @@ _BAD_ARGUMENT: Final = (
 _MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 
 
-class RpcFault(Exception):
+class RpcError(Exception):
     """What a method returns instead of a result; the text is what a node would say."""
 
 
-class BadArgument(RpcFault):
+class BadArgument(RpcError):
     """Parameters of the wrong type."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class RpcServer:
         self.calls[name] += 1
         try:
             result = self._method(path, name)(_params(request.get("params")))
-        except RpcFault as fault:
+        except RpcError as fault:
             return name, _error(_SERVER_ERROR, str(fault), call_id)
         raw = result if isinstance(result, bytes) else json.dumps(result, separators=(",", ":")).encode()
         return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n"
@@ -146,15 +146,15 @@ class RpcServer:
     def _method(self, path: str, name: str) -> Method:
         service, dot, function = name.partition(".")
         if not dot:
-            raise RpcFault(f'rpc: service/method request ill-formed: "{name}"')
+            raise RpcError(f'rpc: service/method request ill-formed: "{name}"')
         if function[:1].isupper():
-            raise RpcFault("method must start with a non-uppercase letter")
+            raise RpcError("method must start with a non-uppercase letter")
         methods = self._methods[path]
         if name in methods:
             return methods[name]
         shown = service + "." + function[:1].upper() + function[1:]
         known = any(other.startswith(service + ".") for other in methods)
-        raise RpcFault(f'rpc: can\'t find {"method" if known else "service"} "{shown}"')
+        raise RpcError(f'rpc: can\'t find {"method" if known else "service"} "{shown}"')
 
     async def _outage(self, method: str, request: web.Request) -> web.StreamResponse | None:
         outage = self.outages.get(method) or self.outages.get("*")

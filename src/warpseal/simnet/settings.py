@@ -15,7 +15,7 @@ UPGRADE_TIME: Final = 1607144400
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSettings:
+class NodeSettings:
     """Times in seconds, sizes in bytes. clock: unix seconds."""
 
     clock: Callable[[], float] = time.time

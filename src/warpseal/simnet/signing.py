@@ -15,16 +15,15 @@ from google.protobuf.message import DecodeError
 
 from warpseal import bls
 from warpseal.pb import sdk_pb2 as sdk
-from warpseal.simnet import pchain
+from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.historical import View
-from warpseal.simnet.state import World
-from warpseal.simnet.texts import codec_text
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import ChainKind, SimChain
-from warpseal.warp.ids import MessageID, id_text
+from warpseal.simnet.p_chain_verifier import codec_text
+from warpseal.simnet.state import ChainState, StateAt
+from warpseal.simnet.values import ChainKind, SimChain, SimValidator
+from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import AddressedCall, Hash, MalformedMessage, UnsignedMessage
+from warpseal.warp.message import AddressedCall, Hash, MalformedMessage, SignedMessage, UnsignedMessage, encode_signers
+from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, meets
 
 UNEXPECTED: Final = -1
 UNREGISTERED: Final = -2
@@ -36,7 +35,7 @@ _REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SignatureRequest:
     """A parsed signature request."""
 
     message: UnsignedMessage
@@ -46,18 +45,18 @@ class Question:
 class Signer(Protocol):
     """Where the answers come from: 96 bytes, or why not."""
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: Question) -> bytes | Refusal: ...
+    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal: ...
 
 
 @lru_cache(maxsize=256)
-def parse_question(raw: bytes) -> Question | Refusal:
+def parse_signature_request(raw: bytes) -> SignatureRequest | Refusal:
     """Return what a request asks (bytes behind the handler id), or the refusal of an unreadable one."""
     try:
         request = sdk.SignatureRequest.FromString(raw)
     except DecodeError as error:
         return Refusal(UNEXPECTED, f"failed to unmarshal request: {error}")
     try:
-        return Question(UnsignedMessage.parse(request.message), request.justification)
+        return SignatureRequest(UnsignedMessage.parse(request.message), request.justification)
     except MalformedMessage as error:
         return Refusal(UNEXPECTED, f"failed to parse warp unsigned message: {codec_text(request.message, error)}")
 
@@ -65,10 +64,10 @@ def parse_question(raw: bytes) -> Question | Refusal:
 class LiveSigner:
     """Signs with the validators' own keys, by the rules of each chain."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: ChainState) -> None:
+        self._state = state
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: Question) -> bytes | Refusal:
+    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal:
         """Return the validator's share, or the refusal that a node gives."""
         message = question.message
         remembered = validator.shares.get(message.id)
@@ -80,28 +79,28 @@ class LiveSigner:
             return refusal
         return remembered or share_of(validator, message)
 
-    def _judge(self, validator: SimValidator, chain: SimChain, question: Question) -> Refusal | None:
+    def _judge(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> Refusal | None:
         message = question.message
         if chain.kind is ChainKind.P:
-            refusal = pchain.refusal_of(state_of(self._world, validator), message, question.justification)
+            refusal = p_chain_verifier.refusal_of(state_of(self._state, validator), message, question.justification)
         else:
-            refusal = _evm_refusal(self._world, message)
+            refusal = _evm_refusal(self._state, message)
         if refusal is not None:
             return refusal
-        if message.network_id != self._world.network_id:
+        if message.network_id != self._state.network_id:
             return Refusal(UNEXPECTED, "failed to sign message: wrong networkID")
         if message.source_chain_id != chain.chain_id:
             return Refusal(UNEXPECTED, "failed to sign message: wrong SourceChainID")
         return None
 
 
-def state_of(world: World, validator: SimValidator) -> View:
+def state_of(state: ChainState, validator: SimValidator) -> StateAt:
     """Return the P-Chain as a validator knows it: the tip's state, unless it lags."""
     behaviour = validator.behaviour
-    height = world.heights.current - behaviour.lag_blocks
+    height = state.heights.current - behaviour.lag_blocks
     if behaviour.behind_s:
-        height = min(height, world.heights.height_at(world.clock() - behaviour.behind_s))
-    return View(world, height)
+        height = min(height, state.heights.height_at(state.clock() - behaviour.behind_s))
+    return StateAt(state, height)
 
 
 def share_of(validator: SimValidator, message: UnsignedMessage) -> bytes:
@@ -136,19 +135,19 @@ def _sign_for_all(task: tuple[UnsignedMessage, Sequence[SimValidator]]) -> None:
         validator.shares[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
 
 
-def _evm_refusal(world: World, message: UnsignedMessage) -> Refusal | None:
-    if message.id in world.known_messages:
+def _evm_refusal(state: ChainState, message: UnsignedMessage) -> Refusal | None:
+    if message.id in state.known_messages:
         return None
     payload = _payload(message.payload)
     match payload:
         case MalformedMessage():
             return Refusal(_PARSE, f"failed to parse payload: {codec_text(message.payload, payload)}")
         case Hash():
-            if payload.hash in world.accepted_blocks:
+            if payload.hash in state.accepted_blocks:
                 return None
             return Refusal(_VERIFY, f"failed to get block {id_text(payload.hash)}: not found")
         case AddressedCall():
-            return _off_chain_refusal(world, payload)
+            return _off_chain_refusal(state, payload)
 
 
 def _payload(raw: bytes) -> Hash | AddressedCall | MalformedMessage:
@@ -158,18 +157,81 @@ def _payload(raw: bytes) -> Hash | AddressedCall | MalformedMessage:
         return error
 
 
-def _off_chain_refusal(world: World, call: AddressedCall) -> Refusal | None:
+def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None:
     try:
         uptime = ValidatorUptime.parse(call.payload)
     except MalformedMessage as error:
         return Refusal(_PARSE, f"failed to parse addressed call message: {codec_text(call.payload, error)}")
     if call.source_address:
         return Refusal(_VERIFY, "source address should be empty for offchain addressed messages")
-    seat = world.validation(uptime.validation_id)
-    if seat is None:
+    validation = state.validation(uptime.validation_id)
+    if validation is None:
         return Refusal(_VERIFY, "failed to get uptime: validationID not found")
-    measured = max(0, int(world.clock()) - seat.start_time)
+    measured = max(0, int(state.clock()) - validation.start_time)
     if measured < uptime.uptime_s:
         text = f"current uptime {measured} is less than queried uptime {uptime.uptime_s}"
         return Refusal(_VERIFY, text)
     return None
+
+
+QUORUM: Final = 67
+_ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff00000001", 16)
+
+
+def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
+    """Return the height of the set that verifiers take now, or the tip's where that set is empty."""
+    height = state.heights.verifying
+    return height if state.set_at(subnet_id, height) else state.heights.current
+
+
+def sign(state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int) -> SignedMessage:
+    """Return the message with the signatures of every member of a set whose secret key is known here.
+
+    Where that is nobody, because all left or are inactive, everyone signs who ever had a validation. RuntimeError where
+    nobody had.
+    """
+    secrets = {one.identity.bls_public_key: one.identity.bls_secret for one in state.validators}
+    for merged in (_canonical(state, subnet_id, height), _every_validation(state, subnet_id)):
+        signers = [place for place, one in enumerate(merged.validators) if one.public_key in secrets]
+        if signers:
+            break
+    else:
+        raise RuntimeError(f"nobody can sign for {subnet_id.hex()}")
+    keys = (bls.secret_bytes(secrets[merged.validators[place].public_key]) for place in signers)
+    total = sum(int.from_bytes(key, "big") for key in keys) % _ORDER
+    signature = bls.sign(bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw)
+    return SignedMessage(unsigned, encode_signers(signers), signature)
+
+
+def verify_signed_message(state: ChainState, raw: bytes, subnet_id: SubnetID, height: int) -> str:
+    """Return why a subnet's set at a height does not stand behind a signed message; empty where it does."""
+    try:
+        message = SignedMessage.parse(raw)
+    except MalformedMessage as error:
+        return f"malformed message: {error}"
+    merged = _canonical(state, subnet_id, height)
+    indices = message.signer_indices
+    if message.unsigned.network_id != state.network_id:
+        return f"wrong network id {message.unsigned.network_id}"
+    if indices and indices[-1] >= len(merged.validators):
+        return f"unknown validator: bit {indices[-1]} of {len(merged.validators)}"
+    weight = sum(merged.validators[index].weight for index in indices)
+    if not meets(weight, merged.total_weight, QUORUM):
+        return f"insufficient weight: {weight} of {merged.total_weight} at height {height}"
+    keys = [bls.parse_public_key(merged.validators[index].public_key) for index in indices]
+    if not bls.verify_aggregate(keys, message.unsigned.raw, message.signature):
+        return f"invalid signature for the set at height {height}"
+    return ""
+
+
+def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
+    members = state.set_at(subnet_id, height)
+    return canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+
+
+def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:
+    # A node may have had several, one after another.
+    validations = {validation.node_id: validation for validation in state.validations.get(subnet_id, ())}
+    return canonical_set(
+        (validation.node_id, validation.public_key, validation.weight) for validation in validations.values()
+    )

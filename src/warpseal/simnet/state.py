@@ -1,4 +1,4 @@
-"""The state of a simulated P-Chain: subnets, chains, seats, heights, and what can be signed.
+"""The state of a simulated P-Chain: subnets, chains, validations, heights, and what can be signed.
 
 It changes only by blocks: every change is one more height.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from warpseal import bls
-from warpseal.simnet.heights import Heights
-from warpseal.simnet.ledger import Ledger
-from warpseal.simnet.sets import Member, Seat, SeatHistory, SetHistory, members_of
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import SentMessage, SimChain, SimMessage, SimSubnet
+from warpseal.simnet.ledger import Heights, Ledger
+from warpseal.simnet.validator_sets import SetEntry, SetHistory, Validation, ValidationHistory, build_set
+from warpseal.simnet.values import SentMessage, SimChain, SimMessage, SimSubnet, SimValidator
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
 
 
-class World:
+class ChainState:
     """Everything that simulated nodes agree on."""
 
     def __init__(self, network_id: int, heights: Heights, clock: Callable[[], float], ledger: Ledger) -> None:
@@ -27,17 +25,17 @@ class World:
         self.ledger = ledger
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
-        self._validations: dict[ValidationID, tuple[SubnetID, int]] = {}
+        self._l1_positions: dict[ValidationID, tuple[SubnetID, int]] = {}
         self.subnets: dict[SubnetID, SimSubnet] = {}
         self.chains: dict[ChainID, SimChain] = {}
-        self.seats: dict[SubnetID, list[Seat]] = {}
+        self.validations: dict[SubnetID, list[Validation]] = {}
         # Heights at which subnets were made and converted, where that is known.
         self.created_at: dict[SubnetID, int] = {}
         self.converted_at: dict[SubnetID, int] = {}
         # The first block at or after Etna; 0 where every block is.
         self.etna_height = 0
         self.history = SetHistory()
-        self.seat_history = SeatHistory()
+        self.validation_history = ValidationHistory()
         self.messages: list[SimMessage] = []
         # What EVM chains have emitted or accepted.
         self.known_messages: set[MessageID] = set()
@@ -54,12 +52,12 @@ class World:
         self.validators.append(validator)
         self._by_node[validator.node_id] = validator
 
-    def add_seat(self, seat: Seat) -> None:
+    def add_validation(self, validation: Validation) -> None:
         """Give a validator its place in a subnet; it counts from the next block on."""
-        seats = self.seats.setdefault(seat.subnet_id, [])
-        if seat.is_l1:
-            self._validations[seat.id] = (seat.subnet_id, len(seats))
-        seats.append(seat)
+        validations = self.validations.setdefault(validation.subnet_id, [])
+        if validation.is_l1:
+            self._l1_positions[validation.id] = (validation.subnet_id, len(validations))
+        validations.append(validation)
 
     def by_node(self, node_id: NodeID) -> SimValidator | None:
         """Return the validator of a NodeID."""
@@ -69,11 +67,11 @@ class World:
         """Return the chains that a subnet validates."""
         return tuple(chain.chain_id for chain in self.chains.values() if chain.subnet_id == subnet_id)
 
-    def set_at(self, subnet_id: SubnetID, height: int) -> tuple[Member, ...]:
+    def set_at(self, subnet_id: SubnetID, height: int) -> tuple[SetEntry, ...]:
         """Return a subnet's set after the block at `height`."""
         return self.history.at(subnet_id, height)
 
-    def current_set(self, subnet_id: SubnetID) -> tuple[Member, ...]:
+    def current_set(self, subnet_id: SubnetID) -> tuple[SetEntry, ...]:
         """Return a subnet's set now."""
         return self.set_at(subnet_id, self.heights.current)
 
@@ -96,32 +94,32 @@ class World:
         subnet = self.subnets.get(SubnetID(subnet_id))
         return subnet.conversion_id if subnet else None
 
-    def validation(self, validation_id: ValidationID) -> Seat | None:
+    def validation(self, validation_id: ValidationID) -> Validation | None:
         """Return the L1 validator that exists under an id now, active or not."""
-        if validation_id not in self._validations:
+        if validation_id not in self._l1_positions:
             return None
-        subnet_id, place = self._validations[validation_id]
-        seat = self.seats[subnet_id][place]
-        return seat if seat.present else None
+        subnet_id, place = self._l1_positions[validation_id]
+        validation = self.validations[subnet_id][place]
+        return validation if validation.present else None
 
     def was_registered(self, validation_id: ValidationID) -> bool:
         """Tell whether an L1 validator once existed under an id; it can never be registered again."""
-        return validation_id in self._validations
+        return validation_id in self._l1_positions
 
-    def place_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
-        """Return whose validator, and which of its seats, an id names; the place is None where it names nobody."""
-        return self._validations.get(validation_id, (PRIMARY_NETWORK, None))
+    def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
+        """Return a validation's subnet and its index among those of the subnet; the index is None if it is unknown."""
+        return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
-    def keeps_seats_of(self, subnet_id: SubnetID) -> bool:
-        """Tell whether older seats of a subnet are remembered: those of L1s are."""
+    def has_validation_history(self, subnet_id: SubnetID) -> bool:
+        """Tell whether older validations of a subnet are remembered: those of L1s are."""
         return subnet_id != PRIMARY_NETWORK
 
-    def seat(self, subnet_id: SubnetID, node_id: NodeID) -> Seat:
-        """Return a validator's seat in a subnet, the present one of several. KeyError where there is none."""
-        found = [seat for seat in self.seats.get(subnet_id, ()) if seat.node_id == node_id]
+    def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
+        """Return a validator's validation in a subnet, the present one of several. KeyError where there is none."""
+        found = [validation for validation in self.validations.get(subnet_id, ()) if validation.node_id == node_id]
         if not found:
             raise KeyError(node_id)
-        return next((seat for seat in found if seat.present), found[-1])
+        return next((validation for validation in found if validation.present), found[-1])
 
     def add_messages(self, messages: Iterable[SimMessage]) -> None:
         """Make messages known: from now on they are signed."""
@@ -136,14 +134,14 @@ class World:
             self.known_messages.add(sent.unsigned.id)
 
     def settle(self, height: int) -> None:
-        """Record the sets that the seats make, from `height` on."""
-        for subnet_id, seats in self.seats.items():
-            self.history.put(subnet_id, height, members_of(seats))
-            if self.keeps_seats_of(subnet_id):
-                self.seat_history.put(subnet_id, height, seats)
+        """Record the sets that the validations make, from `height` on."""
+        for subnet_id, validations in self.validations.items():
+            self.history.put(subnet_id, height, build_set(validations))
+            if self.has_validation_history(subnet_id):
+                self.validation_history.put(subnet_id, height, validations)
 
     def advance(self, blocks: int = 1) -> int:
-        """Accept `blocks` more blocks; seats changed before take effect with the first. Return the height."""
+        """Accept `blocks` more blocks; validations changed before take effect with the first. Return the height."""
         for _ in range(blocks):
             height = self.heights.current + 1
             for react in self.on_block:
@@ -152,3 +150,79 @@ class World:
             self.heights.made_at.append(self.clock())
             self.heights.current = height
         return self.heights.current
+
+
+class StateAt:
+    """The state after the block at `height`, below 0 that of block 0; at the tip the state itself, whatever changes."""
+
+    def __init__(self, state: ChainState, height: int) -> None:
+        self.state = state
+        self.height = min(max(0, height), state.heights.current)
+        self._is_tip = self.height == state.heights.current
+
+    @property
+    def chain_time(self) -> int:
+        """The time of the block, unix seconds."""
+        return self.state.heights.time_of(self.height)
+
+    @property
+    def proposed(self) -> int:
+        """The height that a new block refers to."""
+        return self.state.heights.proposed_at(self.height)
+
+    @property
+    def epoch(self) -> tuple[int, int, int]:
+        """Number, start and P-Chain height of the epoch of every chain."""
+        return self.state.heights.epoch_at(self.height)
+
+    @property
+    def subnets(self) -> tuple[SimSubnet, ...]:
+        """Every subnet that exists."""
+        return tuple(self._then(subnet) for subnet in self.state.subnets.values() if self._exists(subnet.subnet_id))
+
+    def subnet(self, subnet_id: bytes) -> SimSubnet | None:
+        """Return a subnet, converted or not, or None where there is none."""
+        subnet = self.state.subnets.get(SubnetID(subnet_id))
+        return self._then(subnet) if subnet and self._exists(subnet.subnet_id) else None
+
+    def conversion_id(self, subnet_id: bytes) -> bytes | None:
+        """Return what a subnet's conversion commits to, or None where it was not converted."""
+        subnet = self.subnet(subnet_id)
+        return subnet.conversion_id if subnet else None
+
+    def validations(self, subnet_id: SubnetID) -> tuple[Validation, ...]:
+        """Return the present validations of a subnet."""
+        if self._is_tip or not self.state.has_validation_history(subnet_id):
+            validations = tuple(self.state.validations.get(subnet_id, ()))
+        else:
+            validations = self.state.validation_history.at(subnet_id, self.height)
+        return tuple(validation for validation in validations if validation.present)
+
+    def validation(self, validation_id: ValidationID) -> Validation | None:
+        """Return the L1 validator that exists under an id, active or not."""
+        if self._is_tip:
+            return self.state.validation(validation_id)
+        validation = self._validation_at(validation_id)
+        return validation if validation and validation.present else None
+
+    def was_registered(self, validation_id: ValidationID) -> bool:
+        """Tell whether an L1 validator exists or once existed under an id."""
+        if self._is_tip:
+            return self.state.was_registered(validation_id)
+        return self._validation_at(validation_id) is not None
+
+    def set_at(self, subnet_id: SubnetID, height: int) -> tuple[SetEntry, ...]:
+        """Return a subnet's set after the block at `height`, which is not beyond this state's."""
+        return self.state.set_at(subnet_id, height)
+
+    def _validation_at(self, validation_id: ValidationID) -> Validation | None:
+        subnet_id, place = self.state.position_of(validation_id)
+        validations = self.state.validation_history.at(subnet_id, self.height)
+        return validations[place] if place is not None and place < len(validations) else None
+
+    def _exists(self, subnet_id: SubnetID) -> bool:
+        return self.height >= self.state.created_at.get(subnet_id, 0)
+
+    def _then(self, subnet: SimSubnet) -> SimSubnet:
+        converted_at = self.state.converted_at.get(subnet.subnet_id, 0)
+        return subnet.unconverted() if self.height < converted_at else subnet

@@ -15,7 +15,7 @@ from warpseal.warp.codec import sized, u32, u64, versioned
 from warpseal.warp.ids import SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData
 
-# The address that owns every coin and every subnet of the simulation: the one of local networks.
+# The address that owns every utxo and every subnet of the simulation: the one of local networks.
 OWNER: Final = bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c")
 EVM_VM: Final = b"subnetevm".ljust(32, b"\x00")
 FEE_NAVAX: Final = 10_000
@@ -44,7 +44,7 @@ _FIRST_KEY: Final = u32(1) + u32(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Coin:
+class Utxo:
     """An output that can be spent."""
 
     tx_id: bytes
@@ -53,8 +53,8 @@ class Coin:
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
-    """Whose coins pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
+class Wallet:
+    """Whose utxos pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
 
     network_id: int
     chain_id: bytes
@@ -62,7 +62,7 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TxDraft:
     """What a transaction says beside its inputs and outputs.
 
     body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
@@ -77,7 +77,7 @@ class Draft:
 
     @property
     def burned_navax(self) -> int:
-        """What the transaction takes out of the purse."""
+        """What the transaction takes out of the wallet."""
         return self.funded_navax + self.fee_navax
 
 
@@ -89,19 +89,19 @@ class Funding:
     balance_navax: int
 
 
-def create_subnet() -> Draft:
+def create_subnet() -> TxDraft:
     """Return the transaction that makes a subnet; its id is the subnet's."""
-    return Draft("CreateSubnetTx", u32(_OWNERS) + _ONE_OWNER)
+    return TxDraft("CreateSubnetTx", u32(_OWNERS) + _ONE_OWNER)
 
 
-def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> Draft:
+def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> TxDraft:
     """Return the transaction that makes an EVM blockchain; its id is the blockchain's."""
     text = name.encode()
     body = subnet_id + len(text).to_bytes(2, "big") + text + EVM_VM + u32(0) + sized(genesis) + _authorisation(1)
-    return Draft("CreateChainTx", body, authorisation_signatures=1)
+    return TxDraft("CreateChainTx", body, authorisation_signatures=1)
 
 
-def convert(data: ConversionData, fundings: Sequence[Funding]) -> Draft:
+def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
     """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
     validators = [
         sized(one.node_id)
@@ -115,47 +115,47 @@ def convert(data: ConversionData, fundings: Sequence[Funding]) -> Draft:
     ]
     head = data.subnet_id + data.manager_chain_id + sized(data.manager_address) + u32(len(validators))
     funded = sum(funding.balance_navax for funding in fundings)
-    return Draft("ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1)
+    return TxDraft("ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1)
 
 
-def register(balance_navax: int, proof: bytes, signed_message: bytes) -> Draft:
+def register(balance_navax: int, proof: bytes, signed_message: bytes) -> TxDraft:
     """Return the registration of an L1 validator."""
-    return Draft("RegisterL1ValidatorTx", u64(balance_navax) + proof + sized(signed_message), balance_navax)
+    return TxDraft("RegisterL1ValidatorTx", u64(balance_navax) + proof + sized(signed_message), balance_navax)
 
 
-def set_weight(signed_message: bytes) -> Draft:
+def set_weight(signed_message: bytes) -> TxDraft:
     """Return the change of an L1 validator's weight; weight 0 removes it."""
-    return Draft("SetL1ValidatorWeightTx", sized(signed_message))
+    return TxDraft("SetL1ValidatorWeightTx", sized(signed_message))
 
 
-def increase_balance(validation_id: ValidationID, balance_navax: int) -> Draft:
+def increase_balance(validation_id: ValidationID, balance_navax: int) -> TxDraft:
     """Return the funding of an L1 validator."""
-    return Draft("IncreaseL1ValidatorBalanceTx", validation_id + u64(balance_navax), balance_navax)
+    return TxDraft("IncreaseL1ValidatorBalanceTx", validation_id + u64(balance_navax), balance_navax)
 
 
-def disable(validation_id: ValidationID) -> Draft:
+def disable(validation_id: ValidationID) -> TxDraft:
     """Return the deactivation of an L1 validator, by an owner of no keys."""
-    return Draft("DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0)
+    return TxDraft("DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0)
 
 
-def base() -> Draft:
+def base() -> TxDraft:
     """Return a payment to oneself."""
-    return Draft("BaseTx")
+    return TxDraft("BaseTx")
 
 
-def transaction(purse: Purse, coin: Coin, draft: Draft) -> bytes:
-    """Return a signed P-Chain transaction that spends one coin."""
-    return _signed(_TYPES[draft.kind], purse, coin, draft)
+def transaction(wallet: Wallet, utxo: Utxo, draft: TxDraft) -> bytes:
+    """Return a signed P-Chain transaction that spends one utxo."""
+    return _signed(_TYPES[draft.kind], wallet, utxo, draft)
 
 
-def x_transaction(purse: Purse, coin: Coin) -> bytes:
-    """Return a signed X-Chain payment to oneself that spends one coin."""
-    return _signed(_X_BASE_TYPE, purse, coin, base())
+def x_transaction(wallet: Wallet, utxo: Utxo) -> bytes:
+    """Return a signed X-Chain payment to oneself that spends one utxo."""
+    return _signed(_X_BASE_TYPE, wallet, utxo, base())
 
 
-def change(coin: Coin, draft: Draft, raw: bytes) -> Coin:
-    """Return the coin that a transaction gives back."""
-    return Coin(sha256(raw).digest(), 0, coin.amount_navax - draft.burned_navax)
+def change(utxo: Utxo, draft: TxDraft, raw: bytes) -> Utxo:
+    """Return the utxo that a transaction gives back."""
+    return Utxo(sha256(raw).digest(), 0, utxo.amount_navax - draft.burned_navax)
 
 
 def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]) -> bytes:
@@ -164,13 +164,13 @@ def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions
     return versioned(u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
 
 
-def genesis(coins: Sequence[Coin], purse: Purse, time_unix_s: int) -> bytes:
-    """Return a genesis that knows coins only."""
+def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int) -> bytes:
+    """Return a genesis that knows utxos only."""
     outputs = (
-        coin.tx_id + u32(coin.index) + purse.asset_id + _output(coin.amount_navax) + sized(b"") for coin in coins
+        utxo.tx_id + u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + sized(b"") for utxo in utxos
     )
-    supply = sum(coin.amount_navax for coin in coins)
-    return versioned(u32(len(coins)), *outputs, u32(0), u32(0), u64(time_unix_s), u64(supply), b"\x00\x00")
+    supply = sum(utxo.amount_navax for utxo in utxos)
+    return versioned(u32(len(utxos)), *outputs, u32(0), u32(0), u64(time_unix_s), u64(supply), b"\x00\x00")
 
 
 def genesis_block(genesis_bytes: bytes) -> bytes:
@@ -178,19 +178,19 @@ def genesis_block(genesis_bytes: bytes) -> bytes:
     return versioned(u32(_COMMIT_BLOCK), sha256(genesis_bytes).digest(), u64(0))
 
 
-def _signed(type_id: int, purse: Purse, coin: Coin, draft: Draft) -> bytes:
-    if coin.amount_navax < draft.burned_navax:
-        raise ValueError(f"{coin.amount_navax} nAVAX do not pay for {draft.burned_navax}")
-    unsigned = versioned(u32(type_id), _base(purse, coin, coin.amount_navax - draft.burned_navax), draft.body)
+def _signed(type_id: int, wallet: Wallet, utxo: Utxo, draft: TxDraft) -> bytes:
+    if utxo.amount_navax < draft.burned_navax:
+        raise ValueError(f"{utxo.amount_navax} nAVAX do not pay for {draft.burned_navax}")
+    unsigned = versioned(u32(type_id), _base(wallet, utxo, utxo.amount_navax - draft.burned_navax), draft.body)
     counts = [1] if draft.authorisation_signatures is None else [1, draft.authorisation_signatures]
     credentials = (_credential(unsigned, number, count) for number, count in enumerate(counts))
     return unsigned + u32(len(counts)) + b"".join(credentials)
 
 
-def _base(purse: Purse, coin: Coin, back_navax: int) -> bytes:
-    output = purse.asset_id + _output(back_navax)
-    spent = coin.tx_id + u32(coin.index) + purse.asset_id + u32(_INPUT) + u64(coin.amount_navax) + _FIRST_KEY
-    return u32(purse.network_id) + purse.chain_id + u32(1) + output + u32(1) + spent + sized(b"")
+def _base(wallet: Wallet, utxo: Utxo, back_navax: int) -> bytes:
+    output = wallet.asset_id + _output(back_navax)
+    spent = utxo.tx_id + u32(utxo.index) + wallet.asset_id + u32(_INPUT) + u64(utxo.amount_navax) + _FIRST_KEY
+    return u32(wallet.network_id) + wallet.chain_id + u32(1) + output + u32(1) + spent + sized(b"")
 
 
 def _output(amount_navax: int) -> bytes:

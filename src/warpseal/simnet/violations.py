@@ -17,7 +17,7 @@ _KEPT: Final = 200
 UNKNOWN_PEER: Final = "unknown"
 
 
-class Fault(StrEnum):
+class ViolationKind(StrEnum):
     """What a peer did wrong. The comments say what a node does about each group."""
 
     # TLS: the connection never comes to be.
@@ -84,7 +84,7 @@ class Fault(StrEnum):
 class Violation:
     """One fault. peer and validator: NodeID texts; at: unix seconds."""
 
-    fault: Fault
+    fault: ViolationKind
     peer: str
     validator: str
     detail: str
@@ -104,10 +104,10 @@ class Violations:
     """The report: counts by kind and peer, and the latest faults in full."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, Fault]] = Counter()
+        self._counts: Counter[tuple[str, ViolationKind]] = Counter()
         self._latest: list[Violation] = []
 
-    def add(self, fault: Fault, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
+    def add(self, fault: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
         """Count one fault; peer is None where the certificate never came."""
         name = UNKNOWN_PEER if peer is None else node_id_text(peer)
         self._counts[name, fault] += 1

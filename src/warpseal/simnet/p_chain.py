@@ -12,11 +12,11 @@ from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet import tx_builder
-from warpseal.simnet.acceptance import Acceptance, fund, require, reweigh
 from warpseal.simnet.l1_transactions import Initial
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.tx_executor import TxExecutor, fund, require, set_weight
+from warpseal.simnet.values import SimValidator
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 
@@ -40,25 +40,25 @@ class PChain:
     later: the transaction is only issued; `accept` makes the block. Raises RejectedTransaction.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._acceptance = Acceptance(world)
+    def __init__(self, state: ChainState) -> None:
+        self._state = state
+        self._executor = TxExecutor(state)
         self._waiting: dict[Transaction, _Step] = {}
         self._nonces: dict[ValidationID, int] = {}
 
     @property
     def height(self) -> int:
         """The height of the last block."""
-        return self._world.heights.current
+        return self._state.heights.current
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
         """Every accepted transaction in order, from the first block on; payments that fill empty blocks left out."""
-        return self._world.ledger.accepted
+        return self._state.ledger.accepted
 
     def block(self, height: int) -> bytes:
         """Return an accepted block's bytes. LookupError beyond the tip."""
-        raw = self._world.ledger.block(height)
+        raw = self._state.ledger.block(height)
         if raw is None:
             raise LookupError(height)
         return raw
@@ -88,17 +88,17 @@ class PChain:
         indices = [one.index for one in self._trackers(subnet_id)] if validators is None else list(validators)
         weighed = zip(indices, cycle(weights), strict=False)
         initial = sorted(
-            (_initial(self._world.validators[index], weight, balance_navax) for index, weight in weighed),
+            (_initial(self._state.validators[index], weight, balance_navax) for index, weight in weighed),
             key=lambda one: one.node_id,
         )
-        chain_id = manager_chain_id or self._world.manager_chains[subnet_id]
+        chain_id = manager_chain_id or self._state.manager_chains[subnet_id]
         data = l1.subnet_data(subnet_id, chain_id, initial)
-        transaction = l1.conversion(self._world, data, initial)
+        transaction = l1.conversion(self._state, data, initial)
         return self._do(
             _Step(
                 transaction,
-                lambda: self._acceptance.check_conversion(subnet_id, initial),
-                lambda: self._acceptance.convert(data, initial),
+                lambda: self._executor.check_conversion(subnet_id, initial),
+                lambda: self._executor.convert(data, initial),
             ),
             later,
         )
@@ -118,14 +118,14 @@ class PChain:
         validator: its index (None: the first node that tracks the L1 and is none of its validators); expiry: unix
         seconds (None: in an hour).
         """
-        node = self._spare(subnet_id) if validator is None else self._world.validators[validator]
+        node = self._spare(subnet_id) if validator is None else self._state.validators[validator]
         message = self._message(subnet_id, node, weight, expiry)
-        transaction = l1.registration(self._world, message, node.identity.bls_proof, balance_navax)
+        transaction = l1.registration(self._state, message, node.identity.bls_proof, balance_navax)
         return self._do(
             _Step(
                 transaction,
-                lambda: self._acceptance.check_registration(message),
-                lambda: self._acceptance.register(message, node, balance_navax),
+                lambda: self._executor.check_registration(message),
+                lambda: self._executor.register(message, node, balance_navax),
             ),
             later,
         )
@@ -134,14 +134,14 @@ class PChain:
         self, validation_id: ValidationID, weight: int, *, nonce: int | None = None, later: bool = False
     ) -> Transaction:
         """Change a validator's weight; 0 removes it. nonce: None for the next one."""
-        seat = self._acceptance.seat(validation_id)
+        validation = self._executor.validation(validation_id)
         if nonce is None:
-            nonce = max(seat.min_nonce, self._nonces.get(validation_id, 0))
-        transaction = l1.weight_change(self._world, seat, nonce, weight)
+            nonce = max(validation.min_nonce, self._nonces.get(validation_id, 0))
+        transaction = l1.weight_change(self._state, validation, nonce, weight)
         step = _Step(
             transaction,
-            lambda: self._acceptance.check_weight(validation_id, nonce, weight),
-            lambda: reweigh(seat, nonce, weight),
+            lambda: self._executor.check_weight(validation_id, nonce, weight),
+            lambda: set_weight(validation, nonce, weight),
         )
         self._do(step, later)
         # What was sent and not accepted yet counts as well: a manager never uses a nonce twice.
@@ -154,18 +154,22 @@ class PChain:
 
     def increase_balance(self, validation_id: ValidationID, amount_navax: int, *, later: bool = False) -> Transaction:
         """Add to a validator's balance; an inactive one becomes active."""
-        seat = self._acceptance.seat(validation_id)
+        validation = self._executor.validation(validation_id)
         require(amount_navax > 0, "balance must be greater than 0")
         step = _Step(
-            l1.funding(seat, amount_navax), lambda: self._acceptance.check_seat(seat), lambda: fund(seat, amount_navax)
+            l1.funding(validation, amount_navax),
+            lambda: self._executor.check_exists(validation),
+            lambda: fund(validation, amount_navax),
         )
         return self._do(step, later)
 
     def disable(self, validation_id: ValidationID, *, later: bool = False) -> Transaction:
         """Take a validator's balance away: it stays registered, and inactive."""
-        seat = self._acceptance.seat(validation_id)
+        validation = self._executor.validation(validation_id)
         step = _Step(
-            l1.disabling(seat), lambda: self._acceptance.check_seat(seat), lambda: fund(seat, -seat.balance_navax)
+            l1.disabling(validation),
+            lambda: self._executor.check_exists(validation),
+            lambda: fund(validation, -validation.balance_navax),
         )
         return self._do(step, later)
 
@@ -189,14 +193,14 @@ class PChain:
                 del self._waiting[transaction]
         finally:
             if accepted:
-                self._world.ledger.put(height, accepted)
-                self._world.advance()
+                self._state.ledger.put(height, accepted)
+                self._state.advance()
         return height
 
     def _do(self, step: _Step, later: bool) -> Transaction:
         self._waiting[step.transaction] = step
         if later:
-            self._world.ledger.issue(step.transaction)
+            self._state.ledger.issue(step.transaction)
             return step.transaction
         try:
             self.accept(step.transaction)
@@ -206,19 +210,21 @@ class PChain:
 
     def _message(self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None) -> RegisterL1Validator:
         """Return what the manager asks for; without an expiry, one that was never registered before."""
-        until = int(self._world.clock()) + _EXPIRY_S if expiry is None else expiry
+        until = int(self._state.clock()) + _EXPIRY_S if expiry is None else expiry
         message = RegisterL1Validator(subnet_id, node.node_id, node.bls_key, until, _NOBODY, _NOBODY, weight)
-        while expiry is None and message.validation_id in self._world.registrations:
+        while expiry is None and message.validation_id in self._state.registrations:
             message = replace(message, expiry=message.expiry - 1)
         return message
 
     def _trackers(self, subnet_id: SubnetID) -> list[SimValidator]:
-        return [one for one in self._world.validators if subnet_id in one.subnets]
+        return [one for one in self._state.validators if subnet_id in one.subnets]
 
     def _spare(self, subnet_id: SubnetID) -> SimValidator:
-        seated = {seat.node_id for seat in self._world.seats.get(subnet_id, ()) if seat.present}
+        validating = {
+            validation.node_id for validation in self._state.validations.get(subnet_id, ()) if validation.present
+        }
         for one in self._trackers(subnet_id):
-            if one.node_id not in seated:
+            if one.node_id not in validating:
                 return one
         raise LookupError("every node of the L1 validates it; plan spare ones, or add_validator")
 

@@ -1,4 +1,4 @@
-"""Who validates what: seats, the sets that follow from them, and the sets of every height.
+"""Who validates what: validations, the sets that follow from them, and the sets of every height.
 
 Source of truth: avalanchego `vms/platformvm/state` (inactive L1 validators are lumped together, keyless).
 """
@@ -18,7 +18,7 @@ _STATE: Final = attrgetter("weight", "min_nonce", "present", "balance_navax", "p
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SetEntry:
     """One entry of a set as the P-Chain tells it. public_key: 48 bytes, or None."""
 
     node_id: NodeID
@@ -27,7 +27,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Seat:
+class Validation:
     """A validator's place in one subnet. balance_navax, min_nonce and index matter to L1s only.
 
     id: the validation id on an L1, else the id of the transaction. index: place in the conversion.
@@ -47,21 +47,21 @@ class Seat:
 
     @property
     def active(self) -> bool:
-        """Whether this seat signs with its own key: an L1 validator without balance does not."""
+        """Whether this validation signs with its own key: an L1 validator without balance does not."""
         return not self.is_l1 or self.balance_navax > 0
 
 
-def members_of(seats: Iterable[Seat]) -> tuple[Member, ...]:
-    """Return the set that the present seats of one subnet make."""
+def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
+    """Return the set that the present validations of one subnet make."""
     members = []
     inactive_weight = 0
-    for seat in seats:
-        if seat.present and seat.active:
-            members.append(Member(seat.node_id, seat.public_key, seat.weight))
-        elif seat.present:
-            inactive_weight += seat.weight
+    for validation in validations:
+        if validation.present and validation.active:
+            members.append(SetEntry(validation.node_id, validation.public_key, validation.weight))
+        elif validation.present:
+            inactive_weight += validation.weight
     if inactive_weight:
-        members.append(Member(EMPTY_NODE_ID, None, inactive_weight))
+        members.append(SetEntry(EMPTY_NODE_ID, None, inactive_weight))
     return tuple(members)
 
 
@@ -70,14 +70,14 @@ class SetHistory:
 
     def __init__(self) -> None:
         self._heights: dict[SubnetID, list[int]] = {}
-        self._sets: dict[SubnetID, list[tuple[Member, ...]]] = {}
+        self._sets: dict[SubnetID, list[tuple[SetEntry, ...]]] = {}
 
     @property
     def subnets(self) -> tuple[SubnetID, ...]:
         """Every subnet that ever had a set, in the order of appearance."""
         return tuple(self._sets)
 
-    def put(self, subnet_id: SubnetID, height: int, members: tuple[Member, ...]) -> None:
+    def put(self, subnet_id: SubnetID, height: int, members: tuple[SetEntry, ...]) -> None:
         """Record the set from `height` on; heights come in ascending order."""
         heights = self._heights.setdefault(subnet_id, [])
         sets = self._sets.setdefault(subnet_id, [])
@@ -91,23 +91,23 @@ class SetHistory:
         """Return which change of the subnet's set holds at `height`; -1 before the first."""
         return bisect_right(self._heights.get(subnet_id, []), height) - 1
 
-    def at(self, subnet_id: SubnetID, height: int) -> tuple[Member, ...]:
+    def at(self, subnet_id: SubnetID, height: int) -> tuple[SetEntry, ...]:
         """Return the set after the block at `height`; empty for unknown subnets."""
         version = self.version(subnet_id, height)
         return self._sets[subnet_id][version] if version >= 0 else ()
 
 
-class SeatHistory:
-    """The seats of every subnet after every block, kept as changes. Seats are only ever added."""
+class ValidationHistory:
+    """The validations of every subnet after every block, kept as changes. Validations are only ever added."""
 
     def __init__(self) -> None:
         self._heights: dict[SubnetID, list[int]] = {}
-        self._seats: dict[SubnetID, list[tuple[Seat, ...]]] = {}
+        self._seats: dict[SubnetID, list[tuple[Validation, ...]]] = {}
         self._last: dict[SubnetID, list[object]] = {}
 
-    def put(self, subnet_id: SubnetID, height: int, seats: list[Seat]) -> None:
-        """Record the seats from `height` on; heights come in ascending order."""
-        states = list(map(_STATE, seats))
+    def put(self, subnet_id: SubnetID, height: int, validations: list[Validation]) -> None:
+        """Record the validations from `height` on; heights come in ascending order."""
+        states = list(map(_STATE, validations))
         before = self._last.get(subnet_id, [])
         if states == before:
             return
@@ -115,8 +115,8 @@ class SeatHistory:
         old = kept[-1] if kept else ()
         unchanged = len(before)
         made = tuple(
-            old[place] if place < unchanged and before[place] == states[place] else copy(seat)
-            for place, seat in enumerate(seats)
+            old[place] if place < unchanged and before[place] == states[place] else copy(validation)
+            for place, validation in enumerate(validations)
         )
         heights = self._heights.setdefault(subnet_id, [])
         if heights and heights[-1] == height:
@@ -126,7 +126,7 @@ class SeatHistory:
             kept.append(made)
         self._last[subnet_id] = list(states)
 
-    def at(self, subnet_id: SubnetID, height: int) -> tuple[Seat, ...]:
-        """Return the seats after the block at `height`, present or not."""
+    def at(self, subnet_id: SubnetID, height: int) -> tuple[Validation, ...]:
+        """Return the validations after the block at `height`, present or not."""
         version = bisect_right(self._heights.get(subnet_id, []), height) - 1
         return self._seats[subnet_id][version] if version >= 0 else ()

@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.sets import Seat
-from warpseal.simnet.texts import codec_text
+from warpseal.simnet.validator_sets import Validation
+from warpseal.warp.codec import Reader
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -41,7 +41,7 @@ class State(Protocol):
     @property
     def chain_time(self) -> int: ...
     def conversion_id(self, subnet_id: bytes) -> bytes | None: ...
-    def validation(self, validation_id: ValidationID) -> Seat | None: ...
+    def validation(self, validation_id: ValidationID) -> Validation | None: ...
     def was_registered(self, validation_id: ValidationID) -> bool: ...
 
 
@@ -174,14 +174,14 @@ def _never_again(state: State, validation_id: ValidationID, proof: _Registered) 
 def _weight(state: State, message: L1ValidatorWeight) -> Refusal | None:
     if message.nonce == _MAX_NONCE:
         return _refusal(PChainCode.IMPOSSIBLE_NONCE, "impossible nonce")
-    seat = state.validation(message.validation_id)
-    if seat is None:
+    validation = state.validation(message.validation_id)
+    if validation is None:
         return _no_validation(message.validation_id)
-    if message.nonce + 1 != seat.min_nonce:
-        text = f"provided nonce {message.nonce} != expected nonce ({seat.min_nonce} - 1)"
+    if message.nonce + 1 != validation.min_nonce:
+        text = f"provided nonce {message.nonce} != expected nonce ({validation.min_nonce} - 1)"
         return _refusal(PChainCode.WRONG_NONCE, text)
-    if message.weight != seat.weight:
-        text = f"provided weight {message.weight} != expected weight {seat.weight}"
+    if message.weight != validation.weight:
+        text = f"provided weight {message.weight} != expected weight {validation.weight}"
         return _refusal(PChainCode.WRONG_WEIGHT, text)
     return None
 
@@ -248,3 +248,12 @@ def _varint(raw: bytes, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, offset + position + 1
     raise _Unparsable
+
+
+def codec_text(raw: bytes, error: MalformedMessage) -> str:
+    """Return what a node's codec says of `raw`, which `error` refused."""
+    try:
+        Reader(raw).version()
+    except MalformedMessage:
+        return "unknown codec version" if len(raw) >= 2 else "couldn't unpack codec version"
+    return f"couldn't unmarshal: {error.reason}"

@@ -12,12 +12,11 @@ import zstandard
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
-from warpseal.simnet.behaviours import Refusal, Reply
+from warpseal.simnet.behaviours import Refusal, ReplyKind
 from warpseal.simnet.frames import LENGTH_BYTES, MAX_MESSAGE_BYTES, encode, framed
-from warpseal.simnet.signing import Question, Signer
-from warpseal.simnet.state import World
-from warpseal.simnet.validator import SimValidator
-from warpseal.simnet.values import ChainKind, SimChain
+from warpseal.simnet.signing import SignatureRequest, Signer
+from warpseal.simnet.state import ChainState
+from warpseal.simnet.values import ChainKind, SimChain, SimValidator
 
 _BOMB_BYTES: Final = 64 * 1024 * 1024
 _NOT_YET_EVM: Final = Refusal(1, "failed to parse addressed call message: unknown codec version")
@@ -31,7 +30,7 @@ class Asked:
     validator: SimValidator
     chain: SimChain
     request_id: int
-    question: Question
+    question: SignatureRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,11 @@ class Sent:
     last: bool = False
 
 
-class Answers:
+class Responder:
     """Makes answers for all validators of a network."""
 
-    def __init__(self, world: World, signer: Signer, rng: Random) -> None:
-        self._world = world
+    def __init__(self, state: ChainState, signer: Signer, rng: Random) -> None:
+        self._state = state
         self.signer = signer
         self._rng = rng
 
@@ -77,41 +76,41 @@ class Answers:
         return self.signer.answer(asked.validator, asked.chain, asked.question)
 
     def _is_too_early(self, asked: Asked) -> bool:
-        now = self._world.clock()
+        now = self._state.clock()
         asked_at = asked.validator.first_asked_at
         first = asked_at.setdefault(asked.question.message.id, now)
         if len(asked_at) > 4096:
             del asked_at[next(iter(asked_at))]
         return now < first + asked.validator.behaviour.signs_after_s
 
-    def _sent(self, reply: Reply, asked: Asked, truth: bytes | Refusal) -> Sent:
+    def _sent(self, reply: ReplyKind, asked: Asked, truth: bytes | Refusal) -> Sent:
         match reply:
-            case Reply.HONEST:
+            case ReplyKind.HONEST:
                 return Sent(_frame(asked, truth))
-            case Reply.DROP:
+            case ReplyKind.DROP:
                 return Sent(b"", last=True)
-            case Reply.TRUNCATED:
+            case ReplyKind.TRUNCATED:
                 whole = _frame(asked, self._rng.randbytes(bls.SHARE_BYTES))
                 return Sent(whole[: len(whole) // 2], last=True)
-            case Reply.OVERSIZED:
+            case ReplyKind.OVERSIZED:
                 return Sent((MAX_MESSAGE_BYTES + 1).to_bytes(LENGTH_BYTES, "big") + bytes(64))
-            case Reply.BOMB:
+            case ReplyKind.BOMB:
                 return Sent(_bomb())
-            case Reply.GARBAGE:
+            case ReplyKind.GARBAGE:
                 return Sent(_response(asked, b"\xff" + self._rng.randbytes(self._rng.randint(1, 200))))
-            case Reply.EMPTY:
+            case ReplyKind.EMPTY:
                 return Sent(_response(asked, b""))
         return Sent(_frame(asked, self._lie(reply, asked)))
 
-    def _lie(self, reply: Reply, asked: Asked) -> bytes | Refusal:
+    def _lie(self, reply: ReplyKind, asked: Asked) -> bytes | Refusal:
         match reply:
-            case Reply.WRONG:
+            case ReplyKind.WRONG:
                 return self._own(asked, b"not what was asked for" + asked.question.message.raw)
-            case Reply.STOLEN:
+            case ReplyKind.STOLEN:
                 return self.signer.answer(self._other(asked), asked.chain, asked.question)
-            case Reply.SHORT:
+            case ReplyKind.SHORT:
                 return self._own(asked, asked.question.message.raw)[:-1]
-            case Reply.LONG:
+            case ReplyKind.LONG:
                 return self._own(asked, asked.question.message.raw) + b"\x00"
         return bytes([0x9F]) + self._rng.randbytes(bls.SHARE_BYTES - 1)
 
@@ -119,7 +118,7 @@ class Answers:
         return bls.sign(asked.validator.identity.bls_secret, message)
 
     def _other(self, asked: Asked) -> SimValidator:
-        running = [one for one in self._world.validators if asked.chain.chain_id in one.chains]
+        running = [one for one in self._state.validators if asked.chain.chain_id in one.chains]
         return running[(running.index(asked.validator) + 1) % len(running)]
 
 
