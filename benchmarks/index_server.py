@@ -16,13 +16,13 @@ import uvloop
 
 from benchmarks.index_made_up import PARAMS
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.api.aggregator.endpoints import AggregatorDoors
-from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints
+from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.probes import HealthPages
-from warpseal.api.routes import ApiDoors, api_app
+from warpseal.api.probes import ProbeEndpoints
+from warpseal.api.routes import ApiEndpoints, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import Opening
@@ -70,10 +70,10 @@ async def serve(settings: IndexSettings) -> None:
     api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
     opening, data = Opening(AggregationSettings().default_timeout_s), DataOpening()
     data_api = DataApi(data, api_settings, data_settings)
-    doors = AggregatorDoors(opening, api_settings, metrics)
-    l1_door = L1MessageDoor(opening, api_settings, metrics, doors.in_flight)
-    health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
-    app = api_app(ApiDoors(doors, l1_door, health, data_api), api_settings, metrics)
+    doors = AggregatorEndpoints(opening, api_settings, metrics)
+    l1_door = L1MessageEndpoint(opening, api_settings, metrics, doors.in_flight)
+    health = ProbeEndpoints(opening.readiness, opening.height_is_fresh, opening.background)
+    app = api_app(ApiEndpoints(doors, l1_door, health, data_api), api_settings, metrics)
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

@@ -11,7 +11,7 @@ import pytest
 from tests import paths
 from warpseal import errors
 from warpseal.api import request_errors
-from warpseal.api.errors import TABLE, Dialect, answer, rule_of, text_of
+from warpseal.api.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
 from warpseal.errors import (
     MissingValidator,
     NodeAttempt,
@@ -95,7 +95,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
 
 
 def test_every_error_type_has_its_line_in_the_table() -> None:
-    assert set(ALL) == set(TABLE)
+    assert set(ALL) == set(ERROR_TABLE)
     assert {type(sample) for sample in SAMPLES} == set(ALL)
 
 
@@ -106,17 +106,17 @@ def test_codes_are_unique_and_stable_words() -> None:
 
 
 def test_v1_uses_only_the_statuses_of_the_specification() -> None:
-    assert {rule.v1 for rule in TABLE.values()} <= SPECIFIED
+    assert {rule.v1 for rule in ERROR_TABLE.values()} <= SPECIFIED
 
 
 def test_a_kind_that_is_not_in_the_table_is_answered_like_its_parent() -> None:
     kind = type("Narrower", (errors.UnknownChain,), {})
-    assert rule_of(kind) is TABLE[errors.UnknownChain]
+    assert find_rule(kind) is ERROR_TABLE[errors.UnknownChain]
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealError) -> None:
-    v1, kebab = answer(error, Dialect.V1), answer(error, Dialect.KEBAB)
+    v1, kebab = error_response(error, Dialect.V1), error_response(error, Dialect.KEBAB)
     said = json.loads(v1.body)
     assert set(said) == {"message", "error", "statusCode", "code", "detail"}
     assert (said["statusCode"], said["code"]) == (v1.status, error.code)
@@ -130,7 +130,7 @@ def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealErro
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) -> None:
-    texts = [text_of(error), rule_of(type(error)).text or ""]
+    texts = [error_text(error), find_rule(type(error)).text or ""]
     if isinstance(error, errors.QuorumNotReached):
         assert "threshold of stake" in texts[0]
         assert not texts[1]
@@ -140,18 +140,18 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
 
 def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
     for dialect in Dialect:
-        said = answer(errors.QuorumImpossible(NEVER), dialect)
+        said = error_response(errors.QuorumImpossible(NEVER), dialect)
         assert said.status == 400
         assert said.headers == ()
 
 
 def test_an_error_that_names_its_moment_is_answered_with_it() -> None:
-    said = answer(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
+    said = error_response(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
     assert (said.status, dict(said.headers)[b"retry-after"]) == (503, b"30")
 
 
 def test_errors_without_a_text_say_what_they_are() -> None:
-    assert text_of(errors.ShuttingDown()) == "The daemon is stopping and takes no new work."
+    assert error_text(errors.ShuttingDown()) == "The daemon is stopping and takes no new work."
 
 
 def test_the_document_tells_the_table() -> None:
@@ -163,7 +163,7 @@ def test_the_document_tells_the_table() -> None:
             rule.v1,
             f"{rule.kebab} or {rule.late}" if rule.late else str(rule.kebab),
         )
-        for kind, rule in TABLE.items()
+        for kind, rule in ERROR_TABLE.items()
         if kind is not WarpsealError
     }
     assert told == held

@@ -12,13 +12,13 @@ import aiohttp
 from starlette.types import ASGIApp
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.api.aggregator.endpoints import AggregatorDoors
-from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints
+from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataOpening
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.probes import HealthPages
-from warpseal.api.routes import ApiDoors, api_app
+from warpseal.api.probes import ProbeEndpoints
+from warpseal.api.routes import ApiEndpoints, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import Opening, Services
@@ -108,11 +108,11 @@ class World:
     def app(self) -> ASGIApp:
         if self.network_id is not None:
             self.open(self.network_id)
-        doors = AggregatorDoors(self.opening, self.settings, self.metrics)
-        l1_door = L1MessageDoor(self.opening, self.settings, self.metrics, doors.in_flight)
-        health = HealthPages(self.opening.readiness, self.opening.height_is_fresh, self.opening.background)
+        doors = AggregatorEndpoints(self.opening, self.settings, self.metrics)
+        l1_door = L1MessageEndpoint(self.opening, self.settings, self.metrics, doors.in_flight)
+        health = ProbeEndpoints(self.opening.readiness, self.opening.height_is_fresh, self.opening.background)
         data = DataApi(DataOpening(), self.settings, DataApiSettings())
-        return api_app(ApiDoors(doors, l1_door, health, data), self.settings, self.metrics)
+        return api_app(ApiEndpoints(doors, l1_door, health, data), self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
         self.opening.open(

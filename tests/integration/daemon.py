@@ -18,7 +18,7 @@ from tests.eventually import until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon.app import Listening, serve
-from warpseal.daemon.startup import work
+from warpseal.daemon.startup import start_services
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
@@ -29,7 +29,7 @@ KEBAB = "/aggregate-signatures"
 V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
 PATIENCE_S = 30.0
 # Loaded with the tests, so that the first daemon of a process is not slower than the others.
-_LOADED = work
+_LOADED = start_services
 _daemons: set[asyncio.Task[None]] = set()
 _POLL_S = 0.01
 

@@ -24,8 +24,8 @@ SIGNING_SUBNET = "X-Warpseal-Signing-Subnet-Id"
 LIFE = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, epoch_blocks=40)
 # What was looked up is forgotten soon, so that a test sees each change; and a busy machine has time to look.
 QUICK: Mapping[str, Mapping[str, Any]] = {
-    "l1": {"truth_kept_s": 0.0, "miss_kept_s": 0.0, "watch_s": 0.1, "look_up_s": 10.0},
-    "indexer": {"follow_poll_s": 0.05},
+    "l1": {"validity_ttl_s": 0.0, "miss_ttl_s": 0.0, "recheck_interval_s": 0.1, "lookup_timeout_s": 10.0},
+    "follower": {"follow_poll_s": 0.05},
     "validators": {"height_poll_s": 0.05},
 }
 

@@ -131,7 +131,7 @@ async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> 
 async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(tmp_path: Path) -> None:
     async with simulated(Plan(validators=10, info_peers=0)) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with running(config_of(network, tmp_path, peers={"address_patience_s": 0.5})) as daemon:
+        async with running(config_of(network, tmp_path, peers={"address_timeout_s": 0.5})) as daemon:
             async with asyncio.timeout(10):
                 first = await daemon.kebab(message)
                 second = await daemon.kebab(message)

@@ -94,7 +94,7 @@ async def test_until_the_index_has_it_callers_are_told_how_far_it_is(tmp_path: P
         for method in BLOCKS:
             network.nodes[0].rpc.outages[method] = Outage(OutageKind.HTTP_500)
         quick = {"retry_first_s": 0.05, "retry_cap_s": 0.1}
-        async with beside(network, tmp_path, l1=BLIND, indexer=quick) as running:
+        async with beside(network, tmp_path, l1=BLIND, follower=quick) as running:
             _, removal = removed(running)
             unknown = await running.refused(503, "origin_not_indexed", removal)
             assert unknown.detail["progress"]["follower"]["percent"] == 0.0

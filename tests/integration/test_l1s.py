@@ -130,7 +130,7 @@ async def test_an_l1_that_nobody_asks_for_any_more_is_let_go(tmp_path: Path) -> 
     async with (
         simulated(Plan(validators=5, l1s=(L1Plan(validators=3),))) as network,
         running(
-            config_of(network, tmp_path, {"tracked-subnet-ids": []}, validators={"follow_unused_for_s": 0.3})
+            config_of(network, tmp_path, {"tracked-subnet-ids": []}, validators={"untrack_unused_after_s": 0.3})
         ) as daemon,
     ):
         await daemon.until_connected(5)

@@ -21,7 +21,7 @@ PLAN = Plan(validators=4, messages=0)
 NETWORKS = "/v1/networks/mainnet"
 # Everything is looked at more often than in earnest.
 QUICK: Mapping[str, Mapping[str, Any]] = {
-    "observed": {"beat_s": 0.05, "look_s": 0.1, "write_s": 0.2, "retry_s": 0.1},
+    "uptime": {"heartbeat_s": 0.05, "refresh_s": 0.1, "write_s": 0.2, "retry_s": 0.1},
     "peers": {"ping_interval_s": 0.2},
 }
 

@@ -11,7 +11,7 @@ from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.store import Store, open_store
 
-PATIENT = {"call_wait_s": PATIENCE_S}
+PATIENT = {"call_timeout_s": PATIENCE_S}
 
 
 def kept(name: str, text: str, created_at: float = 1.0) -> ApiKey:

@@ -13,7 +13,7 @@ from warpseal.store.store import Store, open_store
 from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
 from warpseal.warp.ids import NodeID
 
-PATIENT = {"call_wait_s": PATIENCE_S}
+PATIENT = {"call_timeout_s": PATIENCE_S}
 OURS, THEIRS = NodeID(b"\x01" * 20), NodeID(b"\x02" * 20)
 NODE, OTHER = NodeID(b"\x0a" * 20), NodeID(b"\x0b" * 20)
 VALIDATION = ValidationRow(b"\x07" * 32, NODE, first_at=1_000, seen_at=5_000, observed_ms=90_000, connected_ms=60_000)

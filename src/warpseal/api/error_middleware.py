@@ -7,17 +7,17 @@ import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.api.errors import ErrorAnswer, answer, dialect_of
-from warpseal.api.request_errors import ClientGone
+from warpseal.api.errors import ErrorResponse, dialect_of, error_response
+from warpseal.api.request_errors import ClientDisconnected
 from warpseal.api.request_log import log_fields
-from warpseal.api.server import CUT_SHORT
+from warpseal.api.server import SHUTDOWN_EVENT
 from warpseal.errors import InternalError, ShuttingDown, WarpsealError
 from warpseal.runtime.request_id import request_id
 
 log = logging.getLogger("warpseal.api")
 
 
-class ErrorEdge:
+class ErrorMiddleware:
     """Wraps an app: its errors are answered in the dialect of the path; nothing is answered to who has left."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -36,7 +36,7 @@ class ErrorEdge:
 
         try:
             await self._app(scope, receive, watched_send)
-        except ClientGone:
+        except ClientDisconnected:
             return
         except asyncio.CancelledError:
             if started or not _cut_short(scope):
@@ -50,7 +50,7 @@ class ErrorEdge:
 
 def _cut_short(scope: Scope) -> bool:
     """Tell whether it was the server that cancelled the request, because its grace period is over."""
-    event: asyncio.Event | None = scope.get("state", {}).get(CUT_SHORT)
+    event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
     return event is not None and event.is_set()
 
 
@@ -63,10 +63,10 @@ def _translate(error: Exception) -> WarpsealError:
 
 async def _answer(error: WarpsealError, scope: Scope, send: Send) -> None:
     log_fields(scope)["code"] = error.code
-    await send_error(answer(error, dialect_of(scope["path"])), send)
+    await send_error(error_response(error, dialect_of(scope["path"])), send)
 
 
-async def send_error(said: ErrorAnswer, send: Send) -> None:
+async def send_error(said: ErrorResponse, send: Send) -> None:
     """Send an error answer whole."""
     headers = [
         (b"content-type", said.content_type),

@@ -23,7 +23,7 @@ MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
-TEXT: Final = b"text/plain; charset=utf-8"
+TEXT_PLAIN: Final = b"text/plain; charset=utf-8"
 # What the specification's versions are paths of, served or not.
 _OF_THE_SPECIFICATION: Final = ("/v1/", "/v2/")
 
@@ -37,7 +37,7 @@ class Dialect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ErrorResponseRule:
     """How one type of error is answered; the node interfaces say its own text, with the kebab status.
 
     v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
@@ -53,23 +53,23 @@ class Rule:
     max_retry_after_s: int = MAX_RETRY_AFTER_S
 
 
-_REQUEST: Final = Rule(400, 400)
+_REQUEST: Final = ErrorResponseRule(400, 400)
 
-TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
+ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.InvalidRequest: _REQUEST,
-    errors.UndecodableBody: Rule(400, 400, text="Could not decode request body"),
+    errors.UndecodableBody: ErrorResponseRule(400, 400, text="Could not decode request body"),
     errors.UnknownField: _REQUEST,
     request_errors.ConflictingSpellings: _REQUEST,
     request_errors.FieldTooLarge: _REQUEST,
-    errors.UndecodableMessage: Rule(400, 400, text="Could not decode message"),
-    errors.NotAWarpMessage: Rule(400, 400, text="Error unpacking warp message"),
-    errors.NothingToSign: Rule(400, 400, text="Error unpacking warp message"),
-    errors.UnusableJustification: Rule(400, 400, text="Error unpacking warp message"),
-    errors.UndecodableJustification: Rule(400, 400, text="Could not decode justification"),
-    request_errors.OnlyZeroes: Rule(400, 400, text="Must provide either message or justification"),
-    errors.InvalidQuorum: Rule(400, 400, text="Invalid quorum number"),
-    errors.InvalidQuorumBuffer: Rule(400, 400, text="Invalid quorum buffer number"),
-    errors.InvalidSigningSubnet: Rule(400, 400, text="Error parsing signing subnet ID"),
+    errors.UndecodableMessage: ErrorResponseRule(400, 400, text="Could not decode message"),
+    errors.NotAWarpMessage: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
+    errors.NothingToSign: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
+    errors.UnusableJustification: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
+    errors.UndecodableJustification: ErrorResponseRule(400, 400, text="Could not decode justification"),
+    request_errors.AllZeroes: ErrorResponseRule(400, 400, text="Must provide either message or justification"),
+    errors.InvalidQuorum: ErrorResponseRule(400, 400, text="Invalid quorum number"),
+    errors.InvalidQuorumBuffer: ErrorResponseRule(400, 400, text="Invalid quorum buffer number"),
+    errors.InvalidSigningSubnet: ErrorResponseRule(400, 400, text="Error parsing signing subnet ID"),
     errors.InvalidTimeout: _REQUEST,
     errors.WrongNetwork: _REQUEST,
     errors.UnknownSubnet: _REQUEST,
@@ -78,47 +78,47 @@ TABLE: Final[Mapping[type[errors.WarpsealError], Rule]] = {
     errors.HeightTooOld: _REQUEST,
     errors.HeightTooNew: _REQUEST,
     errors.QuorumImpossible: _REQUEST,
-    errors.QuorumNotReached: Rule(503, 503, late=504, retry_after_s=_RETRY_SOON_S),
+    errors.QuorumNotReached: ErrorResponseRule(503, 503, late=504, retry_after_s=_RETRY_SOON_S),
     errors.MalformedTransactionHash: _REQUEST,
     errors.ProofMismatch: _REQUEST,
     errors.NoMessage: _REQUEST,
     errors.MessageSuperseded: _REQUEST,
-    errors.TransactionNotFound: Rule(404, 404),
-    errors.OriginNotIndexed: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
-    errors.UndecodableTransaction: Rule(502, 502, retry_after_s=_RETRY_LATER_S),
-    errors.UnknownChain: Rule(404, 404),
-    errors.NetworkNotServed: Rule(404, 404),
-    errors.NotFound: Rule(404, 404),
-    request_errors.MethodNotAllowed: Rule(400, 405),
-    request_errors.BodyTooLarge: Rule(400, 413),
-    request_errors.HeaderTooLarge: Rule(400, 400),
-    request_errors.MalformedHTTP: Rule(400, 400),
-    request_errors.ReceiveTimeout: Rule(400, 400),
-    request_errors.TooManyConnections: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
-    errors.TooManyRequests: Rule(429, 429, retry_after_s=_RETRY_SOON_S),
-    errors.NodeUnavailable: Rule(502, 502, retry_after_s=_RETRY_SOON_S),
+    errors.TransactionNotFound: ErrorResponseRule(404, 404),
+    errors.OriginNotIndexed: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.UndecodableTransaction: ErrorResponseRule(502, 502, retry_after_s=_RETRY_LATER_S),
+    errors.UnknownChain: ErrorResponseRule(404, 404),
+    errors.NetworkNotServed: ErrorResponseRule(404, 404),
+    errors.NotFound: ErrorResponseRule(404, 404),
+    request_errors.MethodNotAllowed: ErrorResponseRule(400, 405),
+    request_errors.BodyTooLarge: ErrorResponseRule(400, 413),
+    request_errors.HeaderTooLarge: ErrorResponseRule(400, 400),
+    request_errors.MalformedHTTP: ErrorResponseRule(400, 400),
+    request_errors.ReceiveTimeout: ErrorResponseRule(400, 400),
+    request_errors.TooManyConnections: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.TooManyRequests: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.NodeUnavailable: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.InvalidPageToken: _REQUEST,
     errors.ExpiredPageToken: _REQUEST,
     errors.PageTokenMismatch: _REQUEST,
-    errors.IndexNotEnabled: Rule(404, 404),
-    errors.NotAPrimaryChain: Rule(404, 404),
-    errors.IndexNotReady: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
-    errors.IndexStale: Rule(503, 503, retry_after_s=_RETRY_LATER_S),
-    errors.ApiKeyRequired: Rule(401, 401),
-    errors.ApiKeyRefused: Rule(403, 403),
-    errors.RateLimited: Rule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
-    errors.StoreDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
-    errors.IndexDamaged: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
-    errors.IndexMoved: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
-    errors.StillStarting: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
-    errors.ShuttingDown: Rule(503, 503, retry_after_s=_RETRY_SOON_S),
-    errors.InternalError: Rule(500, 500),
-    errors.WarpsealError: Rule(500, 500),
+    errors.IndexNotEnabled: ErrorResponseRule(404, 404),
+    errors.NotAPrimaryChain: ErrorResponseRule(404, 404),
+    errors.IndexNotReady: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.IndexStale: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.ApiKeyRequired: ErrorResponseRule(401, 401),
+    errors.ApiKeyRefused: ErrorResponseRule(403, 403),
+    errors.RateLimited: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
+    errors.StoreDown: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.IndexDamaged: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.IndexMoved: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.StillStarting: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.ShuttingDown: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
+    errors.InternalError: ErrorResponseRule(500, 500),
+    errors.WarpsealError: ErrorResponseRule(500, 500),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorAnswer:
+class ErrorResponse:
     """What goes out for an error; headers are those beyond content type and length."""
 
     status: int
@@ -127,37 +127,37 @@ class ErrorAnswer:
     content_type: bytes = b"application/json"
 
 
-def answer(error: errors.WarpsealError, dialect: Dialect) -> ErrorAnswer:
+def error_response(error: errors.WarpsealError, dialect: Dialect) -> ErrorResponse:
     """Return the answer to `error` in the words of `dialect`."""
-    rule = rule_of(type(error))
+    rule = find_rule(type(error))
     status = _status(error, rule, dialect)
     if dialect is Dialect.NODE:
-        return ErrorAnswer(status, f"{text_of(error)}\n".encode(), _headers(error, rule), TEXT)
+        return ErrorResponse(status, f"{error_text(error)}\n".encode(), _headers(error, rule), TEXT_PLAIN)
     if dialect is Dialect.V1:
-        shown = {"message": text_of(error), "error": HTTPStatus(status).phrase, "statusCode": status}
+        shown = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
-        shown = {"error": rule.text or text_of(error)}
+        shown = {"error": rule.text or error_text(error)}
     body = json.dumps({**shown, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
-    return ErrorAnswer(status, body.encode("ascii"), _headers(error, rule))
+    return ErrorResponse(status, body.encode("ascii"), _headers(error, rule))
 
 
-def rule_of(kind: type[errors.WarpsealError]) -> Rule:
+def find_rule(kind: type[errors.WarpsealError]) -> ErrorResponseRule:
     """Return the rule of an error type, or of its nearest ancestor in the table."""
-    return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
+    return next(ERROR_TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in ERROR_TABLE)
 
 
-def text_of(error: errors.WarpsealError) -> str:
+def error_text(error: errors.WarpsealError) -> str:
     """Return the error's own text; an error raised without one says what its type is for."""
     return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
 
 
-def _status(error: errors.WarpsealError, rule: Rule, dialect: Dialect) -> int:
+def _status(error: errors.WarpsealError, rule: ErrorResponseRule, dialect: Dialect) -> int:
     if dialect is Dialect.V1:
         return rule.v1
     return rule.late if rule.late is not None and getattr(error, "at_deadline", False) else rule.kebab
 
 
-def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(error: errors.WarpsealError, rule: ErrorResponseRule) -> tuple[tuple[bytes, bytes], ...]:
     headers: list[tuple[bytes, bytes]] = []
     if rule.retry_after_s is not None:
         headers.append((b"retry-after", str(_retry_after_s(error, rule, rule.retry_after_s)).encode()))
@@ -168,7 +168,7 @@ def _headers(error: errors.WarpsealError, rule: Rule) -> tuple[tuple[bytes, byte
     return tuple(headers)
 
 
-def _retry_after_s(error: errors.WarpsealError, rule: Rule, default_s: int) -> int:
+def _retry_after_s(error: errors.WarpsealError, rule: ErrorResponseRule, default_s: int) -> int:
     """Return whole seconds: the moment the error itself names, if it names one, within sensible bounds."""
     about: Any = getattr(error, "shortfall", error)
     named: float | None = getattr(about, "retry_after_s", None)

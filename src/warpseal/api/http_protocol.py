@@ -17,7 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from warpseal.api.errors import Dialect, answer, dialect_of
+from warpseal.api.errors import Dialect, dialect_of, error_response
 from warpseal.api.request_errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import WarpsealError
@@ -268,7 +268,7 @@ class LimitedHttp(HttpToolsProtocol):
 
 
 def _response(error: WarpsealError, url: bytes) -> bytes:
-    said = answer(error, dialect_of(url.decode("latin-1")))
+    said = error_response(error, dialect_of(url.decode("latin-1")))
     headers = [
         (b"content-type", said.content_type),
         (b"content-length", str(len(said.body)).encode()),

@@ -20,7 +20,7 @@ MAX_SHOWN: Final = 50
 STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 
 
-class HealthPages:
+class ProbeEndpoints:
     """Shows how the daemon stands at the moment of each request.
 
     readiness: the Primary Network and the tracked subnets. height_is_fresh: the proposed height can be relied on.

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.http_protocol import IS_COMPLETE, MAX_MESSAGE_BODIES, RECEIVE_BY
-from warpseal.api.request_errors import BodyTooLarge, ClientGone, ReceiveTimeout
+from warpseal.api.request_errors import BodyTooLarge, ClientDisconnected, ReceiveTimeout
 from warpseal.api.settings import ApiSettings
 
 _MAX_LENGTH_DIGITS: Final = 18
@@ -32,7 +32,7 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         body += message.get("body", b"")
         if len(body) > limit_bytes:
             raise BodyTooLarge(limit_bytes)

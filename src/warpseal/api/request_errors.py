@@ -27,7 +27,7 @@ class FieldTooLarge(InvalidRequest):
         return {**InvalidRequest.detail(self), "limitBytes": self.limit_bytes}
 
 
-class OnlyZeroes(InvalidRequest):
+class AllZeroes(InvalidRequest):
     """The message consists of zero bytes only, and so does the justification."""
 
     code = "only_zeroes"
@@ -103,5 +103,5 @@ class TooManyConnections(WarpsealError):
         super().__init__("too many connections are open; try again later")
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client closed its connection before it was answered: nobody is left to answer."""

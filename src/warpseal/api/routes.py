@@ -12,13 +12,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from warpseal.api.aggregator.endpoints import AggregatorDoors
-from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints
+from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
-from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.metrics_page import MetricsPage
-from warpseal.api.probes import HealthPages
+from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.request_errors import MethodNotAllowed
 from warpseal.api.request_log import HttpObserver, RequestLog
@@ -31,16 +31,16 @@ KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
 @dataclass(frozen=True, slots=True)
-class ApiDoors:
+class ApiEndpoints:
     """Everything that is mounted on the API port."""
 
-    aggregator: AggregatorDoors
-    l1_messages: L1MessageDoor
-    health: HealthPages
+    aggregator: AggregatorEndpoints
+    l1_messages: L1MessageEndpoint
+    health: ProbeEndpoints
     data: DataApi
 
 
-def api_app(doors: ApiDoors, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def api_app(doors: ApiEndpoints, settings: ApiSettings, observer: HttpObserver) -> Starlette:
     """Return the app of the API port."""
     keyed, health = doors.data.access.keyed, doors.health
     routes = [
@@ -66,7 +66,7 @@ def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver,
             Middleware(RequestLog, observer=observer, paths={route.endpoint: route.path for route in routes}),
             Middleware(DiscardUnread, settings=settings),
             *edges,
-            Middleware(ErrorEdge),
+            Middleware(ErrorMiddleware),
         ],
         exception_handlers={404: _no_such_route, 405: _no_such_method},
     )

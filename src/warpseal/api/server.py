@@ -15,12 +15,12 @@ from warpseal.api.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import StartupError
 
-CUT_SHORT: Final = "cut_short"
+SHUTDOWN_EVENT: Final = "cut_short"
 """Key of the ASGI scope's state: an event that is set when the grace period is over."""
 
 _BACKLOG: Final = 2_048
 _POLL_S: Final = 0.01
-_LAST_WORD_S: Final = 1.0
+_DRAIN_S: Final = 1.0
 
 
 class HttpServer:
@@ -33,7 +33,7 @@ class HttpServer:
         self._config = Config(
             app,
             http="httptools",
-            ws="warpseal.api.websocket_protocol:LimitedSocket",  # Loaded when the first connection is there.
+            ws="warpseal.api.websocket_protocol:LimitedWebSocket",  # Loaded when the first connection is there.
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -96,7 +96,7 @@ class HttpServer:
         return self._socket
 
     def _connection(self) -> LimitedHttp:
-        app_state: dict[str, Any] = {CUT_SHORT: self._cut_short}
+        app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._cut_short}
         return LimitedHttp(self._settings, self._config, self._state, app_state)
 
     async def _serve(self) -> None:
@@ -116,7 +116,7 @@ class HttpServer:
         await self._until_idle(self._settings.grace_period_s)
         if self._state.tasks:
             self._cut_requests_short()
-            await self._until_idle(_LAST_WORD_S)
+            await self._until_idle(_DRAIN_S)
 
     async def _until_idle(self, at_most_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -15,10 +15,10 @@ from websockets.frames import CloseCode
 
 from warpseal.api.http_protocol import ABORT, LINGER_S
 
-_LAST_WORD_S: Final = 2.0
+_DRAIN_S: Final = 2.0
 
 
-class LimitedSocket(WebSocketsSansIOProtocol):
+class LimitedWebSocket(WebSocketsSansIOProtocol):
     """Serves one connection; the last of what was said has a bounded time to be read."""
 
     _ending: asyncio.TimerHandle | None = None
@@ -60,12 +60,12 @@ class LimitedSocket(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self._end_soon(_LAST_WORD_S)
+        self._end_soon(_DRAIN_S)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
         # The client has a while to close it in turn.
-        self._end_soon(self.close_timeout + _LAST_WORD_S)
+        self._end_soon(self.close_timeout + _DRAIN_S)
 
     def _end_soon(self, after_s: float) -> None:
         if not self.disconnected and self._ending is None:

@@ -7,7 +7,7 @@ import argparse
 from warpseal.cli.logs import set_up_logging
 from warpseal.cli.loop import run_on_loop
 from warpseal.cli.serve import add_config_arguments, load_config
-from warpseal.daemon.doctor import Finding, Grade, examine
+from warpseal.daemon.doctor import Finding, Grade, run_checks
 
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging("fatal")
     config = load_config(args).config
     print(f"Looking at nodes and validators, for up to {args.wait:g} seconds …", flush=True)
-    findings = run_on_loop(examine(config, args.wait))
+    findings = run_on_loop(run_checks(config, args.wait))
     for finding in findings:
         _show(finding)
     grades = [finding.grade for finding in findings]

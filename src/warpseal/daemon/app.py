@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from warpseal.api.aggregator.endpoints import AggregatorDoors
-from warpseal.api.aggregator.l1_messages import L1MessageDoor
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints
+from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataOpening
 from warpseal.api.metrics_page import MetricsPage
-from warpseal.api.node.app import Fork
-from warpseal.api.probes import HealthPages
-from warpseal.api.routes import ApiDoors, api_app, metrics_app
+from warpseal.api.node.app import PathSwitch
+from warpseal.api.probes import ProbeEndpoints
+from warpseal.api.routes import ApiEndpoints, api_app, metrics_app
 from warpseal.api.server import HttpServer
 from warpseal.api.startup_gate import Opening
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_api import EvmFace
-from warpseal.daemon.node_api import NodeFace
+from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
@@ -72,10 +72,10 @@ async def _serve(
 ) -> None:
     metrics = Metrics()
     opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
-    face = NodeFace(config, opening.readiness, loggers, metrics)
+    face = NodeApi(config, opening.readiness, loggers, metrics)
     face.mount()
     data_api = DataApi(data, config.api, config.data_api)
-    evm = EvmFace(config, face.interfaces, data_api.access, metrics)
+    evm = EvmApi(config, face.interfaces, data_api.access, metrics)
     api, page = _front_doors(config, opening, data_api, face, metrics)
     announce(Listening(api.url, page.url))
     async with asyncio.TaskGroup() as tasks:
@@ -99,14 +99,14 @@ async def _serve(
 
 
 def _front_doors(
-    config: Config, opening: Opening, data_api: DataApi, face: NodeFace, metrics: Metrics
+    config: Config, opening: Opening, data_api: DataApi, face: NodeApi, metrics: Metrics
 ) -> tuple[HttpServer, HttpServer]:
     settings = config.api
-    doors = AggregatorDoors(opening, settings, metrics)
-    l1_door = L1MessageDoor(opening, settings, metrics, doors.in_flight)
-    health = HealthPages(opening.readiness, opening.height_is_fresh, opening.background)
-    mounted = ApiDoors(doors, l1_door, health, data_api)
-    app = Fork(face.interfaces, api_app(mounted, settings, metrics))
+    doors = AggregatorEndpoints(opening, settings, metrics)
+    l1_door = L1MessageEndpoint(opening, settings, metrics, doors.in_flight)
+    health = ProbeEndpoints(opening.readiness, opening.height_is_fresh, opening.background)
+    mounted = ApiEndpoints(doors, l1_door, health, data_api)
+    app = PathSwitch(face.interfaces, api_app(mounted, settings, metrics))
     api = HttpServer(app, settings.api_host, settings.api_port, settings)
     page = metrics_app(MetricsPage(metrics), settings, metrics)
     shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
@@ -116,12 +116,12 @@ def _front_doors(
 
 
 async def _work(
-    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeFace, EvmFace], metrics: Metrics
+    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeApi, EvmApi], metrics: Metrics
 ) -> None:
     # Loaded only now: the ports listen already, and whoever comes early waits.
-    from warpseal.daemon.startup import work
+    from warpseal.daemon.startup import start_services
 
-    await work(config, opening, data, faces, metrics)
+    await start_services(config, opening, data, faces, metrics)
 
 
 async def _run_until(stopping: asyncio.Event, child: IndexSubprocess) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from warpseal.config.keys import Config
-from warpseal.daemon.services import Core, Ground, core_of, ground_of
+from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.metrics.registry import Metrics
 from warpseal.node.failover import NodeAnswer
@@ -55,28 +55,28 @@ class Finding:
     advice: str = ""
 
 
-async def examine(config: Config, patience_s: float) -> list[Finding]:
+async def run_checks(config: Config, patience_s: float) -> list[Finding]:
     """Look at everything; connecting to validators may take up to `patience_s`.
 
     Uses an identity of its own, so that it may run beside the daemon.
     """
     metrics = Metrics()
-    async with ground_of(config, metrics) as ground:
-        findings = [*_about_nodes("info-api", await ground.upstream.info.probe())]
-        findings += _about_heights(await ground.upstream.platform.probe())
+    async with open_upstreams(config, metrics) as ground:
+        findings = [*_check_nodes("info-api", await ground.upstream.info.probe())]
+        findings += _check_heights(await ground.upstream.platform.probe())
         try:
             network_id = await ground.upstream.info.network_id()
         except NodeUnavailable:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}"))
-        findings.append(await _about_store(config, network_id))
+        findings.append(await _check_store(config, network_id))
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
-            return findings + await _about_peers(
+            return findings + await _check_peers(
                 _with_own_identity(config, Path(folder)), ground, network_id, patience_s
             )
 
 
-async def _about_store(config: Config, network_id: int) -> Finding:
+async def _check_store(config: Config, network_id: int) -> Finding:
     """Look at the store as it is, which may belong to a running daemon."""
     folder = config.peers.data_dir / str(network_id)
     if config.store.url == OFF:
@@ -92,20 +92,20 @@ async def _about_store(config: Config, network_id: int) -> Finding:
         return Finding(Grade.BAD, str(error), "docs/store.md tells what a store needs")
 
 
-async def _about_peers(config: Config, ground: Ground, network_id: int, patience_s: float) -> list[Finding]:
+async def _check_peers(config: Config, ground: Upstreams, network_id: int, patience_s: float) -> list[Finding]:
     async with AsyncExitStack() as stack:
         claim = stack.enter_context(lock_identity(config.peers, network_id))
-        core = await stack.enter_async_context(core_of(config, ground, claim, network_id, Metrics()))
+        core = await stack.enter_async_context(build_services(config, ground, claim, network_id, Metrics()))
         running = asyncio.create_task(core.run())
         try:
             await _until_connected(core, patience_s)
-            return [*_about_subnets(core), *_about_clock(core), *_about_versions(config, core), *_about_files(core)]
+            return [*_check_subnets(core), *_check_clock(core), *_check_versions(config, core), *_check_files(core)]
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def _until_connected(core: Core, patience_s: float) -> None:
+async def _until_connected(core: Services, patience_s: float) -> None:
     """Wait until every validator of the followed subnets is connected, or patience ends."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + patience_s
@@ -116,7 +116,7 @@ async def _until_connected(core: Core, patience_s: float) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def _about_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+def _check_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
     for answer in answers:
         where = f"{setting}[{answer.position}] {answer.shown}"
         if answer.failure is not None:
@@ -128,8 +128,8 @@ def _about_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[F
         yield Finding(Grade.BAD, f"no node of {setting} answers", "nothing works without one")
 
 
-def _about_heights(answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
-    yield from _about_nodes("p-chain-api", answers)
+def _check_heights(answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+    yield from _check_nodes("p-chain-api", answers)
     tip = max((answer.value for answer in answers if answer.value is not None), default=0)
     for answer in answers:
         if answer.value is not None and tip - answer.value > MAX_LAGGING_BLOCKS:
@@ -137,7 +137,7 @@ def _about_heights(answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
 
 
-def _about_subnets(core: Core) -> Iterator[Finding]:
+def _check_subnets(core: Services) -> Iterator[Finding]:
     for subnet in core.followed.readiness():
         name = f"subnet {id_text(subnet.subnet_id)}"
         if not subnet.is_known:
@@ -147,11 +147,11 @@ def _about_subnets(core: Core) -> Iterator[Finding]:
         grade = Grade.BAD if subnet.connected < needed else Grade.WARNING if subnet.missing else Grade.GOOD
         share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
         yield Finding(grade, f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed")
-        yield from _about_missing(core, subnet)
-        yield from _about_keyless(name, subnet)
+        yield from _check_missing(core, subnet)
+        yield from _check_keyless(name, subnet)
 
 
-def _about_missing(core: Core, subnet: SubnetReadiness) -> Iterator[Finding]:
+def _check_missing(core: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
     by_reason: dict[str, list[NodeID]] = {}
     now = asyncio.get_running_loop().time()
     for validator in subnet.missing:
@@ -166,7 +166,7 @@ def _about_missing(core: Core, subnet: SubnetReadiness) -> Iterator[Finding]:
         yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT))
 
 
-def _about_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
+def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
         grade = Grade.BAD if share > 100 - READY_PERCENTAGE else Grade.WARNING
@@ -174,7 +174,7 @@ def _about_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
         yield Finding(grade, what, "legacy or inactive validators: remove them, or top up their balance")
 
 
-def _about_clock(core: Core) -> Iterator[Finding]:
+def _check_clock(core: Services) -> Iterator[Finding]:
     offset_s = core.network.clock_offset_s
     if offset_s is None:
         return
@@ -185,7 +185,7 @@ def _about_clock(core: Core) -> Iterator[Finding]:
         yield Finding(Grade.GOOD, f"this machine's clock is {offset_s:+.1f} s from its peers' median")
 
 
-def _about_versions(config: Config, core: Core) -> Iterator[Finding]:
+def _check_versions(config: Config, core: Services) -> Iterator[Finding]:
     advertised = config.peers.advertised_version
     newer = [version for version in core.network.versions() if version > advertised]
     if newer:
@@ -194,7 +194,7 @@ def _about_versions(config: Config, core: Core) -> Iterator[Finding]:
         yield Finding(Grade.WARNING, what, "raise advertised-version before the network asks for it")
 
 
-def _about_files(core: Core) -> Iterator[Finding]:
+def _check_files(core: Services) -> Iterator[Finding]:
     wanted = sum(len(subnet.missing) for subnet in core.followed.readiness()) + len(core.network.connected)
     needed = core.network.file_limit.needed_for(wanted)
     if needed is not None:

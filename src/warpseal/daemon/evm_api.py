@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = 10.0
 
 
-class EvmFace:
+class EvmApi:
     """Forwards from the start; what needs the network to be derived comes with `open`."""
 
     def __init__(

@@ -12,7 +12,7 @@ from math import isfinite
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from warpseal.api.node.admin import CHAINS, AdminRooms
+from warpseal.api.node.admin import CHAINS, AdminServices
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.request_log import HttpObserver
 from warpseal.config.keys import Config
@@ -45,7 +45,7 @@ from warpseal.runtime.backoff import Backoff
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
 if TYPE_CHECKING:
-    from warpseal.daemon.services import Core
+    from warpseal.daemon.services import Services
     from warpseal.l1.follower.follower import PChainFollower
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
@@ -59,7 +59,7 @@ T = TypeVar("T")
 _RETRY: Final = Backoff(first_s=0.5, cap_s=30.0)
 
 
-class NodeFace:
+class NodeApi:
     """Answers from the start; what needs the network comes with `open`.
 
     readiness: how much of each pinned subnet is connected, none while nobody knows.
@@ -106,10 +106,10 @@ class NodeFace:
             self.aliases.know(chain.blockchain_id)
         self.interfaces.add_health(self.health)
         loggers, profilers = LoggersEverywhere(self._loggers, self._siblings), ProfilersEverywhere(own, self._siblings)
-        rooms = AdminRooms(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
+        rooms = AdminServices(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
         self.interfaces.add_admin(rooms)
 
-    def open(self, core: Core, node_id: NodeID, index: IndexStatus) -> None:
+    def open(self, core: Services, node_id: NodeID, index: IndexStatus) -> None:
         """Begin to look at what is there now, and sign answers with our node id."""
         config, network = self._config, core.network
         now = asyncio.get_running_loop().time
@@ -139,7 +139,7 @@ class NodeFace:
         core.heights.watch(self.health.nudge)
         core.followed.watch(self.health.nudge)
 
-    async def watch_nodes(self, core: Core, upstream: Upstream) -> None:
+    async def watch_nodes(self, core: Services, upstream: Upstream) -> None:
         """Look how the nodes do, until cancelled."""
         now = asyncio.get_running_loop().time
         probes = (upstream.platform.probe, upstream.info.probe)

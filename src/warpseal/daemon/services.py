@@ -49,7 +49,7 @@ from warpseal.validators.uptime.recorder import Observations
 from warpseal.warp.ids import id_text, node_id_text
 
 
-class Part(Protocol):
+class Service(Protocol):
     """What runs as long as the daemon does."""
 
     async def run(self) -> None:
@@ -58,7 +58,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class Services:
     """The long-lived parts, each with one `run`, and the one service that the doors call."""
 
     heights: ProposedHeight
@@ -70,12 +70,12 @@ class Core:
     follower: PChainFollower
     l1_messages: L1MessageService
     observed: Observations
-    background: tuple[Part, ...]
+    background: tuple[Service, ...]
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            parts: tuple[Part, ...] = (self.heights, self.network, self.followed, *self.background)
+            parts: tuple[Service, ...] = (self.heights, self.network, self.followed, *self.background)
             for part in parts:
                 tasks.create_task(part.run())
 
@@ -90,7 +90,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Upstreams:
     """What everything stands on: the nodes' clients, parsed keys, and the one thread for large answers."""
 
     upstream: Upstream
@@ -99,20 +99,20 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground_of(config: Config, metrics: Metrics) -> AsyncIterator[Ground]:
+async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upstreams]:
     """Hold the clients of the configured nodes; nothing is asked yet."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
         keys = PublicKeys(config.validators.key_cache_keys)
         upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
-        yield Ground(upstream, keys, decoding)
+        yield Upstreams(upstream, keys, decoding)
 
 
 @asynccontextmanager
-async def core_of(
-    config: Config, ground: Ground, claim: LockedIdentity, network_id: int, metrics: Metrics
-) -> AsyncIterator[Core]:
+async def build_services(
+    config: Config, ground: Upstreams, claim: LockedIdentity, network_id: int, metrics: Metrics
+) -> AsyncIterator[Services]:
     """Build everything behind the front doors, hold its worker threads and the store; nothing runs yet.
 
     Raises StartupError where the store cannot be used.
@@ -170,9 +170,9 @@ async def core_of(
             network_id,
             config.l1,
         )
-        keeping: tuple[Part, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
-        background: tuple[Part, ...] = (store, observed, *keeping)
-        yield Core(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
+        keeping: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
+        background: tuple[Service, ...] = (store, observed, *keeping)
+        yield Services(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
 def _follower_blocks(
@@ -191,7 +191,7 @@ def delete_waiting_blocks(folder: Path) -> None:
         (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
-def sources_of(core: Core, config: Config) -> Sources:
+def metric_sources(core: Services, config: Config) -> Sources:
     """Return what the metrics page asks at each scrape."""
     return Sources(
         validators=lambda: _validators(core.network),

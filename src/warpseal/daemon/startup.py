@@ -15,10 +15,10 @@ from warpseal import __version__
 from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys, KeyStore
 from warpseal.api.startup_gate import Opening, Services
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_api import EvmFace
-from warpseal.daemon.node_api import NodeFace
-from warpseal.daemon.services import core_of, ground_of, sources_of
-from warpseal.daemon.validators_api import ValidatorsFace
+from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.node_api import NodeApi
+from warpseal.daemon.services import build_services, metric_sources, open_upstreams
+from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.ports import UptimeSource
@@ -40,20 +40,20 @@ log = logging.getLogger(__name__)
 _NETWORK_ID_RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
-async def work(
-    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeFace, EvmFace], metrics: Metrics
+async def start_services(
+    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeApi, EvmApi], metrics: Metrics
 ) -> None:
     face, evm = faces
-    async with open_sources(config.prices) as price_sources, ground_of(config, metrics) as ground:
+    async with open_sources(config.prices) as price_sources, open_upstreams(config, metrics) as ground:
         evm.open(ground.upstream.view, ground.upstream.info)
         network_id = await _network_id(ground.upstream.info, (opening, data))
         async with AsyncExitStack() as stack:
             claim = stack.enter_context(lock_identity(config.peers, network_id))
-            core = await stack.enter_async_context(core_of(config, ground, claim, network_id, metrics))
+            core = await stack.enter_async_context(build_services(config, ground, claim, network_id, metrics))
             us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
             log.info("the network is known", extra=us)
             status = IndexStatus()
-            asked = sources_of(core, config)
+            asked = metric_sources(core, config)
             metrics.watch(replace(asked, health=face.health.standing, indexed=status.samples))
             opening.open(
                 Services(
@@ -70,7 +70,7 @@ async def work(
                 tasks.create_task(core.run())
                 tasks.create_task(face.learn_chains(ground.upstream, network_id))
                 tasks.create_task(face.watch_nodes(core, ground.upstream))
-                validators = ValidatorsFace(config, face.interfaces)
+                validators = ValidatorsApi(config, face.interfaces)
                 tasks.create_task(validators.run(core, ground.upstream))
                 secrets = EphemeralKeys() if config.store.url == OFF else core.store.api_keys
                 known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources, core.observed)

@@ -10,7 +10,7 @@ from warpseal.api.node.admin import CHAINS
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.config.keys import Config
-from warpseal.daemon.services import Core
+from warpseal.daemon.services import Services
 from warpseal.errors import CallRefused
 from warpseal.node.chain_validators import ChainValidators
 from warpseal.node.current_validations import CurrentValidation
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _PeerUptime:
     """What we see of validators: who is connected now, and what was observed."""
 
     connected: Callable[[NodeID], bool]
@@ -40,7 +40,7 @@ class _Sight:
         return self.observed.uptime(_subject(validation))
 
 
-class ValidatorsFace:
+class ValidatorsApi:
     """Serves the blockchains of tracked subnets, from when they are known, and the configured chains."""
 
     def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
@@ -48,7 +48,7 @@ class ValidatorsFace:
         self._interfaces = interfaces
         self._chains: dict[ChainID, ListedChain] = {}
 
-    async def run(self, core: Core, upstream: Upstream) -> None:
+    async def run(self, core: Services, upstream: Upstream) -> None:
         """Put up chains, and keep watching who validates them, until cancelled."""
         observed = core.observed
 
@@ -58,7 +58,7 @@ class ValidatorsFace:
         settings = self._config.validators
         chains = Chains(upstream.platform)
         current = CurrentValidations(upstream.platform, watch, kept_s=2 * settings.current_refresh_s)
-        known = OwnKnowledge(chains, current, _Sight(core.network.is_connected, observed))
+        known = OwnKnowledge(chains, current, _PeerUptime(core.network.is_connected, observed))
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.api.world import MESSAGE, SETTINGS
 from warpseal.aggregation.request import AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
-from warpseal.api.errors import Dialect, answer
-from warpseal.api.request_errors import ConflictingSpellings, FieldTooLarge, OnlyZeroes
+from warpseal.api.errors import Dialect, error_response
+from warpseal.api.request_errors import AllZeroes, ConflictingSpellings, FieldTooLarge
 from warpseal.errors import (
     InvalidQuorum,
     InvalidQuorumBuffer,
@@ -48,7 +48,7 @@ def parse_raw(body: str | bytes) -> AggregationRequest:
 def kebab_text(body: str | bytes) -> str:
     with pytest.raises(InvalidRequest) as caught:
         parse_raw(body)
-    text: str = json.loads(answer(caught.value, Dialect.KEBAB).body)["error"]
+    text: str = json.loads(error_response(caught.value, Dialect.KEBAB).body)["error"]
     return text
 
 
@@ -275,8 +275,8 @@ def test_what_is_not_of_the_documented_types_is_undecodable(body: bytes) -> None
         ({"message": HEX, "quorumPercentageBuffer": 34}, InvalidQuorumBuffer, "Invalid quorum buffer number"),
         ({"message": HEX, "signingSubnetId": "nope"}, InvalidSigningSubnet, "Error parsing signing subnet ID"),
         ({"message": HEX, "signingSubnetId": "0x00"}, InvalidSigningSubnet, "Error parsing signing subnet ID"),
-        ({"message": "00" * 42}, OnlyZeroes, "Must provide either message or justification"),
-        ({"message": "00" * 42, "justification": "0000"}, OnlyZeroes, "Must provide either message or justification"),
+        ({"message": "00" * 42}, AllZeroes, "Must provide either message or justification"),
+        ({"message": "00" * 42, "justification": "0000"}, AllZeroes, "Must provide either message or justification"),
     ],
 )
 def test_faults_have_the_texts_of_the_reference(fields: dict[str, Any], fault: type[InvalidRequest], text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.api.aggregator.reference_table import AT_THE_DOOR, EXPECTED, SIGNED, Exchange, load_exchanges
 from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
 from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.api.errors import TABLE
+from warpseal.api.errors import ERROR_TABLE
 from warpseal.api.metrics_page import MetricsPage
 from warpseal.api.routes import metrics_app
 
@@ -32,7 +32,7 @@ def test_what_differs_from_the_reference_has_a_reason(exchange: Exchange) -> Non
 
 
 def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
-    statuses = {kind.code: {rule.kebab, rule.late} for kind, rule in TABLE.items()}
+    statuses = {kind.code: {rule.kebab, rule.late} for kind, rule in ERROR_TABLE.items()}
     for expected in EXPECTED.values():
         if expected.code:
             assert expected.status in statuses[expected.code]

@@ -20,7 +20,7 @@ from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import Clocks, DataApi
 from warpseal.api.data.services import DataOpening, DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
@@ -92,7 +92,7 @@ class World:
             middleware=[
                 Middleware(RequestLog, observer=Metrics(), paths={route.endpoint: route.path for route in routes}),
                 Middleware(CorsMiddleware, settings=self.data),
-                Middleware(ErrorEdge),
+                Middleware(ErrorMiddleware),
             ],
             exception_handlers={404: _no_such_route},
         )

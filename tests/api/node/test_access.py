@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.api.node.world import ADMIN, HEALTH, Reply, World, world
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.node.admin_guard import Guard
+from warpseal.api.node.admin_guard import AdminGuard
 from warpseal.api.node.allowed_hosts import AllowedHosts
 from warpseal.api.node.settings import NodeApiSettings
 
@@ -47,12 +47,12 @@ async def test_without_a_token_what_came_through_a_proxy_finds_nothing(header: s
     + [(peer, False) for peer in ("10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1", "fe80::1", "", "localhost")],
 )
 async def test_without_a_token_only_this_machine_passes(peer: str, passes: bool) -> None:
-    assert await status_behind(Guard(passed, None), peer, {}) == (200 if passes else 404)
+    assert await status_behind(AdminGuard(passed, None), peer, {}) == (200 if passes else 404)
 
 
 async def test_with_a_token_who_has_it_passes_from_everywhere() -> None:
     given = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "1.2.3.4"}
-    assert await status_behind(Guard(passed, TOKEN), "203.0.113.7", given) == 200
+    assert await status_behind(AdminGuard(passed, TOKEN), "203.0.113.7", given) == 200
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_with_a_token_who_has_it_passes_from_everywhere() -> None:
 )
 async def test_with_a_token_who_has_it_not_is_refused_on_this_machine_too(authorization: str | None) -> None:
     given = {} if authorization is None else {"authorization": authorization}
-    assert await status_behind(Guard(passed, TOKEN), "127.0.0.1", given) == 401
+    assert await status_behind(AdminGuard(passed, TOKEN), "127.0.0.1", given) == 401
 
 
 async def test_a_refused_token_is_told_how_to_come_back_and_is_on_no_page() -> None:
@@ -137,7 +137,7 @@ async def passed(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": json.dumps({}).encode()})
 
 
-async def status_behind(guard: Guard, peer: str, headers: Mapping[str, str]) -> int:
+async def status_behind(guard: AdminGuard, peer: str, headers: Mapping[str, str]) -> int:
     """Return what a request from an address is answered, as the server hands it over."""
     sent: list[Message] = []
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

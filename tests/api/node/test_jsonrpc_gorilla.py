@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT, Fault, arguments, failure, parse, success
+from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT, JsonRpcError, arguments, failure, parse, success
 
 
 class Params(msgspec.Struct, rename="camel"):
@@ -34,7 +34,7 @@ def test_keys_of_params_count_in_any_case_and_the_first_of_an_array_counts(param
 
 @pytest.mark.parametrize("params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]])
 def test_params_of_a_wrong_type_are_refused_in_the_nodes_words(params: object) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         asked(params)
     assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
 
@@ -62,7 +62,7 @@ def test_an_id_of_any_kind_comes_back_as_it_was(given: str) -> None:
 )
 def test_a_method_that_is_no_service_and_function_is_refused(method: str, told: str) -> None:
     request = parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         request.called()
     assert (refused.value.code, str(refused.value)) == (-32000, told)
 
@@ -71,7 +71,7 @@ def test_a_method_that_is_no_service_and_function_is_refused(method: str, told: 
     "body", [b"", b" \n", b"{", b"[]", b"1", b'"x"', b"tru", b"{]", b"\xff", b'{"a":}', b'{"method":7}', b'{"a":1,}']
 )
 def test_a_body_that_is_no_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         parse(body)
     said = json.loads(failure(None, refused.value))
     assert (said["error"]["code"], said["error"]["data"], said["id"]) == (-32700, None, None)
@@ -94,7 +94,7 @@ def test_what_follows_the_first_value_is_not_read() -> None:
     ids=["open", "closed", "objects", "id", "params"],
 )
 def test_deep_nesting_is_a_parse_error_and_nothing_worse(body: bytes) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(JsonRpcError) as refused:
         parse(body)
     assert refused.value.code == -32700
 
@@ -114,7 +114,7 @@ def test_brackets_that_do_not_nest_are_no_nesting(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b'"' + b'\\"' * 400_000, b'"\\' * 400_000, b"[" * 70 + b'"' * 700_001])
 def test_texts_that_never_end_cost_no_more_than_their_length(body: bytes) -> None:
-    with pytest.raises(Fault):
+    with pytest.raises(JsonRpcError):
         parse(body)
 
 
@@ -128,7 +128,7 @@ def code_of(body: bytes) -> int:
     """Return 0 where a body is a request, else the code that it is refused with."""
     try:
         parse(body)
-    except Fault as fault:
+    except JsonRpcError as fault:
         return fault.code
     return 0
 

@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.node.admin import AdminRooms
-from warpseal.api.node.app import Fork, NodeInterfaces
+from warpseal.api.node.admin import AdminServices
+from warpseal.api.node.app import NodeInterfaces, PathSwitch
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
@@ -146,8 +146,8 @@ async def world(
     plugins, profiler = OwnPlugins(), OwnProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
-    interfaces.add_admin(AdminRooms(interfaces.router, aliases, loggers, plugins, profiler))
-    app = Fork(interfaces, PlainTextResponse("not under /ext"))
+    interfaces.add_admin(AdminServices(interfaces.router, aliases, loggers, plugins, profiler))
+    app = PathSwitch(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
         yield World(interfaces, registry, aliases, loggers, plugins, profiler, url, session)
 

@@ -10,8 +10,8 @@ import binascii
 from typing import Final
 
 from warpseal.aggregation.request import AggregationRequest
-from warpseal.api.aggregator.request_fields import Fields, read_fields
-from warpseal.api.request_errors import FieldTooLarge, OnlyZeroes
+from warpseal.api.aggregator.request_fields import RequestFields, read_fields
+from warpseal.api.request_errors import AllZeroes, FieldTooLarge
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import (
     InvalidQuorum,
@@ -54,7 +54,7 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
     )
 
 
-def _subject(fields: Fields, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
+def _subject(fields: RequestFields, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
     """Return message and justification; without a message, the justification must name one."""
     raw = _decode_hex("message", fields.message, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage)
     if not raw:
@@ -64,7 +64,7 @@ def _subject(fields: Fields, limit_bytes: int) -> tuple[UnsignedMessage | None, 
         raise FieldTooLarge("message", limit_bytes)
     justification = _decode_hex("justification", fields.justification, limit_bytes, UndecodableJustification)
     if not any(message.raw) and not any(justification):
-        raise OnlyZeroes("message", "nothing but zero bytes, and there is no justification")
+        raise AllZeroes("message", "nothing but zero bytes, and there is no justification")
     return message, justification
 
 

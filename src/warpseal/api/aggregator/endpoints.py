@@ -20,7 +20,7 @@ from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.in_flight import InFlight, client_address
 from warpseal.api.request_body import read_body
-from warpseal.api.request_errors import ClientGone
+from warpseal.api.request_errors import ClientDisconnected
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NetworkNotServed, UndecodableBody, WarpsealError
@@ -28,7 +28,7 @@ from warpseal.warp.ids import id_text
 
 T = TypeVar("T")
 
-Admit = Callable[[int], None]
+NetworkGuard = Callable[[int], None]
 """Told the id of the served network; raises where a request is for another one."""
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
@@ -39,7 +39,7 @@ _KEBAB_METHODS: Final = ("POST", "PUT")
 class Service(Protocol):
     """What stands behind the doors; it may still be on its way."""
 
-    async def aggregate(self, request: AggregationRequest, admit: Admit) -> Aggregation:
+    async def aggregate(self, request: AggregationRequest, admit: NetworkGuard) -> Aggregation:
         """Return the signed message. Raises a WarpsealError.
 
         admit: told the network id before anything is asked; raises to refuse the request.
@@ -60,7 +60,7 @@ class RequestMetrics(Protocol):
         """Note why a request was not."""
 
 
-class AggregatorDoors:
+class AggregatorEndpoints:
     """Translates a request, calls the service once, translates its answer back."""
 
     def __init__(self, service: Service, settings: ApiSettings, metrics: RequestMetrics) -> None:
@@ -71,16 +71,16 @@ class AggregatorDoors:
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        admit = admit_to(request.path_params["network"], self._settings)
+        admit = network_guard(request.path_params["network"], self._settings)
         return _signed(await self._aggregate(request, admit), "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets what the reference says to an empty body."""
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
-        return _signed(await self._aggregate(request, _any_network), "signed-message", 200)
+        return _signed(await self._aggregate(request, allow_any_network), "signed-message", 200)
 
-    async def _aggregate(self, request: Request, admit: Admit) -> Aggregation:
+    async def _aggregate(self, request: Request, admit: NetworkGuard) -> Aggregation:
         self._metrics.aggregation_requested()
         started = perf_counter()
         try:
@@ -94,16 +94,16 @@ class AggregatorDoors:
         )
         return aggregation
 
-    async def _answer(self, request: Request, admit: Admit) -> Aggregation:
+    async def _answer(self, request: Request, admit: NetworkGuard) -> Aggregation:
         with self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             wanted = parse_aggregation_request(body, self._settings)
             if wanted.message is not None:
                 log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-            return await unless_gone(self._service.aggregate(wanted, admit), request.receive)
+            return await cancel_on_disconnect(self._service.aggregate(wanted, admit), request.receive)
 
 
-def admit_to(name: str, settings: ApiSettings) -> Admit:
+def network_guard(name: str, settings: ApiSettings) -> NetworkGuard:
     """Return what refuses a request whose path names a network that is not served. Raises NetworkNotServed."""
 
     def admit(network_id: int) -> None:
@@ -114,18 +114,18 @@ def admit_to(name: str, settings: ApiSettings) -> Admit:
     return admit
 
 
-def _any_network(network_id: int) -> None:
+def allow_any_network(network_id: int) -> None:
     """Admit everybody: the kebab path names no network."""
 
 
-async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     """Return what `work` returns; cancel it and raise ClientGone as soon as the client closes its connection."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ClientGone
+            raise ClientDisconnected
         return working.result()
     finally:
         leaving.cancel()

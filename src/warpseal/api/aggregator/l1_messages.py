@@ -13,8 +13,15 @@ from typing import Any, Final, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.aggregator.endpoints import HEIGHT_HEADER, SUBNET_HEADER, Admit, RequestMetrics, admit_to, unless_gone
-from warpseal.api.aggregator.l1_request import parse_l1_question
+from warpseal.api.aggregator.endpoints import (
+    HEIGHT_HEADER,
+    SUBNET_HEADER,
+    NetworkGuard,
+    RequestMetrics,
+    cancel_on_disconnect,
+    network_guard,
+)
+from warpseal.api.aggregator.l1_request import parse_l1_query
 from warpseal.api.in_flight import InFlight, client_address
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
@@ -28,16 +35,16 @@ HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
 class L1Service(Protocol):
     """What stands behind the door; it may still be on its way. admit: as of the doors of aggregation."""
 
-    async def l1_message(self, request: L1Request, admit: Admit) -> L1SignedMessage:
+    async def l1_message(self, request: L1Request, admit: NetworkGuard) -> L1SignedMessage:
         """Return the signed message of a transaction. Raises a WarpsealError."""
         ...
 
-    async def explain_l1_message(self, request: L1Request, admit: Admit) -> Mapping[str, Any]:
+    async def explain_l1_message(self, request: L1Request, admit: NetworkGuard) -> Mapping[str, Any]:
         """Tell how it would come about, JSON-ready. Raises a WarpsealError."""
         ...
 
 
-class L1MessageDoor:
+class L1MessageEndpoint:
     """Translates a request, calls the service once, translates its answer back."""
 
     def __init__(self, service: L1Service, settings: ApiSettings, metrics: RequestMetrics, in_flight: InFlight) -> None:
@@ -60,14 +67,14 @@ class L1MessageDoor:
 
     async def _answer(self, request: Request) -> Response:
         params = request.path_params
-        admit = admit_to(params["network"], self._settings)
-        question = parse_l1_question(params["tx_hash"], request.query_params.multi_items(), self._settings)
+        admit = network_guard(params["network"], self._settings)
+        question = parse_l1_query(params["tx_hash"], request.query_params.multi_items(), self._settings)
         log_fields(request.scope)["tx_id"] = id_text(question.request.tx_id)
         with self._in_flight.slot(client_address(request.scope)):
             if question.explain:
                 told = self._service.explain_l1_message(question.request, admit)
-                return _json(await unless_gone(told, request.receive), 200, {})
-            answer = await unless_gone(self._service.l1_message(question.request, admit), request.receive)
+                return _json(await cancel_on_disconnect(told, request.receive), 200, {})
+            answer = await cancel_on_disconnect(self._service.l1_message(question.request, admit), request.receive)
         log_fields(request.scope).update(height=answer.height, cached=answer.cached)
         return _signed(answer)
 

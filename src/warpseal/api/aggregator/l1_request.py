@@ -38,14 +38,14 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
-class L1Question:
+class L1MessageQuery:
     """What a request asks for. explain: tell how the answer would come about, and make none."""
 
     request: L1Request
     explain: bool
 
 
-def parse_l1_question(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> L1Question:
+def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> L1MessageQuery:
     """Return what a path and its query ask for. Raises an InvalidRequest naming the first fault.
 
     A missing quorum is 67 percent. Of the height, missing means the epoch's, 0 and 2^64-1 the proposed one.
@@ -65,7 +65,7 @@ def parse_l1_question(tx_hash: str, query: Iterable[tuple[str, str]], settings: 
         justification=_justification(given.get("justification", ""), settings.max_message_bytes),
         timeout_s=_number("timeoutSeconds", given, _seconds),
     )
-    return L1Question(request, _flag("explain", given.get("explain", "false")))
+    return L1MessageQuery(request, _flag("explain", given.get("explain", "false")))
 
 
 def _given(query: Iterable[tuple[str, str]], *, ignore_unknown: bool) -> dict[str, str]:

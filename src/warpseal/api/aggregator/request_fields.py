@@ -20,12 +20,12 @@ MAX_UINT64: Final = 2**64 - 1
 _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
 
-Shape = Callable[[str, Any], Any]
+Converter = Callable[[str, Any], Any]
 """Takes a field's name and a JSON value that is given; returns the plain value. Raises InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class RequestFields:
     """The given fields in plain types; what is not given is empty, 0 or None.
 
     message, justification: lower-case digits without 0x, not yet known to be hex. height: None means the
@@ -45,7 +45,7 @@ class Fields:
 _MAX_BRACKETS: Final = 256
 
 
-def read_fields(body: bytes, *, ignore_unknown: bool) -> Fields:
+def read_fields(body: bytes, *, ignore_unknown: bool) -> RequestFields:
     """Return the fields of a JSON object. Raises UndecodableBody, UnknownField or ConflictingSpellings."""
     given: dict[str, Any] = {}
     for key, value in _decode(body):
@@ -59,7 +59,7 @@ def read_fields(body: bytes, *, ignore_unknown: bool) -> Fields:
         plain = field.shape(field.name, value)
         if given.setdefault(field.attribute, plain) != plain:
             raise ConflictingSpellings(field.name, "given more than once, with different values")
-    return Fields(**given)
+    return RequestFields(**given)
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -146,7 +146,7 @@ def _number(name: str, value: Any) -> Decimal:
 class _Field:
     name: str
     attribute: str
-    shape: Shape
+    shape: Converter
 
 
 _NAMES: Final[Mapping[_Field, tuple[str, ...]]] = {

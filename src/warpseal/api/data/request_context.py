@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from warpseal.api.aggregator.endpoints import admit_to
+from warpseal.api.aggregator.endpoints import network_guard
 from warpseal.api.data.encoding.text import NetworkText
 from warpseal.api.data.page_tokens import PageTokens
 from warpseal.api.data.responses import response_headers
@@ -102,7 +102,7 @@ class ContextFactory:
         """Return the visit, its freshness noted for the answer. Raises NetworkNotServed, and why the daemon is shut."""
         services = await self._opening.services()
         network = request.path_params["network"]
-        admit_to(network, self._settings)(services.network_id)
+        network_guard(network, self._settings)(services.network_id)
         words, tokens = self._made_for(services)
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         now = self._now()

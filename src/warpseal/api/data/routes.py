@@ -48,7 +48,7 @@ class Clocks:
 class DataApi:
     """Mounted on the API port. `opening` is opened as soon as there is something behind the doors.
 
-    settings: those of the Edge that must wrap the app. access: guards other routes, too.
+    settings: those of the CorsMiddleware that must wrap the app. access: guards other routes, too.
     """
 
     def __init__(

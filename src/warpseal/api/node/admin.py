@@ -62,7 +62,7 @@ class LevelParams(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class AdminRooms:
+class AdminServices:
     """What administration works on."""
 
     router: Router
@@ -72,10 +72,10 @@ class AdminRooms:
     profiler: Profiler
 
 
-class Administration:
+class AdminMethods:
     """The methods of `admin`."""
 
-    def __init__(self, rooms: AdminRooms) -> None:
+    def __init__(self, rooms: AdminServices) -> None:
         self._router = rooms.router
         self._aliases = rooms.aliases
         self._loggers = rooms.loggers

@@ -9,14 +9,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.data.access import client_network
 from warpseal.api.in_flight import client_address
-from warpseal.api.node.text_responses import no_page, told
+from warpseal.api.node.text_responses import not_found_response, text_response
 
 _FORWARDED: Final = b"forwarded"
 _X_FORWARDED: Final = b"x-forwarded-"
 _SCHEME: Final = "bearer "
 
 
-class Guard:
+class AdminGuard:
     """Wraps the endpoint. token: None where there is none; then a request that came through a proxy is not of here."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -25,7 +25,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._token is None:
-            app = self._app if _is_local(scope) else no_page()
+            app = self._app if _is_local(scope) else not_found_response()
         else:
             app = self._app if _has_token(scope, self._token) else _unauthorized()
         await app(scope, receive, send)
@@ -45,6 +45,6 @@ def _has_token(scope: Scope, token: str) -> bool:
 
 
 def _unauthorized() -> ASGIApp:
-    response = told(401, "unauthorized")
+    response = text_response(401, "unauthorized")
     response.headers["www-authenticate"] = "Bearer"
     return response

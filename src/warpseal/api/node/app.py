@@ -14,21 +14,21 @@ from starlette.websockets import WebSocket
 from warpseal.api.allowed_origins import AllowedOrigins
 from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.error_middleware import ErrorEdge
+from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
-from warpseal.api.node.admin import CHAINS, Administration, AdminRooms
+from warpseal.api.node.admin import CHAINS, AdminMethods, AdminServices
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.admin_guard import Guard
+from warpseal.api.node.admin_guard import AdminGuard
 from warpseal.api.node.allowed_hosts import AllowedHosts
 from warpseal.api.node.evm import Admission, EvmEndpoint
 from warpseal.api.node.evm_websocket import EvmSocketDoor
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
-from warpseal.api.node.jsonrpc_endpoint import ObjectRpc
+from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.ports import Health
 from warpseal.api.node.router import PREFIX, Router
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty, no_page, told
+from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty_response, not_found_response, text_response
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.request_log import HttpObserver, RequestLog
 from warpseal.api.settings import ApiSettings
@@ -43,7 +43,7 @@ _HOST: Final = b"host"
 _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
-class Fork:
+class PathSwitch:
     """Sends requests under `/ext/` one way, all others the other."""
 
     def __init__(self, ext: ASGIApp, others: ASGIApp) -> None:
@@ -68,7 +68,7 @@ class NodeInterfaces:
         self._node = node
         self._hosts = AllowedHosts(node.allowed_hosts)
         self._origins = AllowedOrigins(data.http_allowed_origins)
-        within = ErrorEdge(self._dispatch)
+        within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
         self._app = RequestLog(self._signed(discarding), observer, _Templates())
 
@@ -88,11 +88,11 @@ class NodeInterfaces:
         if self._node.health_enabled:
             self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
 
-    def add_admin(self, rooms: AdminRooms) -> None:
+    def add_admin(self, rooms: AdminServices) -> None:
         """Put up the administration endpoint behind its guard, if it is switched on."""
         if self._node.admin_enabled:
-            rpc = ObjectRpc(ADMIN, Administration(rooms).methods(), self._settings)
-            self.router.add(ADMIN, {"": Guard(rpc, self._node.admin_token or None)})
+            rpc = JsonRpcEndpoint(ADMIN, AdminMethods(rooms).methods(), self._settings)
+            self.router.add(ADMIN, {"": AdminGuard(rpc, self._node.admin_token or None)})
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
@@ -107,13 +107,13 @@ class NodeInterfaces:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
-            app: ASGIApp = told(403, WRONG_HOST)
+            app: ASGIApp = text_response(403, WRONG_HOST)
         elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
-            app = empty(404)
+            app = empty_response(404)
         else:
             found = self.router.find(scope["path"])
             scope["endpoint"] = found.template if found else ""
-            app = found.app if found else no_page()
+            app = found.app if found else not_found_response()
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,11 +121,11 @@ class NodeInterfaces:
         given = dict(scope["headers"])
         found = self.router.find(scope["path"])
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
-            denial = told(403, WRONG_HOST)
+            denial = text_response(403, WRONG_HOST)
         elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
-            denial = told(403, WRONG_ORIGIN)
+            denial = text_response(403, WRONG_ORIGIN)
         elif found is None or _ROUTE_HEADER in given:
-            denial = no_page()
+            denial = not_found_response()
         else:
             await found.app(scope, receive, send)
             return

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.data.responses import response_headers
 from warpseal.api.node import jsonrpc_geth as b
-from warpseal.api.node.text_responses import empty, told
+from warpseal.api.node.text_responses import empty_response, text_response
 from warpseal.api.request_body import declared_length, read_body
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
@@ -181,12 +181,12 @@ def _json(body: bytes) -> Response:
 def _refusal(scope: Scope) -> Response | None:
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
-        return empty(200)
+        return empty_response(200)
     if method in ("PUT", "DELETE"):
-        return told(405, b.WRONG_METHOD)
+        return text_response(405, b.WRONG_METHOD)
     if length > b.MAX_BODY_BYTES:
-        return told(413, b.too_long(length))
+        return text_response(413, b.too_long(length))
     if method == "OPTIONS":
-        return empty(200)
+        return empty_response(200)
     given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-    return None if b.is_accepted_type(given) else told(415, b.WRONG_TYPE)
+    return None if b.is_accepted_type(given) else text_response(415, b.WRONG_TYPE)

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from warpseal.api.errors import Dialect, answer
+from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import ABORT
 from warpseal.api.node import jsonrpc_geth as b
 from warpseal.api.node.evm import Admission, answers_of, error_reply, keyed, over_limit, replies
 from warpseal.api.node.send_queue import Outbox, Waiting
-from warpseal.api.node.text_responses import told
+from warpseal.api.node.text_responses import text_response
 from warpseal.api.node.websocket_calls import SUBSCRIBE, SocketCalls
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.calls import RpcAnswer
@@ -61,7 +61,7 @@ class EvmSocketDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
-            await told(400, "Bad Request")(scope, receive, send)
+            await text_response(400, "Bad Request")(scope, receive, send)
             return
         client = WebSocket(scope, receive, send)
         try:
@@ -186,7 +186,7 @@ def _refusal(error: WarpsealError) -> Response:
     """Return what a client is told in place of a WebSocket; browsers show their pages none of it."""
     if isinstance(error, RateLimited):
         return over_limit(b.Calls((), False), error)
-    said = answer(error, Dialect.NODE)
+    said = error_response(error, Dialect.NODE)
     headers = {name.decode(): value.decode() for name, value in said.headers if name != b"connection"}
     return Response(said.body, said.status, {**headers, "content-type": said.content_type.decode()})
 

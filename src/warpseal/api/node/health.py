@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.node.jsonrpc_endpoint import Method, NoParams, ObjectRpc
+from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
 from warpseal.api.node.ports import Health, Report
 from warpseal.api.settings import ApiSettings
 
@@ -38,7 +38,7 @@ class HealthEndpoint:
             "readiness": Method(TagParams, self._readiness),
             "liveness": Method(NoParams, self._liveness),
         }
-        self._rpc = ObjectRpc(NAME, methods, settings)
+        self._rpc = JsonRpcEndpoint(NAME, methods, settings)
 
     def routes(self) -> Mapping[str, ASGIApp]:
         """Return the endpoint's own route and its sub-routes."""

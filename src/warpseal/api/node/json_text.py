@@ -18,7 +18,7 @@ _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _DECODER: Final = json.JSONDecoder()
 
 
-class NoJson(ValueError):
+class InvalidJson(ValueError):
     """Text that is no JSON value. The message says why, in few words."""
 
 
@@ -26,7 +26,7 @@ def first_value(body: bytes) -> bytes:
     """Return the first JSON value of a body, what follows it left away. Raises NoJson."""
     text = body.strip(_BLANK)
     if not text:
-        raise NoJson("EOF")
+        raise InvalidJson("EOF")
     _check_nesting(text)
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -48,17 +48,17 @@ def _first_of_several(text: bytes) -> bytes:
         value = shown[:end].encode()
         msgspec.json.decode(value, type=msgspec.Raw)
     except RecursionError:
-        raise NoJson(f"nesting is deeper than {MAX_NESTING}") from None
+        raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None
     except UnicodeDecodeError:
-        raise NoJson("not UTF-8") from None
+        raise InvalidJson("not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise NoJson(_told(error, len(text))) from None
+        raise InvalidJson(_describe(error, len(text))) from None
     except msgspec.DecodeError as error:
-        raise NoJson(str(error)) from None
+        raise InvalidJson(str(error)) from None
     return value
 
 
-def _told(error: json.JSONDecodeError, length: int) -> str:
+def _describe(error: json.JSONDecodeError, length: int) -> str:
     if error.pos >= length or error.msg.startswith("Unterminated"):
         return "unexpected EOF"
     return f"{error.msg} at character {error.pos}"
@@ -77,4 +77,4 @@ def _check_nesting(text: bytes) -> None:
         if not left:
             return
     if b"[" in left:
-        raise NoJson(f"nesting is deeper than {MAX_NESTING}")
+        raise InvalidJson(f"nesting is deeper than {MAX_NESTING}")

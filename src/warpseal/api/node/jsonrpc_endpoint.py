@@ -15,8 +15,8 @@ from warpseal.api.node.jsonrpc_gorilla import (
     CONTENT_TYPE,
     MAX_BODY_BYTES,
     SERVER_ERROR,
-    Fault,
-    Request,
+    JsonRpcError,
+    JsonRpcRequest,
     arguments,
     failure,
     no_method,
@@ -24,7 +24,7 @@ from warpseal.api.node.jsonrpc_gorilla import (
     parse,
     success,
 )
-from warpseal.api.node.text_responses import bare, empty
+from warpseal.api.node.text_responses import empty_response, unterminated_text_response
 from warpseal.api.request_body import declared_length, read_body
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
@@ -48,7 +48,7 @@ class Method(Generic[S]):
     call: Callable[[S], Awaitable[Any]]
 
 
-class ObjectRpc:
+class JsonRpcEndpoint:
     """Serves the methods of one service, an ASGI app. methods: by name, as clients write it without the service."""
 
     def __init__(self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings) -> None:
@@ -60,22 +60,22 @@ class ObjectRpc:
         response = self._refusal(scope)
         if response is None:
             reply = await self.reply(await read_body(scope, receive, self._settings), scope)
-            response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else empty(200)
+            response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else empty_response(200)
         await response(scope, receive, send)
 
     async def reply(self, body: bytes, scope: Scope) -> bytes:
         """Return the reply to a body; empty where nobody is to be answered."""
-        request: Request | None = None
+        request: JsonRpcRequest | None = None
         try:
             request = parse(body)
             request.check()
             log_fields(scope)["method_called"] = request.method[:64]
             result = await self._call(request)
-        except Fault as fault:
+        except JsonRpcError as fault:
             return failure(request.id if request else None, fault) if request is None or request.id else b""
         return success(request.id, result) if request.id else b""
 
-    async def _call(self, request: Request) -> Any:
+    async def _call(self, request: JsonRpcRequest) -> Any:
         service, name = request.called()
         if service != self._service:
             raise no_service(service, name)
@@ -86,22 +86,22 @@ class ObjectRpc:
         try:
             return await method.call(given)
         except (CallRefused, WarpsealError) as error:
-            raise Fault(SERVER_ERROR, str(error)) from None
+            raise JsonRpcError(SERVER_ERROR, str(error)) from None
         except OSError as error:
             log.warning("a call failed", extra={"method_called": request.method, "reason": str(error)})
-            raise Fault(SERVER_ERROR, error.strerror or str(error)) from None
+            raise JsonRpcError(SERVER_ERROR, error.strerror or str(error)) from None
         except Exception as error:
             log.error("a call failed by a fault of the daemon", exc_info=error)
-            raise Fault(SERVER_ERROR, "internal error; the log tells more") from None
+            raise JsonRpcError(SERVER_ERROR, "internal error; the log tells more") from None
 
     def _refusal(self, scope: Scope) -> Response | None:
         if scope["method"] != "POST":
-            return bare(405, f"rpc: POST method required, received {scope['method'][:32]}")
+            return unterminated_text_response(405, f"rpc: POST method required, received {scope['method'][:32]}")
         given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
         content_type = given.partition(";")[0]
         if content_type.lower() != JSON:
-            return bare(415, f"rpc: unrecognized Content-Type: {content_type[:128]}")
+            return unterminated_text_response(415, f"rpc: unrecognized Content-Type: {content_type[:128]}")
         length = declared_length(scope)
         if length > MAX_BODY_BYTES:
-            return bare(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
+            return unterminated_text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
         return None

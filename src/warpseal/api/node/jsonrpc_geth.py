@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from warpseal.api.node.json_text import MAX_NESTING, NoJson, first_value, kind_of
+from warpseal.api.node.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 5_242_880
@@ -120,7 +120,7 @@ def parse(body: bytes) -> Calls | Refused:
         return plain
     try:
         text = first_value(body)
-    except NoJson as error:
+    except InvalidJson as error:
         return Calls((), False) if str(error) == "EOF" else Refused(reply(_NULL, fault=NO_JSON))
     if kind_of(text) != "array":
         entry = _entry(text)

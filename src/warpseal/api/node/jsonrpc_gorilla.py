@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from warpseal.api.node.json_text import NoJson, first_value, kind_of
+from warpseal.api.node.json_text import InvalidJson, first_value, kind_of
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 1_048_576
@@ -31,7 +31,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Fault(Exception):
+class JsonRpcError(Exception):
     """Why a request is not served: the code, the text and the data of the error object."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -41,7 +41,7 @@ class Fault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JsonRpcRequest:
     """One request. id, params: JSON as it came. id is None in a notification, which nobody is answered to."""
 
     version: str
@@ -53,31 +53,31 @@ class Request:
         """Raise Fault where the envelope is not of JSON-RPC 2.0."""
         if self.version != VERSION:
             given = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
-            raise Fault(INVALID_REQUEST, "jsonrpc must be 2.0", given)
+            raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", given)
 
     def called(self) -> tuple[str, str]:
         """Return the service and the function, its first letter upper case. Raises Fault."""
         service, dot, function = self.method.partition(".")
         if dot and function[:1].isupper():
-            raise Fault(SERVER_ERROR, "method must start with a non-uppercase letter")
+            raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
         name = function[:1].upper() + function[1:]
         if not dot or "." in function:
-            raise Fault(SERVER_ERROR, f"rpc: service/method request ill-formed: {_quoted(service + dot + name)}")
+            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {_quoted(service + dot + name)}")
         return service, name
 
 
-def parse(body: bytes) -> Request:
+def parse(body: bytes) -> JsonRpcRequest:
     """Return the request that a body begins with. Raises Fault with code -32700."""
     try:
         text = first_value(body)
-    except NoJson as error:
-        raise Fault(PARSE_ERROR, str(error)) from None
+    except InvalidJson as error:
+        raise JsonRpcError(PARSE_ERROR, str(error)) from None
     if kind_of(text) == "null":
-        return Request("", "", _NULL, None)
+        return JsonRpcRequest("", "", _NULL, None)
     if kind_of(text) != "object":
-        raise Fault(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
+        raise JsonRpcError(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
     fields = _folded(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-    return Request(
+    return JsonRpcRequest(
         _text(fields, "jsonrpc"), _text(fields, "method"), fields.get("params", _NULL), _id(fields.get("id", _NULL))
     )
 
@@ -95,17 +95,17 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
         fields = {known.get(key.lower(), key): value for key, value in (given or {}).items() if value is not None}
         return msgspec.convert(fields, kind)
     except (msgspec.MsgspecError, AttributeError, RecursionError):
-        raise Fault(SERVER_ERROR, BAD_ARGUMENT) from None
+        raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
-def no_service(service: str, name: str) -> Fault:
+def no_service(service: str, name: str) -> JsonRpcError:
     """Return what a call to a service that is not here is answered."""
-    return Fault(SERVER_ERROR, f"rpc: can't find service {_quoted(f'{service}.{name}')}")
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {_quoted(f'{service}.{name}')}")
 
 
-def no_method(service: str, name: str) -> Fault:
+def no_method(service: str, name: str) -> JsonRpcError:
     """Return what a call to a function that the service has not is answered."""
-    return Fault(SERVER_ERROR, f"rpc: can't find method {_quoted(f'{service}.{name}')}")
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {_quoted(f'{service}.{name}')}")
 
 
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
@@ -113,7 +113,7 @@ def success(request_id: msgspec.Raw, result: Any) -> bytes:
     return _line({"jsonrpc": VERSION, "result": result, "id": request_id})
 
 
-def failure(request_id: msgspec.Raw | None, fault: Fault) -> bytes:
+def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
     """Return the reply with an error."""
     error = {"code": fault.code, "message": str(fault), "data": fault.data}
     return _line({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL})
@@ -132,7 +132,7 @@ def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
         return msgspec.json.decode(fields.get(name, _NULL), type=str | None) or ""
     except msgspec.MsgspecError:
         kind = kind_of(bytes(fields[name]).lstrip())
-        raise Fault(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
+        raise JsonRpcError(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
 
 
 def _id(given: msgspec.Raw) -> msgspec.Raw | None:

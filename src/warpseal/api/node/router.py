@@ -19,7 +19,7 @@ MAX_ALIASES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RouteTarget:
     """What a path reaches. template: the path as metrics name it, whatever its aliases and ids."""
 
     app: ASGIApp
@@ -30,12 +30,12 @@ class Router:
     """Names of endpoints are what stands behind `/ext/`; sub-routes begin with a slash, the endpoint's own is empty."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, Found] = {}
-        self._endpoints: dict[str, dict[str, Found]] = {}
+        self._routes: dict[str, RouteTarget] = {}
+        self._endpoints: dict[str, dict[str, RouteTarget]] = {}
         self._aliases: dict[str, list[str]] = {}
         self._reserved: set[str] = set()
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> RouteTarget | None:
         """Return what an exact path reaches, `/ext/` included."""
         return self._routes.get(path)
 
@@ -46,7 +46,7 @@ class Router:
         """
         if endpoint in self._reserved:
             raise _taken(endpoint)
-        found = {route: Found(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
+        found = {route: RouteTarget(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
         names = tuple(self._names(endpoint))
         clash = self._clash(names, found)
         if clash is not None:
@@ -70,12 +70,12 @@ class Router:
         for name in names:
             self._put(name, routes)
 
-    def _put(self, name: str, routes: Mapping[str, Found]) -> None:
+    def _put(self, name: str, routes: Mapping[str, RouteTarget]) -> None:
         if routes:
             self._endpoints.setdefault(name, {}).update(routes)
             self._routes.update({PREFIX + name + route: found for route, found in routes.items()})
 
-    def _clash(self, names: tuple[str, ...], routes: Mapping[str, Found]) -> CallRefused | None:
+    def _clash(self, names: tuple[str, ...], routes: Mapping[str, RouteTarget]) -> CallRefused | None:
         paths = (PREFIX + name + route for name in names for route in routes)
         taken = next((path for path in paths if path in self._routes), None)
         return CallRefused(f"failed to create endpoint as {taken} already exists") if taken is not None else None

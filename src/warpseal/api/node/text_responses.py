@@ -7,26 +7,26 @@ from typing import Final
 from starlette.responses import Response
 
 TEXT: Final = "text/plain; charset=utf-8"
-NO_PAGE: Final = "404 page not found"
+NOT_FOUND: Final = "404 page not found"
 WRONG_HOST: Final = "invalid host specified"
 WRONG_ORIGIN: Final = "origin not allowed"
 
 
-def told(status: int, text: str) -> Response:
+def text_response(status: int, text: str) -> Response:
     """Return an answer of one line, its end included; a browser must not guess what it is."""
     return Response(text + "\n", status, {"content-type": TEXT, "x-content-type-options": "nosniff"})
 
 
-def bare(status: int, text: str) -> Response:
+def unterminated_text_response(status: int, text: str) -> Response:
     """Return an answer of one line without its end: dialect A's refusals have none."""
     return Response(text, status, {"content-type": TEXT})
 
 
-def empty(status: int, content_type: str | None = None) -> Response:
+def empty_response(status: int, content_type: str | None = None) -> Response:
     """Return an answer without a body."""
     return Response(b"", status, {"content-type": content_type} if content_type else None)
 
 
-def no_page() -> Response:
+def not_found_response() -> Response:
     """Return what is said of a path that is not there, or must seem so."""
-    return told(404, NO_PAGE)
+    return text_response(404, NOT_FOUND)

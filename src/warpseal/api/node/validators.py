@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.node.jsonrpc_endpoint import Method, ObjectRpc
+from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
-from warpseal.api.node.text_responses import no_page
+from warpseal.api.node.text_responses import not_found_response
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
 from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
@@ -45,14 +45,14 @@ class ValidatorsEndpoint:
     def __init__(self, source: Validators, settings: ApiSettings) -> None:
         self._source = source
         methods: Mapping[str, Method[Any]] = {"getCurrentValidators": Method(NodeIdsParams, self._current)}
-        self._rpc = ObjectRpc(NAME, methods, settings)
+        self._rpc = JsonRpcEndpoint(NAME, methods, settings)
 
     def routes(self) -> Mapping[str, ASGIApp]:
         """Return the chain's sub-route."""
         return {"/validators": self}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app: ASGIApp = self._rpc if await self._source.are_served() else no_page()
+        app: ASGIApp = self._rpc if await self._source.are_served() else not_found_response()
         await app(scope, receive, send)
 
     async def _current(self, params: NodeIdsParams) -> Mapping[str, Any]:
