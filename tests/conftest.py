@@ -10,11 +10,17 @@ import py_ecc.bls  # noqa: F401 - lifts the recursion limit beyond what the stac
 import pytest
 from hypothesis import settings
 
-from warpseal.ops.logs.loggers import ROOMS
+from warpseal.ops.logs.loggers import PACKAGE_LOGGERS
 
 DEFAULT_RECURSION_LIMIT = 1_000
 
-TOUCHED_LOGGERS = ("aiohttp", "asyncio", "uvicorn", "warpseal.ops.plugins", *(f"warpseal.{room}" for room in ROOMS))
+TOUCHED_LOGGERS = (
+    "aiohttp",
+    "asyncio",
+    "uvicorn",
+    "warpseal.ops.plugins",
+    *(f"warpseal.{room}" for room in PACKAGE_LOGGERS),
+)
 
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)

@@ -14,8 +14,8 @@ from warpseal.metrics import (
     FollowerSample,
     IndexSample,
     Metrics,
+    MetricSources,
     NetworkSample,
-    Sources,
     StoreSample,
     SubnetSample,
     ValidatorSample,
@@ -71,7 +71,7 @@ def full() -> Metrics:
         request_timeout_s=3.0,
     )
     metrics.watch(
-        Sources(
+        MetricSources(
             validators=lambda: [ValidatorSample(NODE, 5, 3, 1, 1, 0.5), ValidatorSample("NodeID-x")],
             subnets=lambda: [SubnetSample(SUBNET, 2**53 - 1, 2**53)],
             network=lambda: network,
@@ -157,13 +157,13 @@ async def test_a_hostile_label_cannot_break_the_page() -> None:
 
 async def test_what_is_gone_has_no_series() -> None:
     metrics = full()
-    metrics.watch(Sources())
+    metrics.watch(MetricSources())
     text = await text_of(metrics)
     assert NODE not in text
     assert SUBNET not in text
     assert "\nwarpseal_clock_offset_seconds" not in text
     assert "\nwarpseal_bad_shares_total 1.0\n" in text
-    metrics.watch(Sources(validators=lambda: [ValidatorSample(NODE)]))
+    metrics.watch(MetricSources(validators=lambda: [ValidatorSample(NODE)]))
     assert f'warpseal_validator_bad_shares_total{{node_id="{NODE}"}}' not in await text_of(metrics)
 
 

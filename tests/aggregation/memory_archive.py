@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
@@ -35,13 +35,13 @@ class MemoryArchive:
     writes_marks: bool = True
     questions: int = 0
 
-    async def recall(self, message_id: MessageID) -> Recollection:
+    async def load(self, message_id: MessageID) -> ArchiveEntry:
         self.recalls.append(message_id)
         await asyncio.sleep(min(self.recall_s, PATIENCE_S))
         if self.recall_s > PATIENCE_S:
-            return Recollection(is_unread=True)
+            return ArchiveEntry(is_incomplete=True)
         kept = self.shares.get(message_id, {})
-        return Recollection(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
+        return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
 
     def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         handed = list(shares)

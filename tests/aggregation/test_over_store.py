@@ -26,7 +26,7 @@ from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
-from warpseal.store.values import Recollection
+from warpseal.store.values import ArchiveEntry
 from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
 
 MESSAGE = message()
@@ -48,11 +48,11 @@ async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterat
             await asyncio.wait((running,))
 
 
-async def recalled(store: Store, *, shares: int, verified: int = 0) -> Recollection:
+async def recalled(store: Store, *, shares: int, verified: int = 0) -> ArchiveEntry:
     """Return what is kept of the usual message as soon as so many shares are."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            kept = await store.archive.recall(MESSAGE.id)
+            kept = await store.archive.load(MESSAGE.id)
             if len(kept.shares) == shares and sum(one.verified for one in kept.shares) >= verified:
                 return kept
             await asyncio.sleep(0.02)
@@ -88,7 +88,7 @@ def test_a_signed_message_is_in_the_file_when_it_leaves(tmp_path: Path) -> None:
             judged = assert_valid(answer.signed_message, MESSAGE.raw, world.members, 67)
             beside = open_store(StoreSettings(), tmp_path, read_only=True)
             async with beside:
-                kept = await beside.archive.recall(MESSAGE.id)
+                kept = await beside.archive.load(MESSAGE.id)
             assert [one.signature for one in kept.signatures] == [judged.signature]
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ import aiohttp
 from tests.api.world import World, client_of, serving
 from warpseal.api.metrics_page import MetricsPage
 from warpseal.api.routes import metrics_app
-from warpseal.metrics import Metrics, Sources, SubnetSample, ValidatorSample
+from warpseal.metrics import Metrics, MetricSources, SubnetSample, ValidatorSample
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def test_a_scrape_at_a_thousand_validators_does_not_stall_the_loop() -> No
     for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
         metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))
     metrics.watch(
-        Sources(
+        MetricSources(
             validators=lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000)),
             subnets=lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500)),
         )

@@ -9,7 +9,7 @@ import pytest
 
 from warpseal.cli.logs import set_up_logging
 from warpseal.ops.logs.formatter import LineFormatter
-from warpseal.ops.logs.levels import LEVELS
+from warpseal.ops.logs.loggers import LEVELS
 from warpseal.runtime.request_id import request_id
 
 

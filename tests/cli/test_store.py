@@ -17,7 +17,7 @@ from tests.store.postgres import PostgresServer
 from tests.store.signed import changed, keeping, kept, made, message, share, signature, wrong_share
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
-from warpseal.store.access import alone
+from warpseal.store.access import open_exclusive
 from warpseal.store.engine import create_private
 from warpseal.store.migrate import HEAD, Migrations, upgrade_all
 from warpseal.store.schema import MESSAGES
@@ -184,8 +184,8 @@ def test_an_older_store_is_upgraded_and_needed_first(
     place = StoreUrl.parse(any_store_url)
     if place.path is not None:
         create_private(place.path)
-    with alone(place) as engine:
-        upgrade_all(engine, place.shown, lambda version, done: None, Migrations(head="0001"))
+    with open_exclusive(place) as engine:
+        upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(head="0001"))
     where = ("--store-url", any_store_url)
     for needing in (("export",), ("check",), ("import", "-")):
         assert store(*needing, *where) == 1

@@ -20,8 +20,8 @@ from tests.evm_rpc.evm import Node, all_logged, front_of, missing, recorded_conf
 from tests.evm_rpc.test_endpoint import PATH, Admission, Served, served, ws_of
 from tests.evm_rpc.test_forwarder import Counted
 from warpseal.errors import ApiKeyRefused
-from warpseal.ops.health.check import Outcome
-from warpseal.ops.health.evm import evm_check
+from warpseal.ops.health.chains import evm_check
+from warpseal.ops.health.check import CheckOutcome
 
 SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
 
@@ -203,7 +203,7 @@ async def test_health_tells_of_a_websocket_of_another_chain() -> None:
         watching = asyncio.create_task(front.chain.sockets.run())
         await until(lambda: 1 in front.chain.sockets.refused)
         found = evm_check(front.chain).look()
-        assert isinstance(found, Outcome)
+        assert isinstance(found, CheckOutcome)
         assert found.error is not None
         assert found.error.startswith("ws[1] is of another chain: chain id 5")
         assert set(found.message["nodes"]) == {"ws1"}

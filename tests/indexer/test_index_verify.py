@@ -26,7 +26,7 @@ async def findings(folder: Path, node: ReplayNode) -> dict[str, IndexFinding]:
     """Return what is found of the recorded addresses and all validators, by subject."""
     async with upstream_of(node) as upstream:
         subject = await fetch_network(upstream, node.network_id, GENESIS)
-        url = StoreUrl.of_file(folder / "index.db")
+        url = StoreUrl.for_file(folder / "index.db")
         found = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
     return {finding.subject: finding for finding in found}
 

@@ -20,7 +20,7 @@ from tests.store.signed import made
 from warpseal.bls import sign
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.store.access import alone, reading
+from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.export_import import Importer
 from warpseal.store.schema import SHARES
@@ -75,7 +75,7 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
 
 def shares_in(store_url: str) -> int:
     """Return how many shares a store holds; none while there is no store."""
-    with suppress(StoreUnusable), reading(StoreUrl.parse(store_url)) as connection:
+    with suppress(StoreUnusable), open_read_only(StoreUrl.parse(store_url)) as connection:
         return connection.execute(select(func.count()).select_from(SHARES)).scalar_one()
     return 0
 
@@ -109,7 +109,7 @@ def import_shares(network: SimulatedNetwork, store_url: str, messages: list[Unsi
             line = {"type": "share", "unsignedMessage": message.raw.hex(), "publicKey": validator.bls_key.hex()}
             lines.append({**line, "signature": signature})
     complaints: list[str] = []
-    with alone(StoreUrl.parse(store_url)) as engine:
+    with open_exclusive(StoreUrl.parse(store_url)) as engine:
         importer = Importer(engine, lambda number, reason: complaints.append(f"{number}: {reason}"), for_ever=True)
         importer.run(io.BytesIO("\n".join(map(json.dumps, lines)).encode()), lambda _: None)
     assert complaints == []

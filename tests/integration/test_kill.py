@@ -21,8 +21,8 @@ from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
-from warpseal.store.access import reading
-from warpseal.store.integrity import Check
+from warpseal.store.access import open_read_only
+from warpseal.store.integrity import IntegrityCheck
 from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
@@ -169,8 +169,8 @@ async def test_nothing_that_was_answered_is_lost_in_200_kills(
             assert await lane.asked_again() == [200] * len(lane.posted) + [201] * len(lane.got)
             assert asked(network) == before
             faults: list[str] = []
-            with reading(StoreUrl.parse(url)) as connection:
-                counted = Check(connection, faults.append).run()
+            with open_read_only(StoreUrl.parse(url)) as connection:
+                counted = IntegrityCheck(connection, faults.append).run()
             assert faults == []
             assert counted.signatures >= lane.answers
         # The moments were such that something could have been lost.

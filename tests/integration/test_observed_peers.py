@@ -13,7 +13,7 @@ from tests.store.world import PATIENCE_S, store_at
 from warpseal.config.keys import Config
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
-from warpseal.store.uptime_values import HourRow
+from warpseal.store.values import HourRow
 from warpseal.validators.uptime.values import HOUR_MS, Uptime
 from warpseal.warp.ids import NodeID, parse_node_id
 
@@ -51,7 +51,7 @@ async def own_id(daemon: Daemon) -> NodeID:
 async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
     """Return what the store has of each node, of all hours. The daemon must have ended."""
     async with store_at(store_url(folder), call_timeout_s=PATIENCE_S) as store:
-        rows = (await store.observed.recall(observer, 0, 0)).hours
+        rows = (await store.observed.load(observer, 0, 0)).hours
     return {
         node_id: Uptime(
             sum(row.observed_ms for row in rows if row.node_id == node_id),

@@ -75,7 +75,7 @@ async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: s
             judge(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             assert await daemon.ended() == 0
         async with open_store(StoreSettings(), tmp_path / "data" / "88888", read_only=True) as store:
-            assert len({row.node_id for row in await store.addresses.recall()}) == len(network.validators)
+            assert len({row.node_id for row in await store.addresses.load()}) == len(network.validators)
         await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
 
 

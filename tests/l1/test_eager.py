@@ -278,7 +278,7 @@ async def test_a_request_finds_what_eager_work_has_signed(tmp_path: Path) -> Non
 
         async def is_stored() -> bool:
             assert registration.attested is not None
-            return bool((await running.store.archive.recall(registration.attested.unsigned.id)).signatures)
+            return bool((await running.store.archive.load(registration.attested.unsigned.id)).signatures)
 
         await until(is_stored)
         before = running.asked()

@@ -60,7 +60,7 @@ class Broken:
         self.works = False
         self.rows: list[AddressRow] = []
 
-    async def recall(self) -> list[AddressRow]:
+    async def load(self) -> list[AddressRow]:
         return []
 
     async def keep(self, rows: Iterable[AddressRow]) -> bool:

@@ -11,14 +11,14 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from warpseal.bls import decode_share, generate_secret, public_key_bytes, public_key_of, sign, sum_shares
-from warpseal.store import archive_rows, l1_rows
-from warpseal.store.access import alone, reading
+from warpseal.store import archive_rows, l1_records
+from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.engine import create_private
 from warpseal.store.migrate import upgrade_all
 from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import BootstrapOrigin, L1Transaction, StoredShare, StoredSignature
-from warpseal.store.write_queue import Batch, KeepShares, KeepSignature
+from warpseal.store.write_queue import AddShares, AddSignature, WriteBatch
 from warpseal.warp.ids import ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
@@ -56,8 +56,8 @@ def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
     place = StoreUrl.parse(url)
     if place.path is not None:
         create_private(place.path)
-    with alone(place) as engine:
-        upgrade_all(engine, place.shown, lambda version, done: None)
+    with open_exclusive(place) as engine:
+        upgrade_all(engine, place.redacted, lambda version, done: None)
         for write in writes:
             with engine.begin() as connection:
                 write(connection)
@@ -66,7 +66,7 @@ def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
 
 def changed(place: StoreUrl, *writes: Callable[[Connection], object]) -> None:
     """Write to a store."""
-    with alone(place) as engine, engine.begin() as connection:
+    with open_exclusive(place) as engine, engine.begin() as connection:
         for write in writes:
             write(connection)
 
@@ -80,26 +80,26 @@ def keeping(
     at_unix_s: float | None = None,
 ) -> Callable[[Connection], object]:
     """Return what writes shares and signatures of a message."""
-    batch = Batch(
+    batch = WriteBatch(
         for_ever={of.id: of} if for_ever else {},
-        signatures=[KeepSignature(of, one, lambda: None) for one in signatures],
-        edits=[KeepShares(of, tuple(shares))],
+        signatures=[AddSignature(of, one, lambda: None) for one in signatures],
+        edits=[AddShares(of, tuple(shares))],
     )
     now_unix_s = time.time() if at_unix_s is None else at_unix_s
     return lambda connection: archive_rows.write(connection, batch, now_unix_s)
 
 
 def an_origin(connection: Connection) -> None:
-    l1_rows.add_origins(connection, [l1_rows.origin_row(ORIGIN, "bootstrap", 0.0)])
+    l1_records.add_origins(connection, [l1_records.origin_row(ORIGIN, "bootstrap", 0.0)])
 
 
 def a_transaction(connection: Connection) -> None:
-    l1_rows.add_transactions(connection, [l1_rows.transaction_row(TRANSACTION)])
+    l1_records.add_transactions(connection, [l1_records.transaction_row(TRANSACTION)])
 
 
 @contextmanager
 def looking(place: StoreUrl) -> Iterator[Connection]:
-    with reading(place) as connection:
+    with open_read_only(place) as connection:
         yield connection
 
 

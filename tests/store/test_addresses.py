@@ -16,7 +16,7 @@ async def test_what_was_remembered_comes_back_the_latest_reached_last(any_store_
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED, SIGNED, OF_OTHER])
     async with store_at(any_store_url) as store:
-        assert await store.addresses.recall() == [SIGNED, OF_OTHER, WORKED]
+        assert await store.addresses.load() == [SIGNED, OF_OTHER, WORKED]
 
 
 async def test_what_is_not_remembered_any_more_is_forgotten(any_store_url: str) -> None:
@@ -24,11 +24,11 @@ async def test_what_is_not_remembered_any_more_is_forgotten(any_store_url: str) 
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED, SIGNED, OF_OTHER])
         await store.addresses.keep([moved, OF_OTHER])
-        assert await store.addresses.recall() == [OF_OTHER, moved]
+        assert await store.addresses.load() == [OF_OTHER, moved]
     async with store_at(any_store_url) as store:
-        await store.addresses.recall()
+        await store.addresses.load()
         await store.addresses.keep([OF_OTHER])
-        assert await store.addresses.recall() == [OF_OTHER]
+        assert await store.addresses.load() == [OF_OTHER]
 
 
 async def test_what_another_daemon_keeps_is_left_alone(any_store_url: str) -> None:
@@ -36,7 +36,7 @@ async def test_what_another_daemon_keeps_is_left_alone(any_store_url: str) -> No
         await store.addresses.keep([WORKED])
     async with store_at(any_store_url) as store:
         await store.addresses.keep([OF_OTHER])
-        assert await store.addresses.recall() == [OF_OTHER, WORKED]
+        assert await store.addresses.load() == [OF_OTHER, WORKED]
 
 
 async def test_only_changes_are_written(any_store_url: str) -> None:
@@ -45,10 +45,10 @@ async def test_only_changes_are_written(any_store_url: str) -> None:
         before = store.status()
         await store.addresses.keep([WORKED, OF_OTHER])
         assert store.status() == before
-        assert await store.addresses.recall() == [OF_OTHER, WORKED]
+        assert await store.addresses.load() == [OF_OTHER, WORKED]
 
 
 async def test_where_nothing_is_kept_nothing_comes_back() -> None:
     async with store_at("off") as store:
         await store.addresses.keep([WORKED])
-        assert await store.addresses.recall() == []
+        assert await store.addresses.load() == []

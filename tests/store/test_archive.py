@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.eventually import until
 from tests.store.world import message, recalled, settings_of, share, signature, store_at
 from warpseal.store.store import open_store
-from warpseal.store.values import Recollection
+from warpseal.store.values import ArchiveEntry
 
 
 async def test_an_unknown_message_has_nothing(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
-        assert await store.archive.recall(message(1).id) == Recollection()
+        assert await store.archive.load(message(1).id) == ArchiveEntry()
 
 
 async def test_what_is_kept_is_there_after_a_restart(any_store_url: str) -> None:
@@ -21,7 +21,7 @@ async def test_what_is_kept_is_there_after_a_restart(any_store_url: str) -> None
         store.archive.keep_shares(message(1), [share(1), share(2, verified=True)])
         await store.archive.keep_signature(message(1), signature(1, 2, 1, 3))
     async with store_at(any_store_url) as store:
-        found = await store.archive.recall(message(1).id)
+        found = await store.archive.load(message(1).id)
     assert set(found.shares) == {share(1), share(2, verified=True)}
     assert found.signatures == (signature(1, 2, 1, 3),)
 
@@ -31,9 +31,9 @@ async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_fol
         store.archive.keep_shares(message(1), [share(1)])
         await store.archive.keep_signature(message(1), signature(1))
         async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-            assert await reader.archive.recall(message(1).id) == Recollection((signature(1),), ())
+            assert await reader.archive.load(message(1).id) == ArchiveEntry((signature(1),), ())
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+        assert (await store.archive.load(message(1).id)).shares == (share(1),)
 
 
 async def test_shares_are_written_without_anybody_waiting(any_store_url: str) -> None:
@@ -49,7 +49,7 @@ async def test_of_one_key_the_first_candidate_stands(any_store_url: str) -> None
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1, variant=3)])
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+        assert (await store.archive.load(message(1).id)).shares == (share(1),)
 
 
 async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any_store_url: str) -> None:
@@ -59,21 +59,21 @@ async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any
         store.archive.keep_shares(message(1), [verified])
         store.archive.keep_shares(message(1), [share(1, variant=2), share(1, verified=True, variant=3)])
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (verified,)
+        assert (await store.archive.load(message(1).id)).shares == (verified,)
 
 
 async def test_of_verified_shares_of_one_key_in_one_list_the_first_stands(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1, verified=True), share(1, verified=True, variant=1)])
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (share(1, verified=True),)
+        assert (await store.archive.load(message(1).id)).shares == (share(1, verified=True),)
 
 
 async def test_a_verified_share_marks_its_equal(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(1, verified=True)])
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (share(1, verified=True),)
+        assert (await store.archive.load(message(1).id)).shares == (share(1, verified=True),)
 
 
 async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(any_store_url: str) -> None:
@@ -84,16 +84,16 @@ async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(any_sto
         store.archive.reject_share(message(1).id, share(2).public_key, share(2, variant=1).signature)
         store.archive.reject_share(message(9).id, share(2).public_key, share(2).signature)
     async with store_at(any_store_url) as store:
-        found = await store.archive.recall(message(1).id)
+        found = await store.archive.load(message(1).id)
         assert set(found.shares) == {share(1, variant=1), share(2)}
-        assert await store.archive.recall(message(9).id) == Recollection()
+        assert await store.archive.load(message(9).id) == ArchiveEntry()
 
 
 async def test_several_signatures_come_newest_first_and_equal_ones_once(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         for number in (1, 2, 1):
             await store.archive.keep_signature(message(1), signature(number))
-        assert (await store.archive.recall(message(1).id)).signatures == (signature(1), signature(2))
+        assert (await store.archive.load(message(1).id)).signatures == (signature(1), signature(2))
 
 
 async def test_of_a_message_that_may_go_the_latest_four_signatures_are_kept_of_others_all(any_store_url: str) -> None:
@@ -104,8 +104,8 @@ async def test_of_a_message_that_may_go_the_latest_four_signatures_are_kept_of_o
             await store.archive.keep_signature(message(2), signature(number))
     newest_first = tuple(signature(number) for number in reversed(range(7)))
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).signatures == newest_first[:4]
-        assert (await store.archive.recall(message(2).id)).signatures == newest_first
+        assert (await store.archive.load(message(1).id)).signatures == newest_first[:4]
+        assert (await store.archive.load(message(2).id)).signatures == newest_first
 
 
 async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_store_url: str) -> None:
@@ -124,7 +124,7 @@ async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_stor
         store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
     async with store_at(any_store_url) as store:
         assert await store.archive.unverified(10) == ()
-        assert set((await store.archive.recall(message(1).id)).shares) == {
+        assert set((await store.archive.load(message(1).id)).shares) == {
             share(1, verified=True),
             share(3, verified=True),
         }
@@ -146,7 +146,7 @@ async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
         await asyncio.gather(*(store.archive.keep_signature(message(n), signature(n)) for n in numbers))
     async with store_at(any_store_url) as store:
         for number in numbers:
-            found = await store.archive.recall(message(number).id)
+            found = await store.archive.load(message(number).id)
             assert (set(found.shares), found.signatures) == ({share(number), share(number + 1)}, (signature(number),))
 
 
@@ -171,7 +171,7 @@ async def test_where_nothing_is_kept_nothing_is_missing() -> None:
         store.archive.keep_shares(message(1), [share(1)])
         await store.archive.keep_signature(message(1), signature(1))
         store.archive.keep_for_ever(message(1))
-        assert await store.archive.recall(message(1).id) == Recollection()
+        assert await store.archive.load(message(1).id) == ArchiveEntry()
         assert await store.archive.unverified(10) == ()
         assert store.is_up
         assert store.status().url == "off"

@@ -20,8 +20,8 @@ from tests.store.signed import (
     signature,
     wrong_share,
 )
-from warpseal.store.access import reading
-from warpseal.store.integrity import Check, Counted
+from warpseal.store.access import open_read_only
+from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text
@@ -39,16 +39,16 @@ def filled(url: str) -> StoreUrl:
     )
 
 
-def checked(place: StoreUrl) -> tuple[Counted, list[str]]:
+def checked(place: StoreUrl) -> tuple[IntegrityReport, list[str]]:
     faults: list[str] = []
-    with reading(place) as connection:
-        return Check(connection, faults.append).run(), faults
+    with open_read_only(place) as connection:
+        return IntegrityCheck(connection, faults.append).run(), faults
 
 
 def test_a_whole_store_is_counted_and_without_fault(any_store_url: str) -> None:
     counted, faults = checked(filled(any_store_url))
     assert faults == []
-    assert counted == Counted(
+    assert counted == IntegrityReport(
         messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
     )
 

@@ -87,5 +87,5 @@ async def test_what_was_acknowledged_survives_being_killed_at_any_moment(
     assert acknowledged
     async with store_at(any_store_url) as store:
         for number in acknowledged:
-            assert (await store.archive.recall(message(number).id)).signatures == (signature(number),)
+            assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
         assert (await store.measure()).messages_for_ever >= len(acknowledged)

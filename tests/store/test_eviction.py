@@ -11,7 +11,7 @@ from tests.eventually import until
 from tests.store.world import message, share, signature, store_at
 from warpseal.store.schema import ADDRESSES, MESSAGES
 from warpseal.store.store import Store
-from warpseal.store.values import AddressKind, AddressRow, Recollection
+from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry
 from warpseal.warp.ids import NodeID
 
 DAY_S = 86_400.0
@@ -46,8 +46,8 @@ async def test_what_was_not_used_for_long_goes_with_all_that_hangs_on_it(any_sto
         await keep(store, 1, 2)
         await age(store, 1, 2 * DAY_S)
         await evicted(store, 1)
-        assert await store.archive.recall(message(1).id) == Recollection()
-        assert len((await store.archive.recall(message(2).id)).shares) == 2
+        assert await store.archive.load(message(1).id) == ArchiveEntry()
+        assert len((await store.archive.load(message(2).id)).shares) == 2
         contents = await store.measure()
         assert (contents.messages, contents.shares, contents.signatures) == (1, 2, 1)
 
@@ -56,11 +56,11 @@ async def test_what_is_asked_for_counts_as_used(any_store_url: str) -> None:
     async with store_at(any_store_url, max_age_s=DAY_S, first_prune_s=3600.0) as store:
         await keep(store, 1)
         await age(store, 1, 0.9 * DAY_S)
-        assert (await store.archive.recall(message(1).id)).signatures
+        assert (await store.archive.load(message(1).id)).signatures
         await asyncio.sleep(0.1)
     async with store_at(any_store_url, max_age_s=DAY_S / 2) as store:
         await until(lambda: store.status().size_bytes > 0)
-        assert (await store.archive.recall(message(1).id)).signatures
+        assert (await store.archive.load(message(1).id)).signatures
 
 
 async def test_what_is_kept_for_ever_stays_however_old_and_large_with_its_candidates(any_store_url: str) -> None:
@@ -70,8 +70,8 @@ async def test_what_is_kept_for_ever_stays_however_old_and_large_with_its_candid
         await age(store, 1, 1000 * DAY_S)
     async with store_at(any_store_url, max_age_s=DAY_S, max_bytes=1) as store:
         await evicted(store, 1)
-        assert await store.archive.recall(message(2).id) == Recollection()
-        found = await store.archive.recall(message(1).id)
+        assert await store.archive.load(message(2).id) == ArchiveEntry()
+        found = await store.archive.load(message(1).id)
         assert (set(found.shares), found.signatures) == ({share(1), share(2)}, (signature(1),))
 
 
@@ -81,7 +81,7 @@ async def test_a_message_known_before_is_kept_for_ever_from_then_on(any_store_ur
         store.archive.keep_for_ever(message(1))
     async with store_at(any_store_url, max_bytes=1) as store:
         await until(lambda: store.status().size_bytes > 0)
-        assert len((await store.archive.recall(message(1).id)).shares) == 2
+        assert len((await store.archive.load(message(1).id)).shares) == 2
 
 
 async def test_beyond_the_bound_of_bytes_the_least_recently_used_go_first(any_store_url: str) -> None:
@@ -93,7 +93,7 @@ async def test_beyond_the_bound_of_bytes_the_least_recently_used_go_first(any_st
     async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:
         await evicted(store, 6)
         await asyncio.sleep(0.1)
-        kept = [number for number in range(10) if (await store.archive.recall(message(number).id)).signatures]
+        kept = [number for number in range(10) if (await store.archive.load(message(number).id)).signatures]
         assert kept == [6, 7, 8, 9]
 
 
@@ -112,5 +112,5 @@ async def test_addresses_go_by_age_and_number(any_store_url: str) -> None:
         await store.write(grow_old)
     async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
         await evicted(store, 3)
-        assert len(await store.addresses.recall()) == 3
-        assert rows[0] not in await store.addresses.recall()
+        assert len(await store.addresses.load()) == 3
+        assert rows[0] not in await store.addresses.load()

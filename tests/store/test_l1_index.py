@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.store.world import store_at
-from warpseal.store.errors import RangesDisagree, StoreDown
+from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.values import (
     BlockRange,
     BootstrapOrigin,
@@ -109,7 +109,7 @@ async def test_blocks_of_another_branch_are_refused_with_all_that_was_in_them(an
             BlockRange(30, 29, block_id(29), block_id(29)),
         ]
         for part in foreign:
-            with pytest.raises(RangesDisagree):
+            with pytest.raises(BlockRangesMismatch):
                 await store.l1.append(P_CHAIN, part, [transaction(1, 21)], [])
         assert await store.l1.ranges(P_CHAIN) == (blocks(10, 20),)
         assert await store.l1.transaction(transaction(1, 21).tx_id) is None

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, inspect, text
 from tests.store.world import exit_code_of, message, settings_of, share, signature, store_at
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
-from warpseal.store.migrate import HEAD, VERSIONS, Migrations, upgrade_all, upgrade_at_start, version_of
+from warpseal.store.migrate import HEAD, VERSIONS, Migrations, read_version, upgrade_all, upgrade_at_start
 from warpseal.store.schema import METADATA
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
@@ -71,7 +71,7 @@ def with_one_more(folder: Path, module: str, **values: object) -> Migrations:
 
 def version(engine: Engine) -> str | None:
     with engine.begin() as connection:
-        return version_of(connection)
+        return read_version(connection)
 
 
 def tables(engine: Engine) -> set[str]:
@@ -101,7 +101,7 @@ async def test_an_older_version_is_upgraded_at_start_with_all_that_is_in_it(any_
         connection.execute(text(add), {"key": share(1).public_key, "signature": share(1).signature})
     async with store_at(any_store_url) as store:
         assert store.status().schema_version == HEAD
-        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
+        assert (await store.archive.load(message(1).id)).shares == (share(1),)
         assert await store.archive.unverified(10) == ((message(1), (share(1),)),)
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
 
@@ -148,7 +148,7 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
     assert await exit_code_of(textwrap.dedent(program)) == -signal.SIGKILL
     assert (version(engine), tables(engine)) == (HEAD, before)
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+        assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     assert upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="pass")) == "0901"
     with engine.begin() as connection:
         assert connection.execute(text("SELECT extra FROM messages")).scalars().all() == [7]

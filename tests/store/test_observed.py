@@ -10,7 +10,7 @@ from tests.store.world import PATIENCE_S, settings_of, store_at
 from warpseal.errors import StoreDown
 from warpseal.store.settings import OFF
 from warpseal.store.store import Store, open_store
-from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
+from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
 PATIENT = {"call_timeout_s": PATIENCE_S}
@@ -20,8 +20,8 @@ VALIDATION = ValidationRow(b"\x07" * 32, NODE, first_at=1_000, seen_at=5_000, ob
 HOUR = HourRow(500_000, NODE, 3_600_000, 1_800_000)
 
 
-async def recalled(store: Store, observer: NodeID = OURS, first_hour: int = 0) -> RecalledObservations:
-    return await store.observed.recall(observer, first_hour, 0)
+async def recalled(store: Store, observer: NodeID = OURS, first_hour: int = 0) -> StoredUptime:
+    return await store.observed.load(observer, first_hour, 0)
 
 
 async def test_what_was_observed_is_there_after_a_restart(any_store_url: str) -> None:
@@ -67,7 +67,7 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
         await store.observed.keep(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
         assert await store.observed.hours(OURS, NODE, 103, 106) == hours[3:7]
         assert (await recalled(store, first_hour=109)).hours == (hours[9],)
-        assert (await store.observed.recall(OURS, 0, 105)).met == {NODE}
+        assert (await store.observed.load(OURS, 0, 105)).met == {NODE}
 
 
 async def test_thousands_of_rows_are_written_in_pieces(any_store_url: str) -> None:

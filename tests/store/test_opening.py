@@ -15,11 +15,11 @@ from sqlalchemy import text
 from tests.eventually import until
 from tests.store.postgres import PostgresServer
 from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at
-from warpseal.store.access import alone
+from warpseal.store.access import open_exclusive
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
-from warpseal.store.values import Recollection
+from warpseal.store.values import ArchiveEntry
 from warpseal.warp.ids import P_CHAIN
 
 
@@ -37,7 +37,7 @@ async def test_two_daemons_of_one_server_see_what_the_other_keeps(postgres_url: 
     async with store_at(postgres_url) as one, store_at(postgres_url) as other:
         await one.archive.keep_signature(message(1), signature(1))
         await other.archive.keep_signature(message(1), signature(2))
-        assert set((await one.archive.recall(message(1).id)).signatures) == {signature(1), signature(2)}
+        assert set((await one.archive.load(message(1).id)).signatures) == {signature(1), signature(2)}
 
 
 async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemon_while_it_runs(
@@ -61,7 +61,7 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
 
 def hold_alone(url: str, held: threading.Event | None = None, over: threading.Event | None = None) -> None:
     """Hold a store as an upgrade or an import does, from `held` until `over`."""
-    with alone(StoreUrl.parse(url)) as engine, engine.connect() as connection:
+    with open_exclusive(StoreUrl.parse(url)) as engine, engine.connect() as connection:
         connection.execute(text("SELECT 1"))
         if held is not None and over is not None:
             held.set()
@@ -87,21 +87,21 @@ async def test_reading_goes_on_beside_a_daemon_and_writes_nothing(any_store_url:
         await daemon.archive.keep_signature(message(1), signature(1))
         async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
             assert reader.is_up
-            assert (await reader.archive.recall(message(1).id)).signatures == (signature(1),)
+            assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
             reader.archive.keep_shares(message(1), [share(1)])
             await reader.archive.keep_signature(message(2), signature(2))
             with pytest.raises(StoreDown, match="reading only"):
                 await reader.l1.eager_done(bytes(32))
             assert await reader.l1.ranges(P_CHAIN) == ()
             assert (await reader.measure()).messages == 1
-        assert await daemon.archive.recall(message(2).id) == Recollection()
+        assert await daemon.archive.load(message(2).id) == ArchiveEntry()
 
 
 async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
         await daemon.archive.keep_signature(message(1), signature(1))
     async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-        assert (await reader.archive.recall(message(1).id)).signatures == (signature(1),)
+        assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
 
 
 async def test_reading_what_is_not_there_says_so(tmp_path: Path) -> None:
@@ -148,11 +148,11 @@ async def test_a_server_that_does_not_answer_is_no_reason_not_to_start(
         assert not store.is_up
         assert store.status().reason
         await store.archive.keep_signature(message(1), signature(1))
-        assert await store.archive.recall(message(1).id) == Recollection(is_unread=True)
+        assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
         with pytest.raises(StoreDown):
             await store.l1.eager_schedule(bytes(32), 1.0, 0)
     await until(lambda: store.is_up and store.status().waiting_writes == 0)
-    assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+    assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     await store.__aexit__(None, None, None)
 
 

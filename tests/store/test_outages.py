@@ -16,7 +16,7 @@ from tests.store.postgres import PostgresServer
 from tests.store.world import message, share, signature, store_at
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
-from warpseal.store.values import AddressKind, AddressRow, Recollection, StoredShare
+from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry, StoredShare
 from warpseal.warp.ids import P_CHAIN, NodeID
 
 Outage = Callable[[], AbstractContextManager[None]]
@@ -52,9 +52,9 @@ async def test_what_is_kept_in_an_outage_is_written_after_it(any_store_url: str,
             await store.archive.keep_signature(message(2), signature(3))
             assert store.status().waiting_writes >= 4
         await until(lambda: store.is_up and store.status().waiting_writes == 0)
-        found = await store.archive.recall(message(1).id)
+        found = await store.archive.load(message(1).id)
         assert (found.shares, found.signatures) == ((share(1),), (signature(2), signature(1)))
-        assert (await store.archive.recall(message(2).id)).signatures == (signature(3),)
+        assert (await store.archive.load(message(2).id)).signatures == (signature(3),)
         assert (await store.measure()).messages_for_ever == 1
 
 
@@ -67,7 +67,7 @@ async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
             began = time.monotonic()
             for number in range(50):
                 await store.archive.keep_signature(message(number), signature(number))
-                assert await store.archive.recall(message(number).id) == Recollection(is_unread=True)
+                assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
             assert time.monotonic() - began < 5
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
             await store.addresses.keep([row])
@@ -75,7 +75,7 @@ async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
                 await store.l1.eager_schedule(bytes(32), 1.0, 0)
         await until(lambda: store.is_up)
         await store.addresses.keep([row])
-        assert await store.addresses.recall() == [row]
+        assert await store.addresses.load() == [row]
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
         assert await store.l1.ranges(P_CHAIN) == ()
 
@@ -103,7 +103,7 @@ async def test_an_outage_is_told_once_with_its_reason_and_its_end(
 async def test_a_read_that_fails_makes_the_writer_look(postgres_server: PostgresServer, postgres_url: str) -> None:
     async with store_at(postgres_url) as store:
         with postgres_server.stopped():
-            assert await store.archive.recall(message(1).id) == Recollection(is_unread=True)
+            assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
             await until(lambda: not store.is_up)
         await until(lambda: store.is_up)
 
@@ -115,9 +115,9 @@ async def test_a_server_that_restarts_between_two_uses_is_no_outage(
         await store.archive.keep_signature(message(1), signature(1))
         with postgres_server.stopped():
             pass
-        assert (await store.archive.recall(message(1).id)).signatures == (signature(1),)
+        assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
         await store.archive.keep_signature(message(2), signature(2))
-        assert (await store.archive.recall(message(2).id)).signatures == (signature(2),)
+        assert (await store.archive.load(message(2).id)).signatures == (signature(2),)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
@@ -129,11 +129,11 @@ async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: Postgr
             began = time.monotonic()
             for number in range(3, 60):
                 await store.archive.keep_signature(message(number), signature(number))
-                assert await store.archive.recall(message(number).id) == Recollection(is_unread=True)
+                assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
             assert time.monotonic() - began < 5
             assert not store.is_up
         await until(lambda: store.is_up and store.status().waiting_writes == 0)
-        assert (await store.archive.recall(message(59).id)).signatures == (signature(59),)
+        assert (await store.archive.load(message(59).id)).signatures == (signature(59),)
 
 
 async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, outage: Outage) -> None:
@@ -143,7 +143,7 @@ async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, o
         await store.archive.keep_signature(message(1), signature(1))
     context.__exit__(None, None, None)
     async with store_at(any_store_url) as store:
-        assert await store.archive.recall(message(1).id) == Recollection()
+        assert await store.archive.load(message(1).id) == ArchiveEntry()
 
 
 async def test_an_entry_that_no_database_takes_is_given_up_and_others_are_kept(
@@ -162,7 +162,7 @@ async def test_an_entry_that_no_database_takes_is_given_up_and_others_are_kept(
     said = [record.message for record in caplog.records if record.name.startswith("warpseal")]
     assert said == ["entries cannot be written and are given up"]
     async with store_at(any_store_url) as store:
-        assert (await store.archive.recall(message(1).id)).shares == (share(1),)
-        found = await store.archive.recall(message(2).id)
+        assert (await store.archive.load(message(1).id)).shares == (share(1),)
+        found = await store.archive.load(message(2).id)
         assert (found.shares, found.signatures) == ((share(2),), (signature(2),))
         assert (await store.measure()).messages_for_ever == 1

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from tests.store.signed import KEYS, keeping, kept, made, message, share, signature, wrong_share
-from warpseal.store.access import alone, reading
-from warpseal.store.export_import import Importer, Moved, Selection, export_lines
+from warpseal.store.access import open_exclusive, open_read_only
+from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
 from warpseal.store.jsonl import BadLine, check_header, numbered_lines, read_line
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import MESSAGES
@@ -24,8 +24,8 @@ HEADER = b'{"format":"warpseal-store","version":1}\n'
 
 
 def exported(place: StoreUrl, selection: Selection | None = None) -> list[dict[str, Any]]:
-    with reading(place) as connection:
-        lines = list(export_lines(connection, HEAD, selection or Selection(), Moved()))
+    with open_read_only(place) as connection:
+        lines = list(export_lines(connection, HEAD, selection or Selection(), TransferStats()))
     return [json.loads(line) for line in lines]
 
 
@@ -33,10 +33,10 @@ def text_of(records: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def imported(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[Moved, dict[int, str]]:
+def imported(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[TransferStats, dict[int, str]]:
     """Return what was moved, and what is wrong with which line."""
     complaints: dict[int, str] = {}
-    with alone(place) as engine:
+    with open_exclusive(place) as engine:
         importer = Importer(engine, complaints.__setitem__, for_ever)
         moved = importer.run(io.BytesIO(text), lambda _: None)
     return moved, complaints
@@ -108,7 +108,7 @@ def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_can
     lines = [{"type": "share", "messageId": one.id.hex(), **_signed(share(one, index))} for index in (0, 1)]
     assert imported(place, HEADER + text_of(lines))[1] == {}
     assert kept(place)[one.id][1] == {(KEYS[i], share(one, i).signature, True) for i in (0, 1)}
-    with reading(place) as connection:
+    with open_read_only(place) as connection:
         assert connection.execute(select(MESSAGES.c.candidates)).scalars().all() == [0]
 
 
@@ -208,7 +208,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
     first = text_of([{"type": "message", "unsignedMessage": one.raw.hex()}])
     complaints: list[int] = []
     tracemalloc.start()
-    with alone(place) as engine:
+    with open_exclusive(place) as engine:
         importer = Importer(engine, lambda number, _: complaints.append(number))
         moved = importer.run(io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50])), lambda _: None)
     _, peak_bytes = tracemalloc.get_traced_memory()

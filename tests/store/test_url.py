@@ -6,32 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from warpseal.store import addresses, archive_statements, l1_rows
+from warpseal.store import addresses, archive_rows, l1_records
 from warpseal.store.statements import Prepared
-from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "path", "shown"),
     [
-        ("off", Kind.OFF, None, "off"),
-        ("sqlite:////var/lib/a%20b.db", Kind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
-        ("postgresql://u:hush@db:5432/w", Kind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
-        ("postgres://db/w", Kind.POSTGRESQL, None, "postgresql://db/w"),
+        ("off", StoreKind.OFF, None, "off"),
+        ("sqlite:////var/lib/a%20b.db", StoreKind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
+        ("postgresql://u:hush@db:5432/w", StoreKind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
+        ("postgres://db/w", StoreKind.POSTGRESQL, None, "postgresql://db/w"),
         (
             "postgresql://u@/w?host=/run/pg&sslpassword=hush",
-            Kind.POSTGRESQL,
+            StoreKind.POSTGRESQL,
             None,
             "postgresql://u@/w?host=/run/pg",
         ),
     ],
 )
 def test_a_url_names_a_store_and_is_shown_without_its_secrets(
-    text: str, kind: Kind, path: Path | None, shown: str
+    text: str, kind: StoreKind, path: Path | None, shown: str
 ) -> None:
     url = StoreUrl.parse(text)
-    assert (url.kind, url.path, url.shown) == (kind, path, shown)
-    assert shown_url(text) == shown
+    assert (url.kind, url.path, url.redacted) == (kind, path, shown)
+    assert redacted_url(text) == shown
     assert "hush" not in repr(shown)
 
 
@@ -52,7 +52,7 @@ def test_what_names_no_store_is_refused_without_being_repeated(text: str) -> Non
     with pytest.raises(MalformedStoreUrl) as refused:
         StoreUrl.parse(text)
     assert "hush" not in str(refused.value)
-    assert "hush" not in shown_url(text)
+    assert "hush" not in redacted_url(text)
 
 
 def test_what_a_library_says_loses_the_passwords() -> None:
@@ -62,7 +62,7 @@ def test_what_a_library_says_loses_the_passwords() -> None:
 
 STATEMENTS = [
     (name, statement)
-    for module in (archive_statements, addresses, l1_rows)
+    for module in (archive_rows, addresses, l1_records)
     for name, statement in vars(module).items()
     if isinstance(statement, Prepared)
 ]

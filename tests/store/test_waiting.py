@@ -6,23 +6,23 @@ import threading
 import time
 
 from tests.store.world import message, share, signature
-from warpseal.store.write_queue import Edit, KeepShares, KeepSignature, RejectShare, Waiting
+from warpseal.store.write_queue import AddShares, AddSignature, RejectShare, ShareUpdate, WriteQueue
 
 SOON = 0.05
 FOR_EVER = 3600.0
 
 
-def waiting(max_bytes: int = 10**9, gather_s: float = 0.0) -> Waiting:
-    return Waiting(max_bytes, gather_s)
+def waiting(max_bytes: int = 10**9, gather_s: float = 0.0) -> WriteQueue:
+    return WriteQueue(max_bytes, gather_s)
 
 
-def shares(number: int, *keys: int) -> KeepShares:
-    return KeepShares(message(number), tuple(map(share, keys or (1, 2))))
+def shares(number: int, *keys: int) -> AddShares:
+    return AddShares(message(number), tuple(map(share, keys or (1, 2))))
 
 
-def keep_signature(number: int, done: list[int] | None = None) -> KeepSignature:
+def keep_signature(number: int, done: list[int] | None = None) -> AddSignature:
     told = done if done is not None else []
-    return KeepSignature(message(number), signature(number), lambda: told.append(number))
+    return AddSignature(message(number), signature(number), lambda: told.append(number))
 
 
 def later() -> float:
@@ -31,7 +31,11 @@ def later() -> float:
 
 def test_edits_come_in_the_order_in_which_they_were_told() -> None:
     one = waiting()
-    edits: list[Edit] = [shares(1), RejectShare(message(1).id, share(1).public_key, share(1).signature), shares(1)]
+    edits: list[ShareUpdate] = [
+        shares(1),
+        RejectShare(message(1).id, share(1).public_key, share(1).signature),
+        shares(1),
+    ]
     for edit in edits:
         one.edit(edit)
     assert one.take(later()).edits == edits

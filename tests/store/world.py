@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
-from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import UnsignedMessage
 
@@ -60,10 +60,10 @@ def signature(number: int, *signers: int) -> StoredSignature:
     return StoredSignature(tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3)
 
 
-async def recalled(store: Store, of: UnsignedMessage, until: Callable[[Recollection], bool]) -> Recollection:
+async def recalled(store: Store, of: UnsignedMessage, until: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
     """What is kept of a message, as soon as `until` holds."""
     deadline = time.monotonic() + PATIENCE_S
-    while not until(found := await store.archive.recall(of.id)):
+    while not until(found := await store.archive.load(of.id)):
         assert time.monotonic() < deadline, found
         await asyncio.sleep(0.01)
     return found

@@ -27,7 +27,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.aggregation.sieve import Findings, Suspicion
 from warpseal.aggregation.tools import Tools
 from warpseal.errors import QuorumShortfall
-from warpseal.store.values import Recollection, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredSignature
 from warpseal.warp.ids import id_text, node_id_text
 
 log = logging.getLogger("warpseal.aggregation")
@@ -127,23 +127,23 @@ class FanOut:
         found = count[Fate.SIGNED] + count[Fate.DOUBTED]
         self._tools.shares.count_lookups(found, len(self._members) - found)
         recollection = await self._recall()
-        self._is_unread = recollection.is_unread
+        self._is_unread = recollection.is_incomplete
         self._keeper.recalled(recollection)
         if recollection.signatures:
             await self._restore(recollection.signatures)
         if self._callers:
             await self._intake.take_stored(recollection.shares)
 
-    async def _recall(self) -> Recollection:
+    async def _recall(self) -> ArchiveEntry:
         """Return what is kept; half of a caller's time at least is left to ask validators."""
         now = self._loop.time()
         deadlines = [caller.goal.deadline for caller in self._callers if not caller.goal.stored_only]
         until = min(deadlines) / 2 + now / 2 if deadlines else None
         try:
             async with asyncio.timeout_at(until):
-                return await self._tools.archive.recall(self._subject.message.id)
+                return await self._tools.archive.load(self._subject.message.id)
         except TimeoutError:
-            return Recollection(is_unread=True)
+            return ArchiveEntry(is_incomplete=True)
 
     async def _restore(self, signatures: Sequence[StoredSignature]) -> None:
         recalled_at = {caller: caller.clock() for caller in self._callers}

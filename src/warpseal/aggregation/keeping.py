@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from warpseal.aggregation.answers import Answer
 from warpseal.aggregation.ports import Archive
 from warpseal.aggregation.shares import Candidate
-from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -23,7 +23,7 @@ class Keeper:
         self._known: dict[bytes, bytes] = {}
         self._signatures: frozenset[StoredSignature] = frozenset()
 
-    def recalled(self, recollection: Recollection) -> None:
+    def recalled(self, recollection: ArchiveEntry) -> None:
         """Note what is kept."""
         self._known = {one.public_key: one.signature for one in recollection.shares}
         self._signatures = frozenset(recollection.signatures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
@@ -12,9 +12,9 @@ from warpseal.warp.message import UnsignedMessage
 class NoArchive:
     """Remembers nothing and never waits; see ports.Archive."""
 
-    async def recall(self, message_id: MessageID) -> Recollection:
+    async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return nothing."""
-        return Recollection()
+        return ArchiveEntry()
 
     def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Do nothing."""

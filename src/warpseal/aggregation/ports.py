@@ -10,7 +10,7 @@ from warpseal.bls import PublicKey
 from warpseal.node.platform import Subnet
 from warpseal.peers.reachability import Reachability
 from warpseal.peers.request_fanout import PeerResponse
-from warpseal.store.values import Recollection, StoredShare, StoredSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -144,7 +144,7 @@ class Metrics(Protocol):
 class Archive(Protocol):
     """What was signed before, and what is kept of it. Nothing here ever raises because a store is broken."""
 
-    async def recall(self, message_id: MessageID) -> Recollection:
+    async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return what is kept of a message; after a second at most, and nothing while the store is down."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.runtime.request_id import new_request_id, request_id, usable_request_id
+from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
 
 log = logging.getLogger("warpseal.api")
 
@@ -78,7 +78,7 @@ class RequestLog:
 def _given_id(scope: Scope) -> str | None:
     for name, value in scope["headers"]:
         if name == HEADER:
-            return usable_request_id(value)
+            return parse_request_id(value)
     return None
 
 

@@ -57,12 +57,12 @@ def _status(args: argparse.Namespace) -> int:
     try:
         freshness, notes = run_on_loop(how_it_stands(url, config))
     except StoreDown as error:
-        raise StartupError(f"{url.shown}: {error}") from None
+        raise StartupError(f"{url.redacted}: {error}") from None
     shown = [_chain(fresh, notes) for fresh in freshness]
     if args.json:
-        print(json.dumps({"index": url.shown, "chains": shown}, indent=2))
+        print(json.dumps({"index": url.redacted, "chains": shown}, indent=2))
     else:
-        print(f"index: {url.shown}")
+        print(f"index: {url.redacted}")
         for chain in shown:
             print(", ".join(f"{name} {value}" for name, value in chain.items()))
     return 1 if any("stopped" in chain for chain in shown) else 0

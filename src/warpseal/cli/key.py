@@ -9,9 +9,8 @@ from typing import Final
 
 from warpseal.cli.store import Command, add_arguments, store_of
 from warpseal.errors import StartupError
-from warpseal.store.access import beside, reading
-from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
-from warpseal.store.api_keys import add_key, list_keys, revoke_key
+from warpseal.store.access import open_read_only, open_shared
+from warpseal.store.api_keys import ApiKey, NameTaken, add_key, digest_of, list_keys, new_key_text, revoke_key
 from warpseal.store.migrate import check_version
 
 # The hosted service's for a free account.
@@ -43,8 +42,8 @@ def _create(args: argparse.Namespace) -> int:
     digest = digest_of(text)
     assert digest is not None
     key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
-    with beside(url) as connection:
-        check_version(connection, url.shown)
+    with open_shared(url) as connection:
+        check_version(connection, url.redacted)
         try:
             add_key(connection, key)
         except NameTaken:
@@ -59,8 +58,8 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(args: argparse.Namespace) -> int:
     url = store_of(args)
-    with reading(url) as connection:
-        check_version(connection, url.shown)
+    with open_read_only(url) as connection:
+        check_version(connection, url.redacted)
         keys = list_keys(connection)
     for key in keys:
         print(
@@ -79,8 +78,8 @@ def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _revoke(args: argparse.Namespace) -> int:
     url = store_of(args)
-    with beside(url) as connection:
-        check_version(connection, url.shown)
+    with open_shared(url) as connection:
+        check_version(connection, url.redacted)
         if not revoke_key(connection, args.name, time.time()):
             raise StartupError(f"there is no key of the name {args.name!r}")
     print(f"revoked {args.name}")

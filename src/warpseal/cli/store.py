@@ -20,11 +20,11 @@ from warpseal.cli.serve import add_config_arguments, load_config
 from warpseal.config.keys import default_data_dir
 from warpseal.config.load import ENVIRONMENT_PREFIX
 from warpseal.errors import StartupError
-from warpseal.store.access import alone, reading, stores_below, users_of
-from warpseal.store.export_import import Importer, Moved, Selection, export_lines
-from warpseal.store.integrity import Check, Counted
+from warpseal.store.access import find_users, open_exclusive, open_read_only, stores_below
+from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
+from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.jsonl import BadLine
-from warpseal.store.migrate import HEAD, check_version, upgrade_all, version_of
+from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
 from warpseal.store.stats import measure
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import MalformedID, MessageID, parse_id
@@ -71,7 +71,7 @@ def store_of(args: argparse.Namespace) -> StoreUrl:
         text = args.store_url or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE_URL", "")
         data_dir = Path(args.data_dir or os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
     try:
-        return StoreUrl.parse(text) if text else StoreUrl.of_file(_only_store(data_dir, args.network))
+        return StoreUrl.parse(text) if text else StoreUrl.for_file(_only_store(data_dir, args.network))
     except MalformedStoreUrl as error:
         raise StartupError(f"store-url: {error}") from None
 
@@ -94,9 +94,13 @@ def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _info(args: argparse.Namespace) -> int:
     url = store_of(args)
-    with reading(url) as connection:
-        version = version_of(connection)
-        shown: dict[str, object] = {"store": url.shown, "schemaVersion": version, "usedBy": users_of(url, connection)}
+    with open_read_only(url) as connection:
+        version = read_version(connection)
+        shown: dict[str, object] = {
+            "store": url.redacted,
+            "schemaVersion": version,
+            "usedBy": find_users(url, connection),
+        }
         if version == HEAD:
             shown |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
     if args.json:
@@ -124,11 +128,11 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    url, moved = store_of(args), Moved()
+    url, moved = store_of(args), TransferStats()
     selection = Selection(args.message_id, args.since, args.for_ever)
     with ExitStack() as stack:
-        connection = stack.enter_context(reading(url))
-        version = check_version(connection, url.shown)
+        connection = stack.enter_context(open_read_only(url))
+        version = check_version(connection, url.redacted)
         output = stack.enter_context(_output(args.output))
         report = _Reporter()
         for line in export_lines(connection, version, selection, moved):
@@ -154,9 +158,9 @@ def _import(args: argparse.Namespace) -> int:
     url = store_of(args)
     with ExitStack() as stack:
         file = stack.enter_context(_input(args.file))
-        engine = stack.enter_context(alone(url))
+        engine = stack.enter_context(open_exclusive(url))
         with engine.connect() as connection:
-            check_version(connection, url.shown)
+            check_version(connection, url.redacted)
         importer = Importer(engine, _complain, for_ever=args.for_ever)
         report = _Reporter()
         try:
@@ -174,20 +178,20 @@ def _complain(number: int, reason: str) -> None:
 
 def _upgrade(args: argparse.Namespace) -> int:
     url, report = store_of(args), _Reporter()
-    with alone(url) as engine:
+    with open_exclusive(url) as engine:
         with engine.connect() as connection:
-            before = version_of(connection)
+            before = read_version(connection)
         progress = lambda version, done: report(f"version {version}: {done:.0%}", at_once=done >= 1)  # noqa: E731
-        after = upgrade_all(engine, url.shown, progress)
+        after = upgrade_all(engine, url.redacted, progress)
     print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
     url, report = store_of(args), _Reporter()
-    with reading(url) as connection:
-        check_version(connection, url.shown)
-        counted = Check(connection, print, lambda counted: report(_looked_at(counted))).run()
+    with open_read_only(url) as connection:
+        check_version(connection, url.redacted)
+        counted = IntegrityCheck(connection, print, lambda counted: report(_looked_at(counted))).run()
     print(_looked_at(counted))
     if counted.wrong_candidates:
         print(f"{counted.wrong_candidates} shares that nobody has verified so far are wrong; none of them is ever used")
@@ -197,7 +201,7 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if counted.faults else 0
 
 
-def _looked_at(counted: Counted) -> str:
+def _looked_at(counted: IntegrityReport) -> str:
     signed = f"{counted.signatures} signed messages, {counted.shares} shares"
     return (
         f"{counted.messages} messages, {signed}, {counted.origins} origins, {counted.l1_transactions} L1 transactions"

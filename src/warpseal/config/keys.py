@@ -33,7 +33,7 @@ from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.urls import host_of
 from warpseal.store.settings import StoreSettings
-from warpseal.store.url import shown_url
+from warpseal.store.url import redacted_url
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import id_text, node_id_text
@@ -114,7 +114,7 @@ def describe(key: Key, config: Config) -> str:
         return "set" if value else "none"
     if key.parse is v.price_url:
         return host_of(value) or "none"
-    return _shown(shown_url(value) if key.parse is v.store_url else value)
+    return _shown(redacted_url(value) if key.parse is v.store_url else value)
 
 
 def default_data_dir() -> Path:

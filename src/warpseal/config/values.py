@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.evm_chain import EvmChain
-from warpseal.ops.logs.levels import LEVELS
+from warpseal.ops.logs.loggers import LEVELS
 from warpseal.peers.settings import ManualPeer
 from warpseal.prices import urls
 from warpseal.store.url import MalformedStoreUrl, StoreUrl

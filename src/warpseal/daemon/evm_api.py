@@ -14,7 +14,7 @@ from warpseal.evm_rpc.build import ForwardedChain, follow, forwarded_chains
 from warpseal.evm_rpc.chain_config_loader import ConfiguredChain
 from warpseal.evm_rpc.forwarder import Configured, ForwardingObserver, silent
 from warpseal.node.evm_chain import EvmChain
-from warpseal.ops.health.evm import evm_check
+from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.warp.ids import ChainID
 

@@ -31,12 +31,12 @@ from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import ProcessDesk, process_desk
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.ops.ipc.client import do_as_told
-from warpseal.ops.logs.ipc import take_levels
+from warpseal.ops.ipc.client import serve_commands
+from warpseal.ops.logs.ipc import level_handlers
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.ops.profiles.ipc import take_profiles
+from warpseal.ops.profiles.ipc import profile_handlers
 from warpseal.ops.profiles.profiler import open_profiler
-from warpseal.ops.profiles.worker import ProfilersOfTwo
+from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.locks import WorkerThreads
@@ -74,14 +74,14 @@ async def run_index(
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
-            profilers = ProfilersOfTwo(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
+            profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
             async def opened(desk: ProcessDesk, line: str) -> None:
                 announce(line)
                 with suppress(CallRefused):
                     await profilers.join(desk.call)
 
-            async with _meanwhile(do_as_told(data_dir, {**take_levels(loggers), **take_profiles(profilers)})):
+            async with _meanwhile(serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers)})):
                 await _run_until(config, opened, stopping, gone, ends_with_stdin=ends_with_stdin)
     except* StartupError as failures:
         raise _first(failures) from None
@@ -156,7 +156,7 @@ def index_at(config: Config, network: int | None) -> StoreUrl:
     if len(found) != 1:
         what = "no index" if not found else "more than one index: choose one with --network"
         raise StartupError(f"there is {what} below {config.peers.data_dir}")
-    return StoreUrl.of_file(found[0])
+    return StoreUrl.for_file(found[0])
 
 
 async def how_it_stands(
@@ -181,7 +181,7 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         url = index_url(config.index, folder)
         opening = IndexOpener(url, config.index, config.indexer, subject.params)
         desk = await stack.enter_async_context(process_desk(opening, gone))
-        await opened(desk, f"warpseal is indexing: network={network_id} index={url.shown}")
+        await opened(desk, f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, desk, config.indexer).run()
 
 

@@ -28,18 +28,18 @@ from warpseal.history.aliases import (
 )
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import IndexStatus
-from warpseal.ops.health.chains import Following, Standing, chain_check
+from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
-from warpseal.ops.health.nodes import NodesWatch
-from warpseal.ops.health.peer_checks import Traffic, clock_check, network_check, router_check
+from warpseal.ops.health.nodes import NodeMonitor
+from warpseal.ops.health.peer_checks import PeerTraffic, clock_check, network_check, router_check
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.ops.health.subnets import Bootstrapped, quorum_check
-from warpseal.ops.ipc.server import Siblings
-from warpseal.ops.logs.ipc import LoggersEverywhere
+from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
+from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.logs.ipc import ClusterLoggers
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.ops.plugins.registry import PluginRegistry
-from warpseal.ops.profiles.ipc import ProfilersEverywhere
+from warpseal.ops.profiles.ipc import ClusterProfiler
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.runtime.backoff import Backoff
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
@@ -76,14 +76,14 @@ class NodeApi:
         self._readiness = readiness
         self._info: InfoClient | None = None
         self._loggers = loggers
-        self._followings: dict[str, Following] = {}
-        self._siblings = Siblings(config.peers.data_dir, time.monotonic)
+        self._followings: dict[str, FollowedChain] = {}
+        self._control_server = ControlServer(config.peers.data_dir, time.monotonic)
         self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, observer)
         pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
-        self.bootstrapped = Bootstrapped(pinned, readiness, lambda: self._followings)
+        self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followings)
         self.health.register(
             self.bootstrapped.check(),
             diskspace_check(config.peers.data_dir, config.health),
@@ -105,7 +105,10 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.know(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        loggers, profilers = LoggersEverywhere(self._loggers, self._siblings), ProfilersEverywhere(own, self._siblings)
+        loggers, profilers = (
+            ClusterLoggers(self._loggers, self._control_server),
+            ClusterProfiler(own, self._control_server),
+        )
         rooms = AdminServices(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
         self.interfaces.add_admin(rooms)
 
@@ -115,10 +118,10 @@ class NodeApi:
         now = asyncio.get_running_loop().time
         self.interfaces.node_id = node_id_text(node_id)
         if not core.follower.status().is_off:
-            self._followings["P"] = Following("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
+            self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
         self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[one] for one in config.indexer.chains)))
 
-        def traffic() -> Traffic:
+        def traffic() -> PeerTraffic:
             return _traffic(network, config.peers.max_outstanding)
 
         def store_fault() -> str | None:
@@ -134,18 +137,18 @@ class NodeApi:
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
         )
         if config.indexer.chains:
-            self.health.register(indexer_check(self._siblings.silence_s, config.health, index.stops))
-        network.subscribe(lambda node_id, connected: self.health.nudge())
-        core.heights.watch(self.health.nudge)
-        core.followed.watch(self.health.nudge)
+            self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stops))
+        network.subscribe(lambda node_id, connected: self.health.trigger())
+        core.heights.watch(self.health.trigger)
+        core.followed.watch(self.health.trigger)
 
     async def watch_nodes(self, core: Services, upstream: Upstream) -> None:
         """Look how the nodes do, until cancelled."""
         now = asyncio.get_running_loop().time
         probes = (upstream.platform.probe, upstream.info.probe)
-        watch = NodesWatch(*probes, core.heights, self._config.health, now)
+        watch = NodeMonitor(*probes, core.heights, self._config.health, now)
         self.health.register(watch.check())
-        await watch.run(self.health.nudge)
+        await watch.run(self.health.trigger)
 
     async def run(self) -> None:
         """Check health, and tell the indexer what it is told, until cancelled; a profile being taken ends with it."""
@@ -153,7 +156,7 @@ class NodeApi:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.health.run())
                 if self._config.indexer.chains:
-                    tasks.create_task(self._siblings.run())
+                    tasks.create_task(self._control_server.run())
 
     async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
         """Learn which blockchains the aliases X and C are, and the C-Chain's EVM chain id.
@@ -183,12 +186,12 @@ class NodeApi:
             told = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
             log.warning("another chain has the same EVM chain id, and is named by it", extra=told)
 
-    def _indexed(self, index: IndexStatus) -> Iterator[Following]:
+    def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
         """Yield the chains of the index that nothing else follows. Nobody waits for them: they may take days."""
         for chain in self._config.indexer.chains:
             name = PRIMARY_ALIASES[chain]
             if name not in self._followings:
-                yield Following(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
+                yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
 
     def _route(self, chain_id: ChainID, names: Sequence[str], specified: str) -> None:
         """Let paths name a primary chain as nodes do, /ext/bc/C and /ext/C, and as we do: /ext/bc/c-chain."""
@@ -224,26 +227,26 @@ def _or_warn(act: Callable[[], None]) -> None:
         log.warning("a path of the node interfaces is taken", extra={"reason": str(error)})
 
 
-def _standing(follower: PChainFollower) -> Standing:
+def _standing(follower: PChainFollower) -> ChainProgress:
     now = follower.status()
-    return Standing(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
+    return ChainProgress(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
 
 
-def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> Standing:
+def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
     index = status.index
     fresh = next((one for one in index.freshness() if one.chain is chain), None) if index is not None else None
     note = index.chain_statuses().get(chain) if index is not None else None
     stopped = note.stopped if note is not None and note.stopped else None
     if fresh is None:
-        return Standing(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
+        return ChainProgress(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
     is_catching_up = note is not None and note.rate_blocks_s is not None
-    return Standing(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)
+    return ChainProgress(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)
 
 
-def _traffic(network: PeerNetwork, max_outstanding: int) -> Traffic:
+def _traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
     connections = list(network.connected.values())
     oldest = [moment for one in connections if (moment := one.oldest_request_at) is not None]
-    return Traffic(
+    return PeerTraffic(
         peers=len(connections),
         received_at=_latest(one.received_at for one in connections),
         sent_at=_latest(one.sent_at for one in connections),

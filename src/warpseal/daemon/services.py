@@ -24,8 +24,8 @@ from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
     FollowerSample,
+    MetricSources,
     NetworkSample,
-    Sources,
     StoreSample,
     SubnetSample,
     ValidatorSample,
@@ -191,9 +191,9 @@ def delete_waiting_blocks(folder: Path) -> None:
         (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
-def metric_sources(core: Services, config: Config) -> Sources:
+def metric_sources(core: Services, config: Config) -> MetricSources:
     """Return what the metrics page asks at each scrape."""
-    return Sources(
+    return MetricSources(
         validators=lambda: _validators(core.network),
         subnets=lambda: _subnets(core.followed),
         network=lambda: _network(core.network, config.peers.advertised_version, config.peers.slot_timeout_s),

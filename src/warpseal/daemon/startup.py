@@ -54,7 +54,7 @@ async def start_services(
             log.info("the network is known", extra=us)
             status = IndexStatus()
             asked = metric_sources(core, config)
-            metrics.watch(replace(asked, health=face.health.standing, indexed=status.samples))
+            metrics.watch(replace(asked, health=face.health.results, indexed=status.samples))
             opening.open(
                 Services(
                     network_id,

@@ -15,7 +15,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.migrate import Migrations, upgrade_at_start
-from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
@@ -33,14 +33,14 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     if not settings.url:
         if folder is None:
             raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
-        return StoreUrl.of_file(folder / INDEX_NAME)
+        return StoreUrl.for_file(folder / INDEX_NAME)
     try:
         url = StoreUrl.parse(settings.url)
     except MalformedStoreUrl as error:
-        raise StoreUnusable(shown_url(settings.url), str(error)) from None
-    if url.kind is Kind.OFF:
-        raise StoreUnusable(url.shown, "an index cannot be off: index-chains names none instead")
-    return url if url.kind is Kind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))
+        raise StoreUnusable(redacted_url(settings.url), str(error)) from None
+    if url.kind is StoreKind.OFF:
+        raise StoreUnusable(url.redacted, "an index cannot be off: index-chains names none instead")
+    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))
 
 
 def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
@@ -49,14 +49,14 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
         try:
             create_private(url.path)
         except OSError as error:
-            raise StoreUnusable(url.shown, error.strerror or str(error)) from error
+            raise StoreUnusable(url.redacted, error.strerror or str(error)) from error
     engine = writing_engine(url)
-    if url.kind is Kind.SQLITE:
+    if url.kind is StoreKind.SQLITE:
         event.listen(engine, "connect", _with(_pragmas(settings.cache_bytes)))
     else:
         with engine.begin() as connection:
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-    upgrade_at_start(engine, url.shown, MIGRATIONS)
+    upgrade_at_start(engine, url.redacted, MIGRATIONS)
     return engine
 
 

@@ -33,11 +33,11 @@ from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.settings import MEBIBYTE, IndexSettings
 from warpseal.index.tx_reader import TxReader
-from warpseal.store.access import snapshot
-from warpseal.store.migrate import version_of
-from warpseal.store.reader import Reader
+from warpseal.store.access import read_snapshot
+from warpseal.store.migrate import read_version
+from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
-from warpseal.store.url import Kind, StoreUrl
+from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
@@ -63,11 +63,11 @@ class Index:
         self._settings = settings
         self._now = now
         self._engine: Engine = reading_index(url, settings)
-        if url.kind is Kind.SQLITE:
+        if url.kind is StoreKind.SQLITE:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
             event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
-        self._reader = Reader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
+        self._reader = StoreReader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
         self._memory = ReadCache()
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._notes: dict[PrimaryChain, ChainStatus] = {}
@@ -178,14 +178,14 @@ class Index:
             if not self._is_checked:
                 self._check(connection)
             self._memory.trim()
-            with snapshot(connection):
+            with read_snapshot(connection):
                 return query(ReadSession(connection, self._memory))
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
             self._is_checked = False
             raise StoreDown(self._url.redact(str(error)).partition("\n")[0]) from None
 
     def _check(self, connection: Connection) -> None:
-        version = version_of(connection)
+        version = read_version(connection)
         if version != MIGRATIONS.head:
             raise StoreDown(f"the index has schema version {version}, and this program reads {MIGRATIONS.head}")
         self._memory.clear()

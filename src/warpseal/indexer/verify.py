@@ -27,7 +27,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
-from warpseal.store.access import snapshot
+from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ValidationID, id_text
 
@@ -145,7 +145,7 @@ class IndexVerifier:
         return await asyncio.to_thread(self._look, look)
 
     def _look(self, look: Callable[[Connection], T]) -> T:
-        with self._engine.connect() as connection, snapshot(connection):
+        with self._engine.connect() as connection, read_snapshot(connection):
             return look(connection)
 
 

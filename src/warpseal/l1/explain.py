@@ -20,7 +20,7 @@ from warpseal.l1.ports import Archive, Heights, Sets
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Valid, Validity
-from warpseal.store.values import Recollection
+from warpseal.store.values import ArchiveEntry
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
@@ -167,8 +167,8 @@ class Explainer:
             told.check("validator_set", None, str(members))
             return
         _weights(told, request, members)
-        stored = await _tried(self._archive.recall(derived.message.id), deadline)
-        if isinstance(stored, Recollection):
+        stored = await _tried(self._archive.load(derived.message.id), deadline)
+        if isinstance(stored, ArchiveEntry):
             _stored(told, stored, members)
 
     async def _members(
@@ -274,9 +274,9 @@ def _weights(told: ExplanationBuilder, request: L1Request, members: CanonicalVal
     told.check("quorum_possible", 0 < required <= able, f"{able} of {members.total_weight} can sign, {required} must")
 
 
-def _stored(told: ExplanationBuilder, stored: Recollection, members: CanonicalValidatorSet) -> None:
+def _stored(told: ExplanationBuilder, stored: ArchiveEntry, members: CanonicalValidatorSet) -> None:
     """Tell what was signed before, and how much weight of the set stands behind it. Candidates count, too."""
-    if stored.is_unread:
+    if stored.is_incomplete:
         told.check("stored", None, "what was signed earlier cannot be read now")
         return
     keys = {share.public_key for share in stored.shares}

@@ -9,7 +9,7 @@ from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.node.evm import EvmLog, LogFilter
 from warpseal.node.limits import Origin as CallOrigin
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
-from warpseal.store.values import EagerTask, L1Transaction, Origin, Recollection
+from warpseal.store.values import ArchiveEntry, EagerTask, L1Transaction, Origin
 from warpseal.warp.ids import ChainID, MessageID, SubnetID, ValidationID
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -97,7 +97,7 @@ class Lead(Protocol):
     """The right to do eager work, which one process has at a time."""
 
     @property
-    def held(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process has it."""
         ...
 
@@ -141,7 +141,7 @@ class Sets(Protocol):
 class Archive(Protocol):
     """What was signed before."""
 
-    async def recall(self, message_id: MessageID) -> Recollection:
+    async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return what is kept of a message; nothing while the store is down."""
         ...
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from warpseal.metrics.collectors import Family, Rows, label
-from warpseal.metrics.samples import Snapshot
+from warpseal.metrics.collectors import MetricFamily, Rows, label
+from warpseal.metrics.samples import MetricsSnapshot
 
 _NS_PER_S: Final = 10**9
 _SHARE_CACHE: Final = "shares"
@@ -28,20 +28,20 @@ class ReferenceCounts:
     too_little_connected: int = 0
     bad_shares: int = 0
 
-    def lines(self, snapshot: Snapshot) -> Iterator[str]:
+    def lines(self, snapshot: MetricsSnapshot) -> Iterator[str]:
         """Yield the text of all the reference's series."""
         for family in _families(self):
             yield from family.lines(snapshot)
 
 
-def _families(counts: ReferenceCounts) -> Iterator[Family]:
+def _families(counts: ReferenceCounts) -> Iterator[MetricFamily]:
     yield _unmeasured("msgcreator_codec_compressed_count", "counter", "number of compressed messages")
     yield _unmeasured("msgcreator_codec_compressed_duration", "gauge", "time spent handling compressed messages")
     yield from _aggregator_families(counts)
     yield from _timeout_manager_families()
 
 
-def _aggregator_families(counts: ReferenceCounts) -> Iterator[Family]:
+def _aggregator_families(counts: ReferenceCounts) -> Iterator[MetricFamily]:
     yield _aggregator(
         "agg_sigs_latency_ms",
         "gauge",
@@ -60,7 +60,7 @@ def _aggregator_families(counts: ReferenceCounts) -> Iterator[Family]:
         "Number of AppRequests that have been submitted to the network",
         lambda snapshot: snapshot.network.requests,
     )
-    yield Family(
+    yield MetricFamily(
         "signature_aggregator_connected_stake_weight_percentage",
         "gauge",
         "The percentage of connected stake weight for a specific subnet",
@@ -110,7 +110,7 @@ def _aggregator_families(counts: ReferenceCounts) -> Iterator[Family]:
     )
 
 
-def _timeout_manager_families() -> Iterator[Family]:
+def _timeout_manager_families() -> Iterator[MetricFamily]:
     yield _single(
         "timeoutmanager_average_latency", "gauge", "Average network latency in nanoseconds", _average_latency_ns
     )
@@ -134,25 +134,25 @@ def _timeout_manager_families() -> Iterator[Family]:
     )
 
 
-def _single(name: str, kind: str, text: str, value: Callable[[Snapshot], int]) -> Family:
-    return Family(name, kind, text, lambda snapshot: (("", value(snapshot)),))
+def _single(name: str, kind: str, text: str, value: Callable[[MetricsSnapshot], int]) -> MetricFamily:
+    return MetricFamily(name, kind, text, lambda snapshot: (("", value(snapshot)),))
 
 
-def _aggregator(name: str, kind: str, text: str, value: Callable[[Snapshot], int]) -> Family:
+def _aggregator(name: str, kind: str, text: str, value: Callable[[MetricsSnapshot], int]) -> MetricFamily:
     return _single(f"signature_aggregator_{name}", kind, text, value)
 
 
-def _unmeasured(name: str, kind: str, text: str) -> Family:
+def _unmeasured(name: str, kind: str, text: str) -> MetricFamily:
     """Return a family without rows: dashboards find the name, and no false number."""
-    return Family(name, kind, text, lambda snapshot: ())
+    return MetricFamily(name, kind, text, lambda snapshot: ())
 
 
-def _connected_percent(snapshot: Snapshot) -> Rows:
+def _connected_percent(snapshot: MetricsSnapshot) -> Rows:
     for one in snapshot.subnets:
         percent = 100 * one.connected_weight / one.total_weight if one.total_weight else 0.0
         yield label("subnetID", one.subnet_id), percent
 
 
-def _average_latency_ns(snapshot: Snapshot) -> int:
+def _average_latency_ns(snapshot: MetricsSnapshot) -> int:
     latencies = [one.latency_s for one in snapshot.validators if one.latency_s is not None]
     return int(fmean(latencies) * _NS_PER_S) if latencies else 0

@@ -16,7 +16,7 @@ import warpseal
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
 from warpseal.metrics.collectors import family_lines
 from warpseal.metrics.reference import ReferenceCounts
-from warpseal.metrics.samples import Snapshot, Sources
+from warpseal.metrics.samples import MetricSources, MetricsSnapshot
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Metrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry or CollectorRegistry()
         self._reference = ReferenceCounts()
-        self._sources = Sources()
+        self._sources = MetricSources()
         self._bad_shares: Tally[str] = Tally()
         self._add_series()
         # Looked up for every request; there are few.
@@ -84,7 +84,7 @@ class Metrics:
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
-    def watch(self, sources: Sources) -> None:
+    def watch(self, sources: MetricSources) -> None:
         """Ask these sources at each scrape."""
         self._sources = sources
 
@@ -144,7 +144,7 @@ class Metrics:
         validators = await _gently(sources.validators())
         wanted = {one.node_id for one in validators}
         self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in wanted})
-        snapshot = Snapshot(
+        snapshot = MetricsSnapshot(
             validators=validators,
             subnets=await _gently(sources.subnets()),
             network=sources.network(),
@@ -158,7 +158,7 @@ class Metrics:
         )
         return lambda: self._page(snapshot)
 
-    def _page(self, snapshot: Snapshot) -> bytes:
+    def _page(self, snapshot: MetricsSnapshot) -> bytes:
         text = "".join([*family_lines(snapshot), *self._reference.lines(snapshot)])
         return generate_latest(self.registry) + text.encode()
 

@@ -116,7 +116,7 @@ class StoreSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class MetricSources:
     """Whom to ask at each scrape, on the event loop. What a source leaves out has no series any more."""
 
     validators: Callable[[], Iterable[ValidatorSample]] = tuple
@@ -131,7 +131,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """What all sources told. bad_shares: by node id; health: by check, whether it passes."""
 
     validators: tuple[ValidatorSample, ...] = ()

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class Shelf(Protocol):
     """Where addresses are kept; it raises nothing."""
 
-    async def recall(self) -> list[AddressRow]:
+    async def load(self) -> list[AddressRow]:
         """Return what is kept, the nodes reached last at the end."""
         ...
 
@@ -42,7 +42,7 @@ class Shelf(Protocol):
 class Nowhere:
     """The shelf of a process that leaves nothing behind."""
 
-    async def recall(self) -> list[AddressRow]:
+    async def load(self) -> list[AddressRow]:
         """Return nothing."""
         return []
 
@@ -63,7 +63,7 @@ class AddressKeeper:
     async def recall(self) -> None:
         """Take what an earlier process kept."""
         now = time.time()
-        self._book.recall(remembered_of(await self._shelf.recall(), now))
+        self._book.recall(remembered_of(await self._shelf.load(), now))
         if self._folder is not None:
             await self._take_over(self._folder, now)
 

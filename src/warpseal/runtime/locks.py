@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal, ParamSpec, TypeVar, cast
 
-from warpseal.runtime.stack_samples import Stack, StackTotal, StackTotals, stack_of
+from warpseal.runtime.stack_samples import Stack, StackTotal, StackTotals, capture_stack
 
 LOCK: Final = "[waiting for a lock]"
 SEMAPHORE: Final = "[waiting for a semaphore]"
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Waits:
+class ContentionProfile:
     """What was waited for, by stack: how often, and for how many nanoseconds."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Waits:
         yield from found
 
 
-WAITS: Final = Waits()
+CONTENTION: Final = ContentionProfile()
 """The waits of this process."""
 
 
@@ -57,13 +57,13 @@ class AsyncLock(asyncio.Lock):
 
     async def acquire(self) -> Literal[True]:
         """Wait until the lock is held."""
-        if not (WAITS.is_counting and self.locked()):
+        if not (CONTENTION.is_counting and self.locked()):
             return await super().acquire()
-        stack, started = stack_of(sys._getframe(1)), time.monotonic_ns()
+        stack, started = capture_stack(sys._getframe(1)), time.monotonic_ns()
         try:
             return await super().acquire()
         finally:
-            WAITS.add(stack, time.monotonic_ns() - started, LOCK)
+            CONTENTION.add(stack, time.monotonic_ns() - started, LOCK)
 
 
 class AsyncSemaphore(asyncio.Semaphore):
@@ -71,13 +71,13 @@ class AsyncSemaphore(asyncio.Semaphore):
 
     async def acquire(self) -> Literal[True]:
         """Wait until there is room."""
-        if not (WAITS.is_counting and self.locked()):
+        if not (CONTENTION.is_counting and self.locked()):
             return await super().acquire()
-        stack, started = stack_of(sys._getframe(1)), time.monotonic_ns()
+        stack, started = capture_stack(sys._getframe(1)), time.monotonic_ns()
         try:
             return await super().acquire()
         finally:
-            WAITS.add(stack, time.monotonic_ns() - started, SEMAPHORE)
+            CONTENTION.add(stack, time.monotonic_ns() - started, SEMAPHORE)
 
 
 class ThreadLock:
@@ -98,7 +98,7 @@ class ThreadLock:
         try:
             return self._lock.acquire(timeout=timeout)
         finally:
-            WAITS.add(stack_of(sys._getframe(1)), time.monotonic_ns() - started, LOCK)
+            CONTENTION.add(capture_stack(sys._getframe(1)), time.monotonic_ns() - started, LOCK)
 
     def release(self) -> None:
         """Give the lock back."""
@@ -124,12 +124,12 @@ class ThreadSemaphore(threading.BoundedSemaphore):
         try:
             return super().acquire(timeout=timeout)
         finally:
-            WAITS.add(stack_of(sys._getframe(1)), time.monotonic_ns() - started, SEMAPHORE)
+            CONTENTION.add(capture_stack(sys._getframe(1)), time.monotonic_ns() - started, SEMAPHORE)
 
     __enter__ = acquire
 
 
-def thread_condition() -> threading.Condition:
+def new_thread_condition() -> threading.Condition:
     """Return a condition of threads. Waiting for its lock counts, waiting to be notified does not."""
     return threading.Condition(cast(threading.Lock, ThreadLock()))
 
@@ -148,7 +148,9 @@ class WorkerThreads(ThreadPoolExecutor):
         with self._counting_jobs:
             is_waiting = self._jobs >= self._threads_at_most
             self._jobs += 1
-        work: Callable[P, T] = _timed(fn, stack_of(sys._getframe(1))) if is_waiting and WAITS.is_counting else fn
+        work: Callable[P, T] = (
+            _timed(fn, capture_stack(sys._getframe(1))) if is_waiting and CONTENTION.is_counting else fn
+        )
         try:
             future = super().submit(work, *args, **kwargs)
         except BaseException:
@@ -166,7 +168,7 @@ def _timed(fn: Callable[P, T], stack: Stack) -> Callable[P, T]:
     submitted = time.monotonic_ns()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        WAITS.add(stack, time.monotonic_ns() - submitted, WORKER_THREAD)
+        CONTENTION.add(stack, time.monotonic_ns() - submitted, WORKER_THREAD)
         return fn(*args, **kwargs)
 
     return run

@@ -15,7 +15,7 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 """Empty outside of requests. Tasks inherit the id of the task that started them."""
 
 
-def usable_request_id(given: bytes) -> str | None:
+def parse_request_id(given: bytes) -> str | None:
     """Return the id that a caller chose, or None where it is empty, too long or not printable ASCII."""
     if not 0 < len(given) <= MAX_REQUEST_ID_LENGTH:
         return None

@@ -41,10 +41,10 @@ class Stack(NamedTuple):
     codes: tuple[CodeType, ...]
 
 
-NOWHERE: Final = Stack((), ())
+NO_STACK: Final = Stack((), ())
 
 
-def stack_of(frame: FrameType | None) -> Stack:
+def capture_stack(frame: FrameType | None) -> Stack:
     """Return what `frame` and its callers do, MAX_DEPTH of them; the frames themselves are not held."""
     calls: list[int] = []
     codes: list[CodeType] = []

@@ -13,13 +13,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from warpseal.store.database import told
+from warpseal.store.database import redacted_reason
 from warpseal.store.engine import reading_engine, server_parameters, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
-from warpseal.store.filelock import LOCK_SUFFIX
-from warpseal.store.locks import Hold, held
+from warpseal.store.locks import LOCK_SUFFIX, StoreLock, hold_store
 from warpseal.store.store import STORE_NAME
-from warpseal.store.url import Kind, StoreUrl
+from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
 _MAX_PID_DIGITS: Final = 20
@@ -38,7 +37,7 @@ def stores_below(data_dir: Path) -> list[Path]:
 
 
 @contextmanager
-def reading(url: StoreUrl) -> Iterator[Connection]:
+def open_read_only(url: StoreUrl) -> Iterator[Connection]:
     """Hold a connection that reads, beside a daemon or not. Raises StoreUnusable, for what fails within too."""
     _check_file(url)
     with _told(url):
@@ -51,7 +50,7 @@ def reading(url: StoreUrl) -> Iterator[Connection]:
 
 
 @contextmanager
-def beside(url: StoreUrl) -> Iterator[Connection]:
+def open_shared(url: StoreUrl) -> Iterator[Connection]:
     """Hold one short transaction that writes, beside a daemon or not. Raises StoreUnusable, for what fails within."""
     _check_file(url)
     with _told(url):
@@ -64,7 +63,7 @@ def beside(url: StoreUrl) -> Iterator[Connection]:
 
 
 @contextmanager
-def alone(url: StoreUrl) -> Iterator[Engine]:
+def open_exclusive(url: StoreUrl) -> Iterator[Engine]:
     """Hold the store to write to it, with nobody else. Raises StoreInUse naming who uses it, and StoreUnusable."""
     _check_file(url)
     # The loop runs in these two moments only, so that an interrupt ends the work between them at once.
@@ -78,12 +77,12 @@ def alone(url: StoreUrl) -> Iterator[Engine]:
             runner.run(hold.__aexit__(None, None, None))
 
 
-async def _held(url: StoreUrl) -> AbstractAsyncContextManager[Hold]:
+async def _held(url: StoreUrl) -> AbstractAsyncContextManager[StoreLock]:
     """Hold a store; a server may need a moment to notice that the process that used it last has ended."""
-    parameters = {} if url.kind is Kind.SQLITE else server_parameters(url)
-    patience_s = 0.0 if url.kind is Kind.SQLITE else _SERVER_PATIENCE_S
+    parameters = {} if url.kind is StoreKind.SQLITE else server_parameters(url)
+    patience_s = 0.0 if url.kind is StoreKind.SQLITE else _SERVER_PATIENCE_S
     while True:
-        hold = held(url, parameters, alone=True)
+        hold = hold_store(url, parameters, alone=True)
         try:
             await hold.__aenter__()
         except StoreInUse:
@@ -96,7 +95,7 @@ async def _held(url: StoreUrl) -> AbstractAsyncContextManager[Hold]:
 
 
 @contextmanager
-def snapshot(connection: Connection) -> Iterator[None]:
+def read_snapshot(connection: Connection) -> Iterator[None]:
     """Let all reads within see the store as of one moment; keep it short."""
     mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if connection.dialect.name == "postgresql" else ""
     connection.exec_driver_sql("BEGIN" + mode)
@@ -106,7 +105,7 @@ def snapshot(connection: Connection) -> Iterator[None]:
         connection.exec_driver_sql("ROLLBACK")
 
 
-def users_of(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
+def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
     """Return which other processes use the store now, as far as that can be told."""
     if url.path is None:
         return tuple(connection.execute(_USERS).scalars())
@@ -139,8 +138,8 @@ def _unbounded(session: Any, _: object) -> None:
 
 
 def _check_file(url: StoreUrl) -> None:
-    if url.kind is Kind.OFF:
-        raise StoreUnusable(url.shown, "with store-url off nothing is kept")
+    if url.kind is StoreKind.OFF:
+        raise StoreUnusable(url.redacted, "with store-url off nothing is kept")
     if url.path is not None and not url.path.is_file():
         raise StoreUnusable(str(url.path), "there is no such file; a daemon makes it when it starts")
 
@@ -152,6 +151,6 @@ def _told(url: StoreUrl) -> Iterator[None]:
         yield
     except MalformedMessage as error:
         reason = f"a message in it is damaged ({error}); `warpseal store check` tells more"
-        raise StoreUnusable(url.shown, reason) from None
+        raise StoreUnusable(url.redacted, reason) from None
     except DBAPIError as error:
-        raise StoreUnusable(url.shown, told(url, error)) from None
+        raise StoreUnusable(url.redacted, redacted_reason(url, error)) from None

@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from warpseal.store.errors import StoreDown
-from warpseal.store.ports import Reads, Writes
+from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import ADDRESSES
 from warpseal.store.settings import DAY_S, StoreSettings
 from warpseal.store.statements import Insert, Prepared
@@ -42,14 +42,14 @@ def _replacing(statement: Insert) -> Insert:
 class Addresses:
     """The remembered addresses; a store that is down neither gives nor takes any, and raises nothing."""
 
-    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
+    def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads
         self._writes = writes
         self._settings = settings
         # What is kept, by hash, and when it was written: rows that stay the same are written once a day.
         self._kept: dict[_Place, tuple[int, float]] = {}
 
-    async def recall(self) -> list[AddressRow]:
+    async def load(self) -> list[AddressRow]:
         """Return what is remembered, the nodes reached last at the end; nothing while the store is down."""
         if not self._writes.is_up:
             return []

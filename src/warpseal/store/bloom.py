@@ -20,7 +20,7 @@ _AT_ONCE: Final = 10_000
 _HASHES: Final = struct.Struct("<4I")
 
 
-class Known:
+class MessageFilter:
     """A set that may hold more than was added, and never less."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Known:
         self._holds_all = loaded > _MAX_LOADED
 
 
-class NothingKnown(Known):
+class NullMessageFilter(MessageFilter):
     """Where nothing is kept, whatever is added."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, 
 from sqlalchemy.exc import ArgumentError
 
 from warpseal.store.errors import StoreUnusable
-from warpseal.store.url import Kind, StoreUrl
+from warpseal.store.url import StoreKind, StoreUrl
 
 # Nobody else writes to a file, since its lock keeps them away.
 BUSY_TIMEOUT_S: Final = 0.5
@@ -42,7 +42,7 @@ _SERVER_KEEPALIVE: Final = (
 
 def writing_engine(url: StoreUrl) -> Engine:
     """Return the engine of the one connection that writes; its transactions take the lock at once."""
-    if url.kind is Kind.POSTGRESQL:
+    if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections=1)
     assert url.path is not None
     engine = _sqlite(url.path, connections=1, mode="rwc")
@@ -53,7 +53,7 @@ def writing_engine(url: StoreUrl) -> Engine:
 
 def reading_engine(url: StoreUrl, connections: int) -> Engine:
     """Return an engine that reads, statement by statement, on at most so many connections."""
-    if url.kind is Kind.POSTGRESQL:
+    if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections).execution_options(isolation_level="AUTOCOMMIT")
     assert url.path is not None
     return _sqlite(url.path, connections, mode="ro").execution_options(isolation_level="AUTOCOMMIT")
@@ -99,7 +99,7 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
     try:
         address = make_url(url.text).set(drivername="postgresql+psycopg")
     except ArgumentError:
-        raise StoreUnusable(url.shown, "store-url is not the URL of a database") from None
+        raise StoreUnusable(url.redacted, "store-url is not the URL of a database") from None
     return create_engine(
         address,
         pool_size=connections,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpseal.errors import StartupError, StoreDown
 
-__all__ = ["RangesDisagree", "StoreDown", "StoreInUse", "StoreNeedsUpgrade", "StoreTooNew", "StoreUnusable"]
+__all__ = ["BlockRangesMismatch", "StoreDown", "StoreInUse", "StoreNeedsUpgrade", "StoreTooNew", "StoreUnusable"]
 
 
 class StoreUnusable(StartupError):
@@ -53,5 +53,5 @@ class StoreInUse(StartupError):
         self.pid = pid
 
 
-class RangesDisagree(Exception):
+class BlockRangesMismatch(Exception):
     """Blocks that were read do not join those that were read before: they are of another chain, or forged."""

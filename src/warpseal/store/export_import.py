@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Row, Select, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
-from warpseal.store.access import snapshot
+from warpseal.store.access import read_snapshot
 from warpseal.store.jsonl import (
     BadLine,
     MessageLine,
@@ -31,7 +31,7 @@ from warpseal.store.jsonl import (
 )
 from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
 from warpseal.store.values import StoredShare, StoredSignature
-from warpseal.store.write_queue import Batch, KeepShares, KeepSignature
+from warpseal.store.write_queue import AddShares, AddSignature, WriteBatch
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
@@ -63,7 +63,7 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Moved:
+class TransferStats:
     """How much was exported or imported; bad_lines: left out."""
 
     messages: int = 0
@@ -76,12 +76,14 @@ class Moved:
         return ", ".join(counts)
 
 
-def export_lines(connection: Connection, schema_version: str, selection: Selection, moved: Moved) -> Iterator[bytes]:
+def export_lines(
+    connection: Connection, schema_version: str, selection: Selection, moved: TransferStats
+) -> Iterator[bytes]:
     """Yield the lines of an export, a page of messages in memory at a time; `moved` counts along."""
     yield header_line(schema_version)
     after_key = 0
     while True:
-        with snapshot(connection):
+        with read_snapshot(connection):
             page = connection.execute(selection.query(after_key)).all()
             lines = [line for row in page for line in _lines_of(connection, row, moved)]
         yield from lines
@@ -90,7 +92,7 @@ def export_lines(connection: Connection, schema_version: str, selection: Selecti
         after_key = page[-1].key
 
 
-def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], moved: Moved) -> Iterator[bytes]:
+def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], moved: TransferStats) -> Iterator[bytes]:
     message = UnsignedMessage.parse(row.raw)
     moved.messages += 1
     yield message_line(message, for_ever=row.for_ever == 1)
@@ -134,13 +136,13 @@ class Importer:
     engine: Engine
     complain: Callable[[int, str], None]
     for_ever: bool = False
-    moved: Moved = field(default_factory=Moved)
+    moved: TransferStats = field(default_factory=TransferStats)
     _keys: PublicKeys = field(default_factory=PublicKeys)
     _messages: OrderedDict[MessageID, MessageLine] = field(default_factory=OrderedDict)
-    _batch: Batch = field(default_factory=Batch)
+    _batch: WriteBatch = field(default_factory=WriteBatch)
     _last_kept: MessageID | None = None
 
-    def run(self, file: BinaryIO, progress: Callable[[Moved], None]) -> Moved:
+    def run(self, file: BinaryIO, progress: Callable[[TransferStats], None]) -> TransferStats:
         """Import a file; `progress` is called after each transaction. Raises BadLine for a file of another format."""
         lines = numbered_lines(file)
         _, first = next(lines, (1, b""))
@@ -196,7 +198,7 @@ class Importer:
         if not verify(self._keys.parse(share.public_key), line.message.raw, share.signature):
             raise BadLine("the signature is not the one of this key over this message")
         verified = StoredShare(share.public_key, share.signature, verified=True)
-        self._batch.edits.append(KeepShares(line.message, (verified,)))
+        self._batch.edits.append(AddShares(line.message, (verified,)))
         self.moved.shares += 1
         self._keep(line)
 
@@ -204,7 +206,7 @@ class Importer:
         keys = [self._keys.parse(key) for key in signed.public_keys]
         if not verify_aggregate(keys, line.message.raw, signed.signature):
             raise BadLine("the signature is not the one of exactly these keys over this message")
-        self._batch.signatures.append(KeepSignature(line.message, signed, done=lambda: None))
+        self._batch.signatures.append(AddSignature(line.message, signed, done=lambda: None))
         self.moved.signatures += 1
         self._keep(line)
 
@@ -216,7 +218,7 @@ class Importer:
             self._batch.for_ever[line.message.id] = line.message
 
     def _write(self) -> None:
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch = self._batch, WriteBatch()
         if batch.has_rows:
             with self.engine.begin() as connection:
                 archive_rows.write(connection, batch, time.time())

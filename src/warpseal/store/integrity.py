@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
-from warpseal.store.access import snapshot
+from warpseal.store.access import read_snapshot
 from warpseal.store.archive_rows import split_keys
 from warpseal.store.export_import import PublicKeys
 from warpseal.store.jsonl import BadLine
@@ -26,7 +26,7 @@ _ROWS_AT_ONCE: Final = 1_000
 
 
 @dataclass(slots=True)
-class Counted:
+class IntegrityReport:
     """What was looked at. wrong_candidates: shares that nobody has verified alone so far, and that are not right."""
 
     messages: int = 0
@@ -53,16 +53,16 @@ class _Message:
 
 
 @dataclass(slots=True)
-class Check:
+class IntegrityCheck:
     """One look at everything, beside a daemon or not. tell: called for each fault; progress: with the counts so far."""
 
     connection: Connection
     tell: Callable[[str], None]
-    progress: Callable[[Counted], None] = lambda _: None
-    counted: Counted = field(default_factory=Counted)
+    progress: Callable[[IntegrityReport], None] = lambda _: None
+    counted: IntegrityReport = field(default_factory=IntegrityReport)
     _keys: PublicKeys = field(default_factory=PublicKeys)
 
-    def run(self) -> Counted:
+    def run(self) -> IntegrityReport:
         """Look at everything; a fault does not end it."""
         for look in (
             self._look_at_database,
@@ -93,7 +93,7 @@ class Check:
         query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
         after_key = 0
         while True:
-            with snapshot(self.connection):
+            with read_snapshot(self.connection):
                 rows = self.connection.execute(query.where(MESSAGES.c.key > after_key)).all()
                 page = [self._whole(row) for row in rows]
             yield from page

@@ -39,7 +39,7 @@ class Leadership:
         (self._held if held else self._lost).set()
 
     @property
-    def held(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process leads now."""
         return self._held.is_set()
 
@@ -78,7 +78,7 @@ class ServerLeadership(Leadership):
             while True:
                 with suppress(psycopg.Error, OSError, TimeoutError):
                     await self._contend()
-                if self.held:
+                if self.is_leader:
                     log.warning("the leadership is lost", extra={"leadership": self._name})
                 self._lose()
                 await self._lock.close()

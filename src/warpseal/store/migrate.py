@@ -38,7 +38,7 @@ class Migrations:
     head: str = HEAD
 
 
-def version_of(connection: Connection) -> str | None:
+def read_version(connection: Connection) -> str | None:
     """Return the schema version of a database; None of an empty one."""
     if not inspect(connection).has_table(_VERSION_TABLE):
         return None
@@ -48,7 +48,7 @@ def version_of(connection: Connection) -> str | None:
 
 def check_version(connection: Connection, where: str, migrations: Migrations = Migrations()) -> str:
     """Return the version where it is the newest. Raises StoreTooNew, StoreNeedsUpgrade."""
-    version = version_of(connection)
+    version = read_version(connection)
     if version == migrations.head:
         return version
     _pending(version, where, migrations)
@@ -58,11 +58,11 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
 def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = Migrations()) -> str:
     """Upgrade where that is quick, in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade."""
     with engine.begin() as connection:
-        if version_of(connection) == migrations.head:
+        if read_version(connection) == migrations.head:
             return migrations.head
     with engine.begin() as connection:
         _take_turn(connection)
-        version = version_of(connection)
+        version = read_version(connection)
         pending = _pending(version, where, migrations)
         if any(revision.is_slow for revision in pending):
             raise StoreNeedsUpgrade(where, version or "none", migrations.head)
@@ -76,7 +76,7 @@ def upgrade_all(engine: Engine, where: str, progress: Progress, migrations: Migr
     Returns the version. Raises StoreTooNew. Ended in the middle, it goes on there when called again.
     """
     with engine.begin() as connection:
-        pending = _pending(version_of(connection), where, migrations)
+        pending = _pending(read_version(connection), where, migrations)
     for revision in pending:
         for done in _steps(engine, revision):
             progress(revision.name, done)

@@ -9,14 +9,14 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.store.errors import StoreDown
-from warpseal.store.write_queue import Edit, KeepSignature
+from warpseal.store.write_queue import AddSignature, ShareUpdate
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
 T = TypeVar("T")
 
 
-class Reads(Protocol):
+class ReadSide(Protocol):
     """The side that reads."""
 
     @property
@@ -32,7 +32,7 @@ class Reads(Protocol):
 class Pending(Protocol):
     """What may wait in memory."""
 
-    def edit(self, edit: Edit) -> None:
+    def edit(self, edit: ShareUpdate) -> None:
         """Take shares, or word of one."""
 
     def use(self, message_id: MessageID) -> None:
@@ -41,11 +41,11 @@ class Pending(Protocol):
     def keep_for_ever(self, message: UnsignedMessage) -> None:
         """Take a message that is never evicted."""
 
-    def sign(self, keep: KeepSignature) -> None:
+    def sign(self, keep: AddSignature) -> None:
         """Take a signature."""
 
 
-class Writes(Protocol):
+class WriteSide(Protocol):
     """The side that writes."""
 
     @property
@@ -59,7 +59,7 @@ class Writes(Protocol):
         ...
 
     @property
-    def waiting(self) -> Pending:
+    def queue(self) -> Pending:
         """What takes writes that may wait."""
         ...
 
@@ -71,7 +71,7 @@ class Writes(Protocol):
 class NothingWaits:
     """Takes everything and keeps nothing."""
 
-    def edit(self, edit: Edit) -> None:
+    def edit(self, edit: ShareUpdate) -> None:
         """Do nothing."""
 
     def use(self, message_id: MessageID) -> None:
@@ -80,12 +80,12 @@ class NothingWaits:
     def keep_for_ever(self, message: UnsignedMessage) -> None:
         """Do nothing."""
 
-    def sign(self, keep: KeepSignature) -> None:
+    def sign(self, keep: AddSignature) -> None:
         """Tell at once that nobody need wait."""
         keep.done()
 
 
-class NoReads:
+class NullReads:
     """The reading side where nothing is kept. reason: why."""
 
     def __init__(self, reason: str) -> None:
@@ -101,7 +101,7 @@ class NoReads:
         raise StoreDown(self._reason)
 
 
-class NoWrites:
+class NullWrites:
     """The writing side where nothing is written. is_up: whether it can be read at least."""
 
     def __init__(self, reason: str, *, is_up: bool) -> None:
@@ -120,7 +120,7 @@ class NoWrites:
         return False
 
     @property
-    def waiting(self) -> NothingWaits:
+    def queue(self) -> NothingWaits:
         """What takes everything and keeps nothing."""
         return self._waiting
 

@@ -18,7 +18,7 @@ from warpseal.store.settings import StoreSettings
 T = TypeVar("T")
 
 
-class Reader:
+class StoreReader:
     """Runs functions that read. failed: called when the database did not answer; tell: an error without secrets."""
 
     def __init__(

@@ -14,15 +14,15 @@ from sqlalchemy import Connection
 from warpseal.store.addresses import Addresses
 from warpseal.store.api_keys import ApiKeys
 from warpseal.store.archive import Archive
-from warpseal.store.database import Database, NoDatabase, OwnDatabase, ReadOnlyDatabase
+from warpseal.store.database import Database, NullDatabase, ReadOnlyDatabase, ReadWriteDatabase
 from warpseal.store.errors import StoreUnusable
-from warpseal.store.l1_index import L1Index
+from warpseal.store.l1_records import L1Records
 from warpseal.store.leadership import Leadership
 from warpseal.store.migrate import Migrations
 from warpseal.store.settings import StoreSettings
 from warpseal.store.stats import measure
-from warpseal.store.uptime_rows import ObservedRows
-from warpseal.store.url import Kind, MalformedStoreUrl, StoreUrl, shown_url
+from warpseal.store.uptime_rows import UptimeRows
+from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
 from warpseal.store.values import StoreContents, StoreStatus
 from warpseal.store.writer import StoreObserver
 
@@ -42,8 +42,8 @@ class Store:
         self.archive = Archive(database.reads, database.writes, settings, database.known)
         self.addresses = Addresses(database.reads, database.writes, settings)
         self.api_keys = ApiKeys(database.reads, database.writes, settings)
-        self.l1 = L1Index(database.reads, database.writes, settings)
-        self.observed = ObservedRows(database.reads, database.writes, settings)
+        self.l1 = L1Records(database.reads, database.writes, settings)
+        self.observed = UptimeRows(database.reads, database.writes, settings)
 
     async def __aenter__(self) -> Store:
         await self._database.open()
@@ -106,12 +106,12 @@ def open_store(
     """
     url = store_url(settings, folder)
     known = migrations or Migrations()
-    if url is None or url.kind is Kind.OFF:
+    if url is None or url.kind is StoreKind.OFF:
         reason = "store-url is off" if url else "the data-dir is read-only, and no store-url is given"
-        return Store(NoDatabase(reason), settings)
+        return Store(NullDatabase(reason), settings)
     if read_only:
         return Store(ReadOnlyDatabase(url, settings, known), settings)
-    return Store(OwnDatabase(url, settings, observer or Unobserved(), known), settings)
+    return Store(ReadWriteDatabase(url, settings, observer or Unobserved(), known), settings)
 
 
 def store_url(settings: StoreSettings, folder: Path | None) -> StoreUrl | None:
@@ -120,5 +120,5 @@ def store_url(settings: StoreSettings, folder: Path | None) -> StoreUrl | None:
         try:
             return StoreUrl.parse(settings.url)
         except MalformedStoreUrl as error:
-            raise StoreUnusable(shown_url(settings.url), str(error)) from None
-    return StoreUrl.of_file(folder / STORE_NAME) if folder is not None else None
+            raise StoreUnusable(redacted_url(settings.url), str(error)) from None
+    return StoreUrl.for_file(folder / STORE_NAME) if folder is not None else None

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, delete, func, select
 
-from warpseal.store.ports import Reads, Writes
+from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import OBSERVED_HOURS, OBSERVED_VALIDATIONS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.statements import Insert, Prepared
-from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
+from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
 # Signatures that are to be committed go in between.
@@ -43,18 +43,18 @@ _KEEP_VALIDATION: Final = Prepared(
 _Write = Callable[[Connection], None]
 
 
-class ObservedRows:
+class UptimeRows:
     """The observations of all daemons of one store; observer: the node id of who observed."""
 
-    def __init__(self, reads: Reads, writes: Writes, settings: StoreSettings) -> None:
+    def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads
         self._writes = writes
         self._settings = settings
 
-    async def recall(self, observer: NodeID, first_hour: int, met_since_hour: int) -> RecalledObservations:
+    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
         """Return what a process of this observer begins with: hours from `first_hour` on. Raises StoreDown."""
         return await self._reads.read(
-            lambda connection: RecalledObservations(
+            lambda connection: StoredUptime(
                 _validations(connection, observer),
                 _hours_since(connection, observer, first_hour),
                 _met(connection, observer, met_since_hour),

@@ -15,7 +15,7 @@ _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
 _HIDDEN: Final = "***"
 
 
-class Kind(StrEnum):
+class StoreKind(StrEnum):
     """What keeps the store."""
 
     SQLITE = "sqlite"
@@ -31,7 +31,7 @@ class MalformedStoreUrl(ValueError):
 class StoreUrl:
     """One store. path: of a SQLite file. text: with its secrets, never to be shown; `shown` is without."""
 
-    kind: Kind
+    kind: StoreKind
     text: str
     path: Path | None = None
 
@@ -39,46 +39,46 @@ class StoreUrl:
     def parse(cls, text: str) -> StoreUrl:
         """Return what a `store-url` names; "" is not one. Raises MalformedStoreUrl."""
         if text == OFF:
-            return cls(Kind.OFF, OFF)
+            return cls(StoreKind.OFF, OFF)
         if text.startswith(_SQLITE_PREFIX):
-            return cls.of_file(_sqlite_path(text))
+            return cls.for_file(_sqlite_path(text))
         parts = _split(text)
         if parts.scheme not in _POSTGRESQL_SCHEMES:
             raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
         if not parts.path.strip("/"):
             raise MalformedStoreUrl("expected the name of a database: postgresql://user@host/name")
-        return cls(Kind.POSTGRESQL, text)
+        return cls(StoreKind.POSTGRESQL, text)
 
     @classmethod
-    def of_file(cls, path: Path) -> StoreUrl:
+    def for_file(cls, path: Path) -> StoreUrl:
         """Return the SQLite store in the file at `path`."""
-        return cls(Kind.SQLITE, _SQLITE_PREFIX + str(path), path)
+        return cls(StoreKind.SQLITE, _SQLITE_PREFIX + str(path), path)
 
     @property
-    def shown(self) -> str:
+    def redacted(self) -> str:
         """The url fit for logs and pages: no password, and of a server's options none but the host."""
-        if self.kind is not Kind.POSTGRESQL:
+        if self.kind is not StoreKind.POSTGRESQL:
             return self.text
         parts = _split(self.text)
         user, at, host = parts.netloc.rpartition("@")
         name, colon, _ = user.partition(":")
         hosts = [option for option in parts.query.split("&") if option.startswith("host=")]
-        shown = f"postgresql://{name}{colon and f':{_HIDDEN}'}{at}{host}{parts.path}"
-        return shown + (f"?{hosts[0]}" if hosts else "")
+        redacted = f"postgresql://{name}{colon and f':{_HIDDEN}'}{at}{host}{parts.path}"
+        return redacted + (f"?{hosts[0]}" if hosts else "")
 
     def redact(self, text: str) -> str:
         """Return `text`, such as a library's error, without this url's passwords."""
-        if self.kind is not Kind.POSTGRESQL:
+        if self.kind is not StoreKind.POSTGRESQL:
             return text
         for secret in _secrets(self.text):
             text = text.replace(secret, _HIDDEN)
         return text
 
 
-def shown_url(text: str) -> str:
+def redacted_url(text: str) -> str:
     """Return a `store-url` fit for a page; what is malformed is not shown at all."""
     try:
-        return StoreUrl.parse(text).shown if text else ""
+        return StoreUrl.parse(text).redacted if text else ""
     except MalformedStoreUrl:
         return _HIDDEN
 

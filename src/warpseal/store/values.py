@@ -34,12 +34,12 @@ class StoredSignature:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class ArchiveEntry:
     """What is kept of one message; signatures newest first. is_unread: there may be more, which could not be read."""
 
     signatures: tuple[StoredSignature, ...] = ()
     shares: tuple[StoredShare, ...] = ()
-    is_unread: bool = False
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +189,37 @@ class StoreStatus:
     size_bytes: int = 0
     evictable_bytes: int = 0
     evicted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRow:
+    """Counters of one validation (id of 32 bytes), in milliseconds. first_at, seen_at: unix seconds.
+
+    first_at: when it was first watched; seen_at: when it was last known to be under way.
+    """
+
+    validation_id: bytes
+    node_id: NodeID
+    first_at: int
+    seen_at: int
+    observed_ms: int
+    connected_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HourRow:
+    """One hour of one node, in milliseconds. hour: hours since 1970."""
+
+    hour: int
+    node_id: NodeID
+    observed_ms: int
+    connected_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUptime:
+    """What a process begins with. met: nodes that were observed lately."""
+
+    validations: tuple[ValidationRow, ...] = ()
+    hours: tuple[HourRow, ...] = ()
+    met: frozenset[NodeID] = frozenset()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from warpseal.runtime.locks import thread_condition
+from warpseal.runtime.locks import new_thread_condition
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
@@ -27,7 +27,7 @@ _MAX_DURABLE_IDS: Final = 100_000
 
 
 @dataclass(slots=True)
-class KeepShares:
+class AddShares:
     """Shares of one message that just came."""
 
     message: UnsignedMessage
@@ -52,11 +52,11 @@ class MarkVerified:
     signature: bytes
 
 
-Edit = KeepShares | RejectShare | MarkVerified
+ShareUpdate = AddShares | RejectShare | MarkVerified
 
 
 @dataclass(slots=True)
-class KeepSignature:
+class AddSignature:
     """An aggregate; `done` is called from the writer's thread when it is committed, or cannot be now."""
 
     message: UnsignedMessage
@@ -65,7 +65,7 @@ class KeepSignature:
 
 
 @dataclass(slots=True)
-class Call:
+class WriteCall:
     """Anything else, in a transaction of its own; `future` gets what it returns or raises."""
 
     write: Callable[[Connection], Any]
@@ -73,18 +73,18 @@ class Call:
 
 
 @dataclass(slots=True)
-class Batch:
+class WriteBatch:
     """What is written in one transaction, its calls apart. gathered_bytes: of `edits` and `used`.
 
     unsettled: messages that got a signature since what hangs on them was counted.
     """
 
     for_ever: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
-    signatures: list[KeepSignature] = field(default_factory=list)
-    edits: list[Edit] = field(default_factory=list)
+    signatures: list[AddSignature] = field(default_factory=list)
+    edits: list[ShareUpdate] = field(default_factory=list)
     used: set[MessageID] = field(default_factory=set)
     unsettled: set[MessageID] = field(default_factory=set)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[WriteCall] = field(default_factory=list)
     urgent_bytes: int = 0
     gathered_bytes: int = 0
 
@@ -113,7 +113,7 @@ class Batch:
         """Whether it holds signatures and nothing that was gathered."""
         return bool(self.signatures) and not (self.edits or self.used or self.unsettled)
 
-    def extend(self, newer: Batch) -> None:
+    def extend(self, newer: WriteBatch) -> None:
         """Take what came after all of this."""
         self.for_ever |= newer.for_ever
         self.signatures += newer.signatures
@@ -124,12 +124,12 @@ class Batch:
         self.urgent_bytes += newer.urgent_bytes
         self.gathered_bytes += newer.gathered_bytes
 
-    def pieces(self) -> list[Batch]:
+    def pieces(self) -> list[WriteBatch]:
         """Return each entry but the calls as a batch of its own, those that nothing may lose first."""
         return [
-            *(Batch(for_ever={one.id: one}, urgent_bytes=_size_of_message(one)) for one in self.for_ever.values()),
-            *(Batch(signatures=[one], urgent_bytes=_size_of_signature(one)) for one in self.signatures),
-            *(Batch(edits=[one], gathered_bytes=_size_of(one)) for one in self.edits),
+            *(WriteBatch(for_ever={one.id: one}, urgent_bytes=_size_of_message(one)) for one in self.for_ever.values()),
+            *(WriteBatch(signatures=[one], urgent_bytes=_size_of_signature(one)) for one in self.signatures),
+            *(WriteBatch(edits=[one], gathered_bytes=_size_of(one)) for one in self.edits),
         ]
 
     def clear(self) -> None:
@@ -139,14 +139,14 @@ class Batch:
         self.urgent_bytes = self.gathered_bytes = 0
 
 
-class Waiting:
+class WriteQueue:
     """The writes that are not committed yet. Every method may be called from any thread."""
 
     def __init__(self, max_bytes: int, gather_s: float) -> None:
         self._max_bytes = max_bytes
         self._gather_s = gather_s
-        self._changed = thread_condition()
-        self._batch = Batch()
+        self._changed = new_thread_condition()
+        self._batch = WriteBatch()
         self._gathering_since: float | None = None
         self._stopping = False
         self._durable: dict[MessageID, None] = {}
@@ -167,7 +167,7 @@ class Waiting:
         """How much memory they take, about."""
         return self._batch.size_bytes
 
-    def edit(self, edit: Edit) -> None:
+    def edit(self, edit: ShareUpdate) -> None:
         """Take what may wait to be gathered with more."""
         with self._changed:
             size_bytes = _size_of(edit)
@@ -202,7 +202,7 @@ class Waiting:
                 self._batch.for_ever[message.id] = message
                 self._gather()
 
-    def sign(self, keep: KeepSignature) -> None:
+    def sign(self, keep: AddSignature) -> None:
         """Take a signature; it is written at once."""
         with self._changed:
             size_bytes = _size_of_signature(keep)
@@ -213,7 +213,7 @@ class Waiting:
                 return
         keep.done()
 
-    def call(self, call: Call) -> None:
+    def call(self, call: WriteCall) -> None:
         """Take a call; it is made at once."""
         with self._changed:
             self._batch.calls.append(call)
@@ -225,7 +225,7 @@ class Waiting:
             self._stopping = True
             self._changed.notify()
 
-    def take(self, until: float) -> Batch:
+    def take(self, until: float) -> WriteBatch:
         """Wait until something is due, but no longer than `until` (of the monotonic clock), and return it.
 
         What may be gathered is left for later while it is not due.
@@ -238,7 +238,7 @@ class Waiting:
                 self._changed.wait(timeout_s)
             return self._take(everything=self._is_gathered())
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: WriteBatch) -> None:
         """Take back what could not be written, before everything that came since; calls are not taken."""
         with self._changed:
             newer, self._batch = self._batch, batch
@@ -248,7 +248,7 @@ class Waiting:
             if batch.size_bytes > self._max_bytes:
                 self._shed()
 
-    def release(self) -> list[Call]:
+    def release(self) -> list[WriteCall]:
         """Let nobody wait any longer: signatures are written later; the calls are given back, to be failed."""
         with self._changed:
             calls, self._batch.calls = self._batch.calls, []
@@ -257,8 +257,8 @@ class Waiting:
             keep.done()
         return calls
 
-    def _take(self, *, everything: bool) -> Batch:
-        taken, self._batch = self._batch, Batch()
+    def _take(self, *, everything: bool) -> WriteBatch:
+        taken, self._batch = self._batch, WriteBatch()
         if everything:
             self._gathering_since = None
         else:
@@ -301,12 +301,12 @@ class Waiting:
         self._batch.edits = [edit for edit in self._batch.edits if id(edit) not in given_up]
         self._batch.used = set()
 
-    def _is_durable(self, edit: Edit) -> bool:
-        return (edit.message.id if isinstance(edit, KeepShares) else edit.message_id) in self._durable
+    def _is_durable(self, edit: ShareUpdate) -> bool:
+        return (edit.message.id if isinstance(edit, AddShares) else edit.message_id) in self._durable
 
 
-def _size_of(edit: Edit) -> int:
-    if isinstance(edit, KeepShares):
+def _size_of(edit: ShareUpdate) -> int:
+    if isinstance(edit, AddShares):
         return _ENTRY_BYTES + len(edit.message.raw) + _SHARE_BYTES * len(edit.shares)
     return _ENTRY_BYTES + _SHARE_BYTES
 
@@ -315,5 +315,5 @@ def _size_of_message(message: UnsignedMessage) -> int:
     return _ENTRY_BYTES + len(message.raw)
 
 
-def _size_of_signature(keep: KeepSignature) -> int:
+def _size_of_signature(keep: AddSignature) -> int:
     return _size_of_message(keep.message) + _KEY_BYTES * len(keep.signed.public_keys)

@@ -22,7 +22,7 @@ from warpseal.runtime.retry import RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
-from warpseal.store.write_queue import Batch, Call, Waiting
+from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Writer:
+class StoreWriter:
     """Writes what waits. prepare: makes the database ready, when it answers for the first time and after each failure.
 
     tell: turns a library's error into text without secrets.
@@ -71,7 +71,7 @@ class Writer:
         self._stopping = threading.Event()
         self._give_up_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-        self.waiting = Waiting(settings.max_queued_bytes, settings.gather_s)
+        self.queue = WriteQueue(settings.max_queued_bytes, settings.gather_s)
         self.schema_version: str | None = None
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
@@ -94,7 +94,7 @@ class Writer:
     @property
     def uncommitted(self) -> int:
         """How many writes are not committed yet."""
-        return self.waiting.writes + self._in_hand
+        return self.queue.writes + self._in_hand
 
     @property
     def is_stuck(self) -> bool:
@@ -119,13 +119,13 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what waits, for `stop_wait_s` at most, and end; blocks until then."""
+        """Write what waits, for `stop_timeout_s` at most, and end; blocks until then."""
         self._give_up_at = time.monotonic() + self._settings.stop_timeout_s
         self._stopping.set()
-        self.waiting.stop()
+        self.queue.stop()
         self._thread.join(self._settings.stop_timeout_s + 1)
-        if self.waiting.writes:
-            log.error("the store was down at the end: writes are lost", extra={"writes": self.waiting.writes})
+        if self.queue.writes:
+            log.error("the store was down at the end: writes are lost", extra={"writes": self.queue.writes})
         self._engine.dispose()
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
@@ -134,7 +134,7 @@ class Writer:
         if self._failure is not None:
             future.set_exception(StoreDown(self._failure))
         else:
-            self.waiting.call(Call(write, future))
+            self.queue.call(WriteCall(write, future))
         return future
 
     def suspect(self) -> None:
@@ -143,10 +143,10 @@ class Writer:
 
     def _run(self) -> None:
         self._work()
-        if not self.is_up and self.waiting.writes:
+        if not self.is_up and self.queue.writes:
             self._try_to_come_up()
-        while self.is_up and not self.waiting.is_empty and time.monotonic() < self._give_up_at:
-            self._write(self.waiting.take(0.0))
+        while self.is_up and not self.queue.is_empty and time.monotonic() < self._give_up_at:
+            self._write(self.queue.take(0.0))
         self._failure = self._failure or "closed"
         self._disconnect()
         self._release()
@@ -159,7 +159,7 @@ class Writer:
                 self._try_to_come_up()
                 continue
             self._retry_delays.reset()
-            batch = self.waiting.take(tidy_at)
+            batch = self.queue.take(tidy_at)
             self._in_hand = batch.writes
             self._write(batch)
             self._in_hand = 0
@@ -169,20 +169,20 @@ class Writer:
     def _is_over(self) -> bool:
         if not self._stopping.is_set():
             return False
-        return self.waiting.is_empty or not self.is_up or time.monotonic() > self._give_up_at
+        return self.queue.is_empty or not self.is_up or time.monotonic() > self._give_up_at
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: WriteBatch) -> None:
         waited_for, calls = batch.signatures[:], batch.calls
         failure = self._try_to_commit(batch) if batch.has_rows else None
         if failure is not None:
-            self.waiting.put_back(batch)
+            self.queue.put_back(batch)
             self._go_down(failure)
         for keep in waited_for:
             keep.done()
         for call in calls:
             self._make(call)
 
-    def _try_to_commit(self, batch: Batch) -> DBAPIError | None:
+    def _try_to_commit(self, batch: WriteBatch) -> DBAPIError | None:
         """Return why the database failed. A connection that ended meanwhile, or a deadlock, heals with a second try."""
         failure = None
         for _ in range(2):
@@ -196,13 +196,13 @@ class Writer:
                 return None
         return failure
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: WriteBatch) -> None:
         began = time.perf_counter()
         with self._transaction() as connection:
             write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
             rows = write(connection, batch, time.time())
         if batch.is_signed_only:
-            self.waiting.settle_later(batch.signed_ids)
+            self.queue.settle_later(batch.signed_ids)
         self._observer.observe_commit(rows, time.perf_counter() - began)
 
     @contextmanager
@@ -226,7 +226,7 @@ class Writer:
                 connection.invalidate()
                 connection.close()
 
-    def _commit_piecemeal(self, batch: Batch) -> DBAPIError | None:
+    def _commit_piecemeal(self, batch: WriteBatch) -> DBAPIError | None:
         """Write entry by entry, leaving out those that no database takes; of the rest, `batch` keeps what failed."""
         pieces = batch.pieces()
         batch.clear()
@@ -244,13 +244,13 @@ class Writer:
                 failure = error
             batch.extend(piece)
         if refused:
-            self.waiting.dropped += len(refused)
+            self.queue.dropped += len(refused)
             log.error(
                 "entries cannot be written and are given up", extra={"entries": len(refused)}, exc_info=refused[0]
             )
         return failure
 
-    def _make(self, call: Call) -> None:
+    def _make(self, call: WriteCall) -> None:
         if not self.is_up:
             return _fail(call, StoreDown(self._failure or "down"))
         try:
@@ -287,7 +287,7 @@ class Writer:
         self._failure = None
         if self.down_since_unix_s is not None:
             self.down_since_unix_s = None
-            log.info("the store is up again", extra={"waiting_writes": self.waiting.writes})
+            log.info("the store is up again", extra={"waiting_writes": self.queue.writes})
 
     def _go_down(self, error: BaseException) -> None:
         self._failure = self._tell(error)
@@ -296,7 +296,7 @@ class Writer:
         self._release()
 
     def _release(self) -> None:
-        for call in self.waiting.release():
+        for call in self.queue.release():
             _fail(call, StoreDown(self._failure or "down"))
 
 
@@ -305,6 +305,6 @@ def _is_fault_of_database(error: BaseException) -> TypeGuard[DBAPIError]:
     return isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError)
 
 
-def _fail(call: Call, error: Exception) -> None:
+def _fail(call: WriteCall, error: Exception) -> None:
     with suppress(InvalidStateError):
         call.future.set_exception(error)

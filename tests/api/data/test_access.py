@@ -16,7 +16,7 @@ from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataOpening
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.errors import RateLimited, StoreDown
-from warpseal.store.api_key import ApiKey, digest_of, new_key_text
+from warpseal.store.api_keys import ApiKey, digest_of, new_key_text
 
 KEY = new_key_text()
 

@@ -27,7 +27,7 @@ from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import PriceSource, UptimeSource
 from warpseal.metrics import Metrics
-from warpseal.store.api_key import ApiKey
+from warpseal.store.api_keys import ApiKey
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from tests.api.node.world import ADMIN, C_CHAIN, HEALTH, World, recorded_checks, world
 from warpseal.errors import CallRefused
-from warpseal.ops.health.check import APPLICATION, Check, Outcome
+from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.warp.ids import id_text
 
@@ -116,14 +116,14 @@ async def test_the_published_sdks_bodies_are_answered(tmp_path: Path) -> None:
 async def test_a_part_of_health_can_be_good_while_the_whole_is_not() -> None:
     async with world() as node:
         node.registry.register(
-            Check("good", Outcome, frozenset({"a"})),
-            Check("bad", lambda: Outcome(error="broken"), frozenset({"b"})),
-            Check("everywhere", Outcome, GLOBAL),
+            HealthCheck("good", CheckOutcome, frozenset({"a"})),
+            HealthCheck("bad", lambda: CheckOutcome(error="broken"), frozenset({"b"})),
+            HealthCheck("everywhere", CheckOutcome, GLOBAL),
         )
         assert (await node.send("GET", HEALTH)).status == 503
         first = (await node.send("GET", HEALTH)).json["checks"]["good"]
         assert first == {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}
-        await node.registry.look(("good", "bad", "everywhere"))
+        await node.registry.run_checks(("good", "bad", "everywhere"))
         for query, status, names in (
             ("", 503, {"good", "bad", "everywhere"}),
             ("?tag=a", 200, {"good", "everywhere"}),

@@ -40,7 +40,7 @@ OWN = [one for one in recorded("admin", "health", "health-get", "http") if one["
 async def node(tmp_path: Path) -> AsyncIterator[World]:
     async with world() as made:
         recorded_checks(made.registry, tmp_path)
-        await made.registry.look(made.registry.failing())
+        await made.registry.run_checks(made.registry.failing_checks())
         yield made
 
 

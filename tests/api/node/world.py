@@ -23,12 +23,12 @@ from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import ChainAliases
 from warpseal.metrics import Metrics
-from warpseal.ops.health.chains import Following, Standing, chain_check
+from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.host import database_check, diskspace_check
-from warpseal.ops.health.peer_checks import Traffic, network_check, router_check
+from warpseal.ops.health.peer_checks import PeerTraffic, network_check, router_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.settings import HealthSettings
-from warpseal.ops.health.subnets import Bootstrapped
+from warpseal.ops.health.subnets import BootstrapCheck
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -171,13 +171,13 @@ def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
         SubnetReadiness(PRIMARY_NETWORK, True, 100, 100, ()),
         SubnetReadiness(L1_SUBNET, True, 99, 100, ()),
     )
-    standing = Standing(10, 10, bytes(32))
-    chains = [Following(name, PRIMARY_NETWORK, lambda: standing) for name in ("C", "P", "X")]
-    chains.append(Following(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54)))
-    traffic = Traffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
+    standing = ChainProgress(10, 10, bytes(32))
+    chains = [FollowedChain(name, PRIMARY_NETWORK, lambda: standing) for name in ("C", "P", "X")]
+    chains.append(FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54)))
+    traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
     registry.register(
         *(chain_check(chain, lambda: readiness, 120.0, lambda: 10.0) for chain in chains),
-        Bootstrapped((PRIMARY_NETWORK,), lambda: readiness, dict).check(),
+        BootstrapCheck((PRIMARY_NETWORK,), lambda: readiness, dict).check(),
         database_check(lambda: None),
         diskspace_check(folder, HealthSettings(warn_disk_percent=0, fail_disk_percent=0)),
         network_check(lambda: traffic, lambda: 10.0),

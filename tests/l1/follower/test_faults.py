@@ -26,7 +26,7 @@ from warpseal.chains.p_blocks import Block
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
 from warpseal.l1.follower.l1_rows import parse_followed_block
 from warpseal.l1.follower.ports import FollowedBlock
-from warpseal.store.errors import RangesDisagree
+from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
 FAULTY = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
@@ -216,7 +216,7 @@ async def test_a_store_whose_ranges_disagree_with_what_was_read_stops_it() -> No
     index = MemoryIndex()
 
     async def disagree(*_: object) -> None:
-        raise RangesDisagree("block 20 was read with another id")
+        raise BlockRangesMismatch("block 20 was read with another id")
 
     index.append = disagree  # type: ignore[method-assign, assignment]
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:

@@ -50,7 +50,7 @@ class CountingNode:
 
 @contextmanager
 def blocks_over(node: CountingNode, folder: Path) -> Iterator[IndexFirstBlocks]:
-    url = StoreUrl.of_file(folder / "index.db")
+    url = StoreUrl.for_file(folder / "index.db")
     with closing(IndexFirstBlocks(node, url, IndexSettings())) as blocks:
         yield blocks
 
@@ -124,7 +124,7 @@ async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of
         replay.heights.clear()
         found, settings = MemoryIndex(), replace(FAST, follow_from_height=1)
         with closing(
-            IndexFirstBlocks(upstream.blocks, StoreUrl.of_file(tmp_path / "index.db"), IndexSettings())
+            IndexFirstBlocks(upstream.blocks, StoreUrl.for_file(tmp_path / "index.db"), IndexSettings())
         ) as blocks:
             async with following(blocks, found, settings) as follower:
                 await until(lambda: is_done(follower.status()))

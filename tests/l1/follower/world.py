@@ -189,21 +189,21 @@ class TestLead:
 
     def __init__(self, held: bool = True) -> None:
         self._changed = asyncio.Condition()
-        self.held = held
+        self.is_leader = held
 
     async def set(self, held: bool) -> None:
         """Give or take it."""
         async with self._changed:
-            self.held = held
+            self.is_leader = held
             self._changed.notify_all()
 
     async def wait_until_held(self) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: self.held)
+            await self._changed.wait_for(lambda: self.is_leader)
 
     async def wait_until_lost(self) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: not self.held)
+            await self._changed.wait_for(lambda: not self.is_leader)
 
 
 @asynccontextmanager

@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
-from warpseal.ops.health.chains import Following, MissingSince, Standing, chain_check
-from warpseal.ops.health.check import Check, Outcome
-from warpseal.ops.health.go_duration import go_duration
+from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
+from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
-from warpseal.ops.health.peer_checks import Traffic, clock_check, network_check, router_check
+from warpseal.ops.health.peer_checks import PeerTraffic, clock_check, network_check, router_check
 from warpseal.ops.health.settings import HealthSettings
-from warpseal.ops.health.subnets import Bootstrapped, quorum_check
+from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 
 SUBNET = SubnetID(bytes([7]) * 32)
 NODE = NodeID(bytes([9]) * 20)
-AT_TIP = Standing(10, 10, bytes([1]) * 32)
-GOOD = Traffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
+AT_TIP = ChainProgress(10, 10, bytes([1]) * 32)
+GOOD = PeerTraffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
 
 
-def look(check: Check) -> Outcome:
+def look(check: HealthCheck) -> CheckOutcome:
     found = check.look()
     assert not inspect.isawaitable(found)
     return found
@@ -41,14 +40,14 @@ def connected(weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 1
 class World:
     """One followed chain and the weight that is connected."""
 
-    standing: Standing = AT_TIP
+    progress: ChainProgress = AT_TIP
     weight: int = 100
     now: float = 0.0
 
-    def chain(self) -> Following:
-        return Following("P", PRIMARY_NETWORK, lambda: self.standing)
+    def chain(self) -> FollowedChain:
+        return FollowedChain("P", PRIMARY_NETWORK, lambda: self.progress)
 
-    def check(self) -> Check:
+    def check(self) -> HealthCheck:
         return chain_check(self.chain(), lambda: (connected(self.weight),), 120.0, lambda: self.now)
 
 
@@ -103,7 +102,7 @@ def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
         (122, 15, 12, "1m2s", False),
         (123, 15, 15, "0s", False),
     ):
-        world.now, world.standing = moment, Standing(height, tip)
+        world.now, world.progress = moment, ChainProgress(height, tip)
         found = look(check)
         consensus = found.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
@@ -114,7 +113,7 @@ def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
 
 
 def test_lag_is_no_failure_while_older_blocks_are_read() -> None:
-    world = World(Standing(10, 12, is_backfilling=True))
+    world = World(ChainProgress(10, 12, is_backfilling=True))
     check = world.check()
     look(check)
     world.now = 1_000
@@ -129,38 +128,38 @@ def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopp
         "disconnectedValidators": [node_id_text(NODE)],
         "percentConnected": 0.66,
     }
-    world.standing = replace(world.standing, stopped="another_chain")
+    world.progress = replace(world.progress, stopped="another_chain")
     assert look(world.check()).error == ("engine: consensus: the follower has stopped: another_chain; " + networking)
     world.weight = 67
-    world.standing = replace(world.standing, stopped=None)
+    world.progress = replace(world.progress, stopped=None)
     assert look(world.check()).error is None
 
 
 def test_what_is_remembered_of_missing_blocks_is_bounded() -> None:
-    missing = MissingSince()
+    missing = LagTimer()
     for tip in range(100_000):
-        missing.age_s(Standing(0, tip), float(tip))
+        missing.age_s(ChainProgress(0, tip), float(tip))
     assert len(missing._seen) <= 4_096
 
 
 def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> None:
-    world = World(Standing(None, None), weight=0)
+    world = World(ChainProgress(None, None), weight=0)
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
-    boot = Bootstrapped(
+    boot = BootstrapCheck(
         (SUBNET,),
         lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
         lambda: {"P": world.chain()},
     )
-    assert look(boot.check()) == Outcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
+    assert look(boot.check()) == CheckOutcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
     weights[SUBNET] = 67
     assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
     assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
-    world.standing = Standing(5, 9, is_backfilling=True)
+    world.progress = ChainProgress(5, 9, is_backfilling=True)
     assert look(boot.check()).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
-    world.standing = Standing(9, 30, is_backfilling=True)
-    assert look(boot.check()) == Outcome([], None), "the tip that there was at first; backfill never counts"
+    world.progress = ChainProgress(9, 30, is_backfilling=True)
+    assert look(boot.check()) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
     assert boot.has(SUBNET)
     assert boot.has(PRIMARY_NETWORK)
 
@@ -180,12 +179,12 @@ def test_a_quorum_of_a_subnet_that_nobody_knows_fails() -> None:
     assert "not known yet" in str(look(quorum_check(SUBNET, lambda: [unknown])).error)
 
 
-def network(traffic: Traffic) -> Outcome:
+def network(traffic: PeerTraffic) -> CheckOutcome:
     return look(network_check(lambda: traffic, lambda: 100.0))
 
 
 def test_the_network_is_good_while_messages_come_and_go() -> None:
-    assert network(GOOD) == Outcome(
+    assert network(GOOD) == CheckOutcome(
         {
             "connectedPeers": 6,
             "sendFailRate": 0,
@@ -251,7 +250,7 @@ async def test_little_space_is_a_warning_and_hardly_any_a_failure(
     settings = HealthSettings(warn_disk_percent=limits[0], fail_disk_percent=limits[1])
     found = diskspace_check(tmp_path / "not" / "made", settings).look()
     assert inspect.isawaitable(found)
-    outcome: Outcome = await found
+    outcome: CheckOutcome = await found
     assert outcome.message["availableDiskBytes"] > 0
     assert 0 <= outcome.message["availableDiskPercentage"] <= 100
     assert ("warning" in outcome.message, outcome.error is not None) == (warns, error)
@@ -263,12 +262,14 @@ async def test_little_space_is_a_warning_and_hardly_any_a_failure(
 
 
 def test_the_store_says_why() -> None:
-    assert look(database_check(lambda: None)) == Outcome()
-    assert look(database_check(lambda: "the store is down: no disk")) == Outcome(error="the store is down: no disk")
+    assert look(database_check(lambda: None)) == CheckOutcome()
+    assert look(database_check(lambda: "the store is down: no disk")) == CheckOutcome(
+        error="the store is down: no disk"
+    )
 
 
 def test_an_indexer_that_is_silent_for_two_rounds_fails() -> None:
-    def check(silence_s: float | None) -> Outcome:
+    def check(silence_s: float | None) -> CheckOutcome:
         return look(indexer_check(lambda: silence_s, HealthSettings(check_frequency_s=30)))
 
     assert check(60).error is None

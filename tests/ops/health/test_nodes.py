@@ -10,8 +10,8 @@ import pytest
 
 from warpseal.errors import NodeFailure
 from warpseal.node.failover import NodeAnswer
-from warpseal.ops.health.check import Outcome
-from warpseal.ops.health.nodes import STALE_HEIGHT, NodesWatch
+from warpseal.ops.health.check import CheckOutcome
+from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
 from warpseal.ops.health.settings import HealthSettings
 
 Said = int | NodeFailure
@@ -27,14 +27,14 @@ class Nodes:
     is_fresh: bool = True
     now: float = 0.0
 
-    def watch(self, frequency_s: float = 30.0) -> NodesWatch:
+    def watch(self, frequency_s: float = 30.0) -> NodeMonitor:
         async def heights() -> Sequence[NodeAnswer[int]]:
             return answers(self.heights)
 
         async def info() -> Sequence[NodeAnswer[int]]:
             return answers(self.info)
 
-        return NodesWatch(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now)
+        return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now)
 
 
 def answers(said: list[Said]) -> list[NodeAnswer[int]]:
@@ -44,11 +44,11 @@ def answers(said: list[Said]) -> list[NodeAnswer[int]]:
     ]
 
 
-async def looked(nodes: Nodes, watch: NodesWatch | None = None) -> Outcome:
+async def looked(nodes: Nodes, watch: NodeMonitor | None = None) -> CheckOutcome:
     watch = watch or nodes.watch()
     await watch.ask()
     found = watch.check().look()
-    assert isinstance(found, Outcome)
+    assert isinstance(found, CheckOutcome)
     return found
 
 
@@ -59,14 +59,16 @@ async def error_of(nodes: Nodes) -> str | None:
 async def test_a_good_day_tells_heights_by_the_places_of_the_lists() -> None:
     outcome = await looked(Nodes([12, 12], [5]))
     shown = {"p-chain-api[0]": {"height": 12}, "p-chain-api[1]": {"height": 12}, "info-api[0]": {}}
-    assert outcome == Outcome({"nodes": shown, "proposedHeight": 7})
+    assert outcome == CheckOutcome({"nodes": shown, "proposedHeight": 7})
 
 
 async def test_without_a_proposed_height_nothing_is_signed_whatever_the_nodes_say() -> None:
     nodes = Nodes([12], is_fresh=False, last=None)
     assert await error_of(nodes) == STALE_HEIGHT
     outcome = nodes.watch().check().look()
-    assert outcome == Outcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), "before any node was asked, too"
+    assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), (
+        "before any node was asked, too"
+    )
 
 
 async def test_a_node_that_is_down_while_another_is_not_is_told_and_no_failure() -> None:

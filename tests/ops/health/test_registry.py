@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from warpseal.ops.health.check import Check, Outcome, rfc3339
+from warpseal.ops.health.check import CheckOutcome, HealthCheck, rfc3339
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.settings import HealthSettings
 
@@ -24,9 +24,9 @@ class Part:
     error: str | None = None
     looks: int = 0
 
-    def look(self) -> Outcome:
+    def look(self) -> CheckOutcome:
         self.looks += 1
-        return Outcome({"looks": self.looks}, self.error)
+        return CheckOutcome({"looks": self.looks}, self.error)
 
 
 @dataclass
@@ -62,52 +62,52 @@ async def running(registry: HealthRegistry) -> AsyncIterator[None]:
 
 async def test_a_fresh_check_fails_and_says_that_it_was_not_run() -> None:
     world = World()
-    world.registry.register(Check("a", Part().look))
+    world.registry.register(HealthCheck("a", Part().look))
     assert world.checks() == {"a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}}
     assert not world.registry.health().is_healthy
 
 
 async def test_failures_are_counted_and_the_first_is_dated_until_it_passes() -> None:
     world, part = World(), Part("broken")
-    world.registry.register(Check("a", part.look))
+    world.registry.register(HealthCheck("a", part.look))
     for _ in range(3):
-        await world.registry.look(("a",))
+        await world.registry.run_checks(("a",))
     failed = world.checks()["a"]
     assert (failed["error"], failed["contiguousFailures"]) == ("broken", 3)
     assert failed["timeOfFirstFailure"] == rfc3339(1_700_000_001_000_000_000)
     assert failed["timestamp"] == rfc3339(1_700_000_003_000_000_000)
     part.error = None
-    await world.registry.look(("a",))
+    await world.registry.run_checks(("a",))
     passed = world.checks()["a"]
     assert set(passed) == {"message", "timestamp", "duration"}
     part.error = "again"
-    await world.registry.look(("a",))
+    await world.registry.run_checks(("a",))
     assert world.checks()["a"]["contiguousFailures"] == 1
 
 
 async def test_looks_between_two_rounds_are_not_counted() -> None:
     world, part = World(), Part("broken")
-    world.registry.register(Check("a", part.look))
-    await world.registry.look(("a",))
+    world.registry.register(HealthCheck("a", part.look))
+    await world.registry.run_checks(("a",))
     for _ in range(5):
-        await world.registry.look(("a",), is_round=False)
+        await world.registry.run_checks(("a",), is_round=False)
     assert world.checks()["a"]["contiguousFailures"] == 1
 
 
 async def test_a_latched_check_that_passed_is_not_looked_at_again() -> None:
     world, part = World(), Part()
-    world.registry.register(Check("a", part.look, latches=True, is_startup=True))
-    await world.registry.look(("a",))
+    world.registry.register(HealthCheck("a", part.look, latches=True, is_startup=True))
+    await world.registry.run_checks(("a",))
     part.error = "fallen back"
-    await world.registry.look(("a",))
+    await world.registry.run_checks(("a",))
     assert part.looks == 1
     assert world.registry.readiness().is_healthy
 
 
 async def test_readiness_is_about_startup_checks_only_and_liveness_about_none() -> None:
     world = World()
-    world.registry.register(Check("a", Part("broken").look), Check("b", Part().look, is_startup=True))
-    await world.registry.look(("a", "b"))
+    world.registry.register(HealthCheck("a", Part("broken").look), HealthCheck("b", Part().look, is_startup=True))
+    await world.registry.run_checks(("a", "b"))
     assert json.loads(world.registry.readiness().body).keys() == {"checks", "healthy"}
     assert list(json.loads(world.registry.readiness().body)["checks"]) == ["b"]
     assert world.registry.readiness().is_healthy
@@ -116,32 +116,32 @@ async def test_readiness_is_about_startup_checks_only_and_liveness_about_none() 
 
 async def test_a_check_without_a_message_shows_none() -> None:
     world = World()
-    world.registry.register(Check("a", Outcome))
-    await world.registry.look(("a",))
+    world.registry.register(HealthCheck("a", CheckOutcome))
+    await world.registry.run_checks(("a",))
     assert set(world.checks()["a"]) == {"timestamp", "duration"}
 
 
 async def test_a_check_that_raises_fails_with_its_words(caplog: pytest.LogCaptureFixture) -> None:
-    def look() -> Outcome:
+    def look() -> CheckOutcome:
         raise RuntimeError("out of order")
 
     world = World()
-    world.registry.register(Check("a", look))
-    await world.registry.look(("a",))
+    world.registry.register(HealthCheck("a", look))
+    await world.registry.run_checks(("a",))
     assert world.checks()["a"]["error"] == "out of order"
     assert "a health check failed by a fault of ours" in caplog.text
 
 
 async def test_a_name_is_taken_once() -> None:
     world = World()
-    world.registry.register(Check("a", Outcome))
+    world.registry.register(HealthCheck("a", CheckOutcome))
     with pytest.raises(ValueError, match="already"):
-        world.registry.register(Check("a", Outcome))
+        world.registry.register(HealthCheck("a", CheckOutcome))
 
 
 async def test_all_checks_run_at_the_start_and_then_by_the_period() -> None:
     registry, part = HealthRegistry(HealthSettings(check_frequency_s=0.2)), Part()
-    registry.register(Check("a", part.look))
+    registry.register(HealthCheck("a", part.look))
     async with running(registry):
         await until(lambda: part.looks >= 3)
     assert registry.health().is_healthy
@@ -151,35 +151,35 @@ async def test_a_check_that_comes_while_it_runs_is_looked_at_at_once() -> None:
     registry, part = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part()
     async with running(registry):
         await asyncio.sleep(0)
-        registry.register(Check("late", part.look))
+        registry.register(HealthCheck("late", part.look))
         await until(lambda: part.looks == 1)
 
 
 async def test_prompt_checks_run_at_a_change_and_others_do_not() -> None:
     registry, prompt, other = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part(), Part()
-    registry.register(Check("prompt", prompt.look, is_prompt=True), Check("other", other.look))
+    registry.register(HealthCheck("prompt", prompt.look, is_prompt=True), HealthCheck("other", other.look))
     async with running(registry):
         await until(lambda: prompt.looks == other.looks == 1)
         for count in range(2, 5):
-            registry.nudge()
+            registry.trigger()
             await until(lambda count=count: prompt.looks >= count)  # type: ignore[misc]
         assert other.looks == 1
 
 
 async def test_many_changes_at_once_are_one_look() -> None:
     registry, prompt = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part()
-    registry.register(Check("prompt", prompt.look, is_prompt=True))
+    registry.register(HealthCheck("prompt", prompt.look, is_prompt=True))
     async with running(registry):
         await until(lambda: prompt.looks == 1)
         for _ in range(1_000):
-            registry.nudge()
+            registry.trigger()
         await until(lambda: prompt.looks >= 2)
     assert prompt.looks <= 3
 
 
 async def test_what_never_passed_is_looked_at_again_soon() -> None:
     registry, part = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part("not yet")
-    registry.register(Check("a", part.look))
+    registry.register(HealthCheck("a", part.look))
     async with running(registry):
         await until(lambda: part.looks >= 1)
         part.error = None
@@ -188,9 +188,9 @@ async def test_what_never_passed_is_looked_at_again_soon() -> None:
 
 async def test_an_answer_shows_the_latest_round_whatever_was_asked_before() -> None:
     world, part = World(), Part()
-    world.registry.register(Check("a", part.look))
+    world.registry.register(HealthCheck("a", part.look))
     for count in range(1, 4):
-        await world.registry.look(("a",))
+        await world.registry.run_checks(("a",))
         assert world.checks()["a"]["message"] == {"looks": count}
 
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.eventually import until
-from warpseal.ops.ipc.client import Act, do_as_told
-from warpseal.ops.ipc.server import SOCKET_NAME, Siblings
+from warpseal.ops.ipc.client import CommandHandler, serve_commands
+from warpseal.ops.ipc.server import SOCKET_NAME, ControlServer
 
 
 @asynccontextmanager
-async def running(siblings: Siblings, folder: Path) -> AsyncIterator[None]:
+async def running(control_server: ControlServer, folder: Path) -> AsyncIterator[None]:
     """Let others listen meanwhile."""
-    task = asyncio.create_task(siblings.run())
+    task = asyncio.create_task(control_server.run())
     try:
         await until((folder / SOCKET_NAME).exists)
         yield
@@ -25,9 +25,9 @@ async def running(siblings: Siblings, folder: Path) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def acting(folder: Path, acts: Mapping[str, Act]) -> AsyncIterator[None]:
+async def acting(folder: Path, acts: Mapping[str, CommandHandler]) -> AsyncIterator[None]:
     """Listen meanwhile, and do as told."""
-    task = asyncio.create_task(do_as_told(folder, acts))
+    task = asyncio.create_task(serve_commands(folder, acts))
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 import warpseal
 from warpseal.errors import CallRefused, StartupError
-from warpseal.ops.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, ROOMS, DaemonLoggers
+from warpseal.ops.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, PACKAGE_LOGGERS, DaemonLoggers
 
 
 def attached(
@@ -58,7 +58,7 @@ def test_every_room_that_logs_has_its_logger() -> None:
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }
-    assert logging_rooms - {"daemon", "plugins"} <= set(ROOMS)
+    assert logging_rooms - {"daemon", "plugins"} <= set(PACKAGE_LOGGERS)
 
 
 async def test_a_level_changes_what_is_shown_of_one_logger_from_then_on() -> None:

@@ -11,11 +11,10 @@ import pytest
 
 from tests.eventually import until
 from tests.ops.ipc.world import acting, running
-from warpseal.ops.ipc.client import Act
-from warpseal.ops.ipc.server import Siblings
-from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning, ProfileNotWritten
-from warpseal.ops.profiles.ipc import ProfilersEverywhere, take_profiles
-from warpseal.ops.profiles.profiler import Profiler
+from warpseal.ops.ipc.client import CommandHandler
+from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.profiles.ipc import ClusterProfiler, profile_handlers
+from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
 
 
 class Noted(Profiler):
@@ -40,20 +39,20 @@ class Noted(Profiler):
 
 
 @asynccontextmanager
-async def beside(folder: Path, other: Profiler) -> AsyncIterator[tuple[ProfilersEverywhere, Siblings]]:
+async def beside(folder: Path, other: Profiler) -> AsyncIterator[tuple[ClusterProfiler, ControlServer]]:
     """Yield the daemon's profilers, with another process that listens already."""
-    siblings, own = Siblings(folder, asyncio.get_running_loop().time), Profiler(folder / "profiles")
-    everywhere, has_come = ProfilersEverywhere(own, siblings), asyncio.Event()
+    control_server, own = ControlServer(folder, asyncio.get_running_loop().time), Profiler(folder / "profiles")
+    everywhere, has_come = ClusterProfiler(own, control_server), asyncio.Event()
 
     async def come(_: object) -> None:
         has_come.set()
 
-    siblings.begin_with("come", lambda: None)
-    acts: dict[str, Act] = {**take_profiles(other), "come": come}
+    control_server.set_initial("come", lambda: None)
+    acts: dict[str, CommandHandler] = {**profile_handlers(other), "come": come}
     try:
-        async with running(siblings, folder), acting(folder, acts):
+        async with running(control_server, folder), acting(folder, acts):
             await asyncio.wait_for(has_come.wait(), 20)
-            yield everywhere, siblings
+            yield everywhere, control_server
     finally:
         own.close()
 
@@ -89,7 +88,7 @@ async def test_a_process_that_comes_while_the_cpu_is_sampled_samples_too(tmp_pat
     first, late = Noted(tmp_path), Noted(tmp_path)
     async with beside(tmp_path, first) as (everywhere, _):
         await everywhere.start_cpu()
-        async with acting(tmp_path, take_profiles(late)):
+        async with acting(tmp_path, profile_handlers(late)):
             await until(lambda: late.asked == ["start"])
             await everywhere.stop_cpu()
         assert late.asked == ["start", "stop"]

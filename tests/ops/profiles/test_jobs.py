@@ -13,21 +13,23 @@ import pytest
 from tests.ops.profiles.reading import read_profile
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.profiler import Profiler
-from warpseal.ops.profiles.worker import ProfilersOfTwo, Step
+from warpseal.ops.profiles.worker import PairedProfiler, ProfileStep
 
 SUFFIX = "-other"
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[tuple[ProfilersOfTwo, ProcessPoolExecutor]]:
+async def two(tmp_path: Path) -> AsyncIterator[tuple[PairedProfiler, ProcessPoolExecutor]]:
     own = Profiler(tmp_path)
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
-        yield ProfilersOfTwo(own, tmp_path, SUFFIX), executor
+        yield PairedProfiler(own, tmp_path, SUFFIX), executor
     own.close()
 
 
 def jobs_of(executor: ProcessPoolExecutor) -> Callable[..., asyncio.Future[str]]:
-    def run(function: Callable[[Path, str, Step], str], folder: Path, suffix: str, step: Step) -> asyncio.Future[str]:
+    def run(
+        function: Callable[[Path, str, ProfileStep], str], folder: Path, suffix: str, step: ProfileStep
+    ) -> asyncio.Future[str]:
         return asyncio.get_running_loop().run_in_executor(executor, function, folder, suffix, step)
 
     return run
@@ -38,7 +40,7 @@ def work() -> int:
 
 
 async def test_the_other_process_writes_its_own_beside_ours(
-    two: tuple[ProfilersOfTwo, ProcessPoolExecutor], tmp_path: Path
+    two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = two
     await profilers.start_cpu()
@@ -56,7 +58,7 @@ async def test_the_other_process_writes_its_own_beside_ours(
 
 
 async def test_one_that_comes_while_nothing_is_sampled_samples_nothing_and_a_stop_is_no_fault_of_it(
-    two: tuple[ProfilersOfTwo, ProcessPoolExecutor], tmp_path: Path
+    two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = two
     await profilers.write_locks()
@@ -72,7 +74,7 @@ async def test_one_that_comes_while_nothing_is_sampled_samples_nothing_and_a_sto
 async def test_what_the_other_process_cannot_write_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
-        profilers = ProfilersOfTwo(Profiler(tmp_path), tmp_path / "file", SUFFIX)
+        profilers = PairedProfiler(Profiler(tmp_path), tmp_path / "file", SUFFIX)
         await profilers.join(jobs_of(executor))
         with pytest.raises(CallRefused, match="open "):
             await profilers.write_locks()

@@ -21,11 +21,10 @@ from warpseal.cli.loop import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
 from warpseal.ops.profiles import stalls as stalls_module
 from warpseal.ops.profiles.cpu import NATIVE, PROFILER
-from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning, ProfileNotWritten
-from warpseal.ops.profiles.profiler import Profiler, open_profiler
+from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, open_profiler
 from warpseal.ops.profiles.stalls import STALL
 from warpseal.runtime import locks
-from warpseal.runtime.locks import LOCK, AsyncLock, Waits
+from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
 
 WORK_S = 0.5
 
@@ -33,9 +32,9 @@ WORK_S = 0.5
 @pytest.fixture
 def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
     """A profiler whose waits are those of one test."""
-    fresh = Waits()
+    fresh = ContentionProfile()
     for module in (locks, profiler_module, stalls_module):
-        monkeypatch.setattr(module, "WAITS", fresh)
+        monkeypatch.setattr(module, "CONTENTION", fresh)
     with open_profiler(tmp_path / "made" / "profiles") as opened:
         yield opened
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from warpseal.runtime import stack_samples
-from warpseal.runtime.stack_samples import OTHERS, Frame, StackTotals, stack_of
+from warpseal.runtime.stack_samples import OTHERS, Frame, StackTotals, capture_stack
 
 
 def innermost() -> stack_samples.Stack:
-    return stack_of(sys._getframe())
+    return capture_stack(sys._getframe())
 
 
 def outer() -> stack_samples.Stack:
@@ -27,7 +27,7 @@ def test_a_stack_tells_functions_files_and_lines_from_the_inside_out() -> None:
     assert (inner.function, caller.function) == ("innermost", "outer")
     assert Path(inner.file).name == "test_stacks.py"
     source = Path(inner.file).read_text().splitlines()
-    assert source[inner.line - 1].strip() == "return stack_of(sys._getframe())"
+    assert source[inner.line - 1].strip() == "return capture_stack(sys._getframe())"
     assert source[caller.line - 1].strip() == "return innermost()"
     assert source[inner.first_line - 1] == "def innermost() -> stack_samples.Stack:"
 
@@ -45,7 +45,7 @@ def test_equal_stacks_add_up_and_what_is_waited_for_tells_them_apart() -> None:
 
 def test_deep_stacks_are_cut_at_the_outside() -> None:
     def deep(levels: int) -> stack_samples.Stack:
-        return deep(levels - 1) if levels else stack_of(sys._getframe())
+        return deep(levels - 1) if levels else capture_stack(sys._getframe())
 
     totals = StackTotals()
     totals.add(deep(300), 1)
@@ -58,7 +58,7 @@ def test_more_stacks_than_are_kept_count_together(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(stack_samples, "MAX_STACKS", 2)
     totals = StackTotals()
     for name in "abcd":
-        totals.add(stack_samples.NOWHERE, 10, innermost=name)
+        totals.add(stack_samples.NO_STACK, 10, innermost=name)
     assert [(one.stack, one.count, one.amount) for one in totals.totals()] == [
         ((Frame("a"),), 1, 10),
         ((Frame("b"),), 1, 10),
@@ -69,7 +69,7 @@ def test_more_stacks_than_are_kept_count_together(monkeypatch: pytest.MonkeyPatc
 def test_code_that_is_gone_keeps_its_name() -> None:
     totals = StackTotals()
     for name in ("first", "second"):
-        scope = {"stack_of": stack_of, "sys": sys}
+        scope = {"stack_of": capture_stack, "sys": sys}
         exec(f"def {name}():\n    return stack_of(sys._getframe())", scope)
         totals.add(scope[name](), 1)  # type: ignore[operator]
         del scope

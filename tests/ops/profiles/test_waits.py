@@ -14,11 +14,11 @@ from warpseal.runtime.locks import (
     WORKER_THREAD,
     AsyncLock,
     AsyncSemaphore,
+    ContentionProfile,
     ThreadLock,
     ThreadSemaphore,
-    Waits,
     WorkerThreads,
-    thread_condition,
+    new_thread_condition,
 )
 from warpseal.runtime.stack_samples import Frame, StackTotal
 
@@ -26,15 +26,15 @@ HELD_S = 0.02
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Waits:
+def counted(monkeypatch: pytest.MonkeyPatch) -> ContentionProfile:
     """Count the waits of one test apart."""
-    fresh = Waits()
-    monkeypatch.setattr(locks, "WAITS", fresh)
+    fresh = ContentionProfile()
+    monkeypatch.setattr(locks, "CONTENTION", fresh)
     fresh.begin()
     return fresh
 
 
-def only(counted: Waits, what: str) -> StackTotal:
+def only(counted: ContentionProfile, what: str) -> StackTotal:
     (total,) = counted.totals()
     assert total.stack[0] == Frame(what)
     return total
@@ -46,7 +46,7 @@ async def hold(lock: asyncio.Lock | asyncio.Semaphore) -> None:
 
 
 @pytest.mark.parametrize(("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)])
-async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: Waits, make, what) -> None:  # type: ignore[no-untyped-def]
+async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: ContentionProfile, make, what) -> None:  # type: ignore[no-untyped-def]
     lock = make()
     await asyncio.gather(hold(lock), hold(lock))
     total = only(counted, what)
@@ -55,7 +55,7 @@ async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: 
     assert "hold" in [frame.function for frame in total.stack]
 
 
-async def test_a_wait_that_is_given_up_counts_too(counted: Waits) -> None:
+async def test_a_wait_that_is_given_up_counts_too(counted: ContentionProfile) -> None:
     lock = AsyncLock()
     async with lock:
         with pytest.raises(TimeoutError):
@@ -63,7 +63,7 @@ async def test_a_wait_that_is_given_up_counts_too(counted: Waits) -> None:
     assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.9
 
 
-async def test_what_need_not_wait_is_not_counted(counted: Waits) -> None:
+async def test_what_need_not_wait_is_not_counted(counted: ContentionProfile) -> None:
     lock, semaphore, thread_lock = AsyncLock(), AsyncSemaphore(2), ThreadLock()
     await hold(lock)
     await asyncio.gather(hold(semaphore), hold(semaphore))
@@ -74,7 +74,7 @@ async def test_what_need_not_wait_is_not_counted(counted: Waits) -> None:
     assert list(counted.totals()) == []
 
 
-def test_a_thread_that_waits_for_another_is_counted(counted: Waits) -> None:
+def test_a_thread_that_waits_for_another_is_counted(counted: ContentionProfile) -> None:
     lock = ThreadLock()
     timer = threading.Timer(HELD_S, lock.release)
     lock.acquire()
@@ -84,7 +84,7 @@ def test_a_thread_that_waits_for_another_is_counted(counted: Waits) -> None:
     assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.5
 
 
-def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_not(counted: Waits) -> None:
+def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_not(counted: ContentionProfile) -> None:
     places = ThreadSemaphore(1)
     timer = threading.Timer(HELD_S, places.release)
     assert places.acquire(blocking=False)
@@ -99,8 +99,8 @@ def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_n
         places.release()
 
 
-def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: Waits) -> None:
-    condition = thread_condition()
+def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: ContentionProfile) -> None:
+    condition = new_thread_condition()
     with condition:
         assert not condition.wait(HELD_S)
     assert list(counted.totals()) == []
@@ -116,7 +116,7 @@ def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: Wai
     teller.join()
 
 
-def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(counted: Waits) -> None:
+def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(counted: ContentionProfile) -> None:
     free = threading.Event()
     with WorkerThreads(1, "test") as threads:
         first, second = threads.submit(free.wait), threads.submit(int, "7")
@@ -127,7 +127,7 @@ def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(cou
     assert any(frame.function.startswith("test_a_job_that_finds") for frame in total.stack)
 
 
-def test_a_job_that_fails_or_is_cancelled_frees_its_thread(counted: Waits) -> None:
+def test_a_job_that_fails_or_is_cancelled_frees_its_thread(counted: ContentionProfile) -> None:
     with WorkerThreads(1, "test") as threads:
         assert isinstance(threads.submit(int, "x").exception(), ValueError)
         free = threading.Event()
@@ -140,8 +140,8 @@ def test_a_job_that_fails_or_is_cancelled_frees_its_thread(counted: Waits) -> No
 
 
 def test_nothing_is_counted_before_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = Waits()
-    monkeypatch.setattr(locks, "WAITS", fresh)
+    fresh = ContentionProfile()
+    monkeypatch.setattr(locks, "CONTENTION", fresh)
     lock = ThreadLock()
     lock.acquire()
     threading.Timer(HELD_S, lock.release).start()

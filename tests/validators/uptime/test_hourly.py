@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.validators.uptime.world import NODE, OTHER, START_UNIX_S
-from warpseal.store.uptime_values import HourRow
+from warpseal.store.values import HourRow
 from warpseal.validators.uptime.counter import Tally
 from warpseal.validators.uptime.hourly import HourBook, hour_of
 from warpseal.validators.uptime.values import HOUR_MS

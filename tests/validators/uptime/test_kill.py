@@ -33,7 +33,7 @@ async def _observe(url: str, pipe: Connection) -> None:
         while not task.done():
             await asyncio.sleep(0.01)
             peers.heard[NODE] = loop.time()
-            found = (await store.observed.recall(OURS, 0, 0)).validations
+            found = (await store.observed.load(OURS, 0, 0)).validations
             pipe.send([row.connected_ms for row in found])
 
 
@@ -67,7 +67,7 @@ async def test_a_killed_daemon_loses_what_was_not_written_and_gains_nothing(any_
         assert now_ms > written_ms
         written_ms, lived_s = now_ms, lived_s + took_s
     async with store_at(any_store_url, call_timeout_s=PATIENCE_S) as store:
-        found = await store.observed.recall(OURS, 0, 0)
+        found = await store.observed.load(OURS, 0, 0)
     (row,) = found.validations
     assert written_ms <= row.connected_ms <= row.observed_ms <= lived_s * 1_000
     assert sum(hour.connected_ms for hour in found.hours) <= lived_s * 1_000

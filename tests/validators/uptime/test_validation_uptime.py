@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, MovedPeers, subject
-from warpseal.store.uptime_values import ValidationRow
+from warpseal.store.values import ValidationRow
 from warpseal.validators.uptime.node_uptime import Roster
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationBook

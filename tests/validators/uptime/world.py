@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from warpseal.errors import StoreDown
-from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
+from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.validators.uptime.recorder import Observations
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.values import Subject
@@ -76,14 +76,14 @@ class MemoryShelf:
     is_down: bool = False
     pruned: tuple[int, float] | None = None
 
-    async def recall(self, observer: NodeID, first_hour: int, met_since_hour: int) -> RecalledObservations:
+    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
         self._check()
         return self.content(first_hour, met_since_hour)
 
-    def content(self, first_hour: int = 0, met_since_hour: int = 0) -> RecalledObservations:
+    def content(self, first_hour: int = 0, met_since_hour: int = 0) -> StoredUptime:
         """What a process begins with."""
         rows = self.hour_rows.values()
-        return RecalledObservations(
+        return StoredUptime(
             tuple(self.validations.values()),
             tuple(row for row in rows if row.hour >= first_hour),
             frozenset(row.node_id for row in rows if row.hour >= met_since_hour),

@@ -22,7 +22,7 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.in_flight import client_address
 from warpseal.api.request_log import log_fields
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
-from warpseal.store.api_key import ApiKey, digest_of
+from warpseal.store.api_keys import ApiKey, digest_of
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)

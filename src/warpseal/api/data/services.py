@@ -11,7 +11,7 @@ from warpseal.errors import StillStarting, WarpsealError
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import NodeView, PriceSource, PrimaryNetworkIndex, UptimeSource
-from warpseal.store.api_key import ApiKey
+from warpseal.store.api_keys import ApiKey
 
 PATIENCE_S: Final = 15.0
 

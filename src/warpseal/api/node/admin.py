@@ -18,7 +18,7 @@ from warpseal.api.node.ports import Aliases, Loggers, Plugins, Profiler
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, InvalidAlias, is_reserved
-from warpseal.ops.logs.levels import LEVELS
+from warpseal.ops.logs.loggers import LEVELS
 from warpseal.warp.ids import id_text
 
 NAME: Final = "admin"

@@ -22,7 +22,7 @@ from warpseal.l1.follower.status import FollowerStatus
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier
-from warpseal.store.errors import RangesDisagree, StoreDown
+from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.values import BlockRange, L1Transaction
 from warpseal.warp.ids import P_CHAIN
 
@@ -101,7 +101,7 @@ class PChainFollower:
             backfilled=backfilled,
             rate_blocks_s=rate,
             eta_s=remaining / rate if remaining and rate else None,
-            is_leader=self._leadership.held,
+            is_leader=self._leadership.is_leader,
             stopped=reason,
             stopped_at=stopped_at,
             waiting_for=self._retrier.blocked_on,
@@ -250,7 +250,7 @@ class PChainFollower:
         origins = tuple(origin for block in reading.blocks for origin in block.origins)
         try:
             await self._retrier.call(lambda: self._index.append(P_CHAIN, read, transactions, origins))
-        except RangesDisagree as error:
+        except BlockRangesMismatch as error:
             self._is_loaded = False
             raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._known.add(read)

@@ -19,7 +19,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower.ports import FollowerBlocks
 from warpseal.node.upgrades import Upgrades
 from warpseal.runtime.locks import AsyncLock
-from warpseal.store.access import snapshot
+from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 
 HEIGHT_CHECK_INTERVAL_S: Final = 1.0
@@ -90,7 +90,7 @@ class IndexFirstBlocks:
             return
         if not is_known:
             self._checked_at = now
-        with self._engine.connect() as connection, snapshot(connection):
+        with self._engine.connect() as connection, read_snapshot(connection):
             if not is_known:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:

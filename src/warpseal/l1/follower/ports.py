@@ -59,7 +59,7 @@ class Lead(Protocol):
     """The right to follow a chain, which one process has at a time."""
 
     @property
-    def held(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process has it."""
         ...
 

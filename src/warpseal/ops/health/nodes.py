@@ -8,9 +8,8 @@ from typing import Any, Final, Protocol
 
 from warpseal.errors import NodeFailure
 from warpseal.node.failover import NodeAnswer
-from warpseal.ops.health.chains import MissingSince, Standing
-from warpseal.ops.health.check import APPLICATION, Check, Outcome
-from warpseal.ops.health.go_duration import go_duration
+from warpseal.ops.health.chains import ChainProgress, LagTimer
+from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.health.settings import HealthSettings
 
 P_CHAIN_API: Final = "p-chain-api"
@@ -38,7 +37,7 @@ class Proposed(Protocol):
         ...
 
 
-class NodesWatch:
+class NodeMonitor:
     """What the nodes of each list said last. heights: probes p-chain-api, for heights; info: info-api, for anything.
 
     now: seconds that never go back.
@@ -52,7 +51,7 @@ class NodesWatch:
         self._settings = settings
         self._now = now
         self._told: dict[str, Sequence[NodeAnswer[int]]] = {}
-        self._missing: dict[int, MissingSince] = {}
+        self._missing: dict[int, LagTimer] = {}
         self._behind_s: dict[int, float] = {}
 
     async def run(self, changed: Callable[[], None]) -> None:
@@ -73,18 +72,18 @@ class NodesWatch:
         heights = {one.position: one.value for one in self._told[P_CHAIN_API] if one.value is not None}
         highest = max(heights.values(), default=None)
         self._behind_s = {
-            position: self._missing.setdefault(position, MissingSince()).age_s(Standing(height, highest), self._now())
+            position: self._missing.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self._now())
             for position, height in heights.items()
         }
 
-    def check(self) -> Check:
+    def check(self) -> HealthCheck:
         """Return the check; it also fails without a proposed height, for then nothing is signed."""
-        return Check("nodes", self._look, frozenset({APPLICATION}), is_prompt=True)
+        return HealthCheck("nodes", self._look, frozenset({APPLICATION}), is_prompt=True)
 
-    def _look(self) -> Outcome:
+    def _look(self) -> CheckOutcome:
         faults = [] if self._proposed.is_fresh else [STALE_HEIGHT]
         message = {"nodes": dict(self._shown()), "proposedHeight": self._proposed.last}
-        return Outcome(message, "; ".join((*faults, *self._faults())) or None)
+        return CheckOutcome(message, "; ".join((*faults, *self._faults())) or None)
 
     def _shown(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name, answers in self._told.items():

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warpseal.ops.health.check import APPLICATION, Check, Outcome
-from warpseal.ops.health.go_duration import go_duration
+from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
 
 MIN_PEERS: Final = 1
 MAX_SILENCE_S: Final = 60.0
@@ -21,7 +20,7 @@ _GLOBAL: Final = frozenset({APPLICATION})
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class PeerTraffic:
     """What goes on between us and our peers. Moments are of one clock that never goes back; None: never.
 
     sent, unsent: requests that were written or queued, and that no queue took, since the start. capacity: how many
@@ -38,11 +37,11 @@ class Traffic:
     oldest_request_at: float | None
 
 
-def network_check(traffic: Callable[[], Traffic], now: Callable[[], float]) -> Check:
+def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
     """Return the check of the connections."""
     heard = _Latest()
 
-    def look() -> Outcome:
+    def look() -> CheckOutcome:
         current = traffic()
         heard.note(current)
         rate = current.unsent / (current.sent + current.unsent) if current.unsent else 0
@@ -51,15 +50,15 @@ def network_check(traffic: Callable[[], Traffic], now: Callable[[], float]) -> C
         for name, silence_s in silences.items():
             message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
         faults = ", ".join(_network_faults(current, silences, rate))
-        return Outcome(message, f"network layer is unhealthy reason: {faults}" if faults else None)
+        return CheckOutcome(message, f"network layer is unhealthy reason: {faults}" if faults else None)
 
-    return Check("network", look, _GLOBAL)
+    return HealthCheck("network", look, _GLOBAL)
 
 
-def router_check(traffic: Callable[[], Traffic], now: Callable[[], float]) -> Check:
+def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
     """Return the check of unanswered requests. A round over many validators is no fault: the limit grows with them."""
 
-    def look() -> Outcome:
+    def look() -> CheckOutcome:
         current = traffic()
         longest_s = now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
         message = {"longestRunningRequest": go_duration(longest_s), "outstandingRequests": current.outstanding}
@@ -69,22 +68,22 @@ def router_check(traffic: Callable[[], Traffic], now: Callable[[], float]) -> Ch
         if longest_s > MAX_REQUEST_S:
             faults.append(f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}")
         told = ", ".join(faults)
-        return Outcome(message, f"the router is not healthy reason: {told}" if told else None)
+        return CheckOutcome(message, f"the router is not healthy reason: {told}" if told else None)
 
-    return Check("router", look, _GLOBAL)
+    return HealthCheck("router", look, _GLOBAL)
 
 
-def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> Check:
+def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> HealthCheck:
     """Return the check of our clock against that of our peers: they refuse who is too far off."""
 
-    def look() -> Outcome:
+    def look() -> CheckOutcome:
         offset = offset_s()
         message = {"offsetSeconds": None if offset is None else round(offset, 3)}
         if offset is None or abs(offset) <= tolerance_s:
-            return Outcome(message)
-        return Outcome(message, f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed")
+            return CheckOutcome(message)
+        return CheckOutcome(message, f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed")
 
-    return Check("clock", look, _GLOBAL)
+    return HealthCheck("clock", look, _GLOBAL)
 
 
 class _Latest:
@@ -93,13 +92,13 @@ class _Latest:
     def __init__(self) -> None:
         self.moments: dict[str, float] = {}
 
-    def note(self, traffic: Traffic) -> None:
+    def note(self, traffic: PeerTraffic) -> None:
         for name, moment in (("Received", traffic.received_at), ("Sent", traffic.sent_at)):
             if moment is not None:
                 self.moments[name] = max(moment, self.moments.get(name, moment))
 
 
-def _network_faults(traffic: Traffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
+def _network_faults(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
     if traffic.peers < MIN_PEERS:
         yield f"not connected to a minimum of {MIN_PEERS} peer(s) only {traffic.peers}"
     for name, words in (("Received", "received from network"), ("Sent", "sent to network")):

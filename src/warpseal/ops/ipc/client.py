@@ -19,11 +19,11 @@ BEAT_S: Final = 1.0
 _RETRY_S: Final = 1.0
 _BEAT: Final = b"\n"
 
-Act = Callable[[Any], Awaitable[None]]
+CommandHandler = Callable[[Any], Awaitable[None]]
 """Does what is told of a topic; the value is JSON. Raises CallRefused, whose text the daemon is told."""
 
 
-async def do_as_told(folder: Path, acts: Mapping[str, Act]) -> None:
+async def serve_commands(folder: Path, acts: Mapping[str, CommandHandler]) -> None:
     """Do what the daemon of a folder tells, by topic, until cancelled; a daemon may come and go."""
     while True:
         with suppress(OSError, ValueError):
@@ -35,7 +35,9 @@ async def do_as_told(folder: Path, acts: Mapping[str, Act]) -> None:
         await asyncio.sleep(_RETRY_S)
 
 
-async def _listen(acts: Mapping[str, Act], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _listen(
+    acts: Mapping[str, CommandHandler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     beating = asyncio.create_task(_beat(writer))
     try:
         while line := await reader.readline():
@@ -47,7 +49,7 @@ async def _listen(acts: Mapping[str, Act], reader: asyncio.StreamReader, writer:
         await asyncio.gather(beating, return_exceptions=True)
 
 
-async def _fault(acts: Mapping[str, Act], told: Mapping[str, Any]) -> str:
+async def _fault(acts: Mapping[str, CommandHandler], told: Mapping[str, Any]) -> str:
     """Do what is told; return why it could not be done, an empty text where it was."""
     act = acts.get(told["topic"])
     if act is None:

@@ -24,7 +24,7 @@ _SILENT_S: Final = 5.0
 _LOOK_S: Final = 0.5
 
 
-class Siblings:
+class ControlServer:
     """The other processes of a daemon, there or not. now: seconds that never go back. Used from one event loop."""
 
     def __init__(self, folder: Path, now: Callable[[], float]) -> None:
@@ -38,11 +38,11 @@ class Siblings:
         """Return for how long nothing was heard of another process; None: it never was."""
         return None if self._heard_at is None else self._now() - self._heard_at
 
-    def begin_with(self, topic: str, value: Callable[[], Any]) -> None:
+    def set_initial(self, topic: str, value: Callable[[], Any]) -> None:
         """Tell this to each process as it comes; JSON-ready."""
         self._first[topic] = value
 
-    async def tell(self, topic: str, value: Any, patience_s: float) -> None:
+    async def broadcast(self, topic: str, value: Any, patience_s: float) -> None:
         """Tell this to all that are there now, and wait until they have done it, or for `patience_s`.
 
         Who is silent is not waited for. What they could not do is logged: none of it is a fault of who tells.

@@ -7,22 +7,21 @@ from contextlib import suppress
 from typing import Any, Final
 
 from warpseal.errors import CallRefused
-from warpseal.ops.ipc.client import Act
-from warpseal.ops.ipc.server import Siblings
-from warpseal.ops.logs.levels import LEVELS
-from warpseal.ops.logs.loggers import DaemonLoggers, Levels
+from warpseal.ops.ipc.client import CommandHandler
+from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.logs.loggers import LEVELS, DaemonLoggers, Levels
 
 TOPIC: Final = "levels"
 _PATIENCE_S: Final = 1.0
 
 
-class LoggersEverywhere:
+class ClusterLoggers:
     """The daemon's loggers, and those of its other processes."""
 
-    def __init__(self, own: DaemonLoggers, siblings: Siblings) -> None:
+    def __init__(self, own: DaemonLoggers, control_server: ControlServer) -> None:
         self._own = own
-        self._siblings = siblings
-        siblings.begin_with(TOPIC, self._shown)
+        self._control_server = control_server
+        control_server.set_initial(TOPIC, self._shown)
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused."""
@@ -31,13 +30,13 @@ class LoggersEverywhere:
     async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all, everywhere. Raises CallRefused, changing nothing."""
         await self._own.set_levels(name, log_level, display_level)
-        await self._siblings.tell(TOPIC, self._shown(), _PATIENCE_S)
+        await self._control_server.broadcast(TOPIC, self._shown(), _PATIENCE_S)
 
     def _shown(self) -> dict[str, tuple[str, str]]:
         return {name: (one.log, one.display) for name, one in self._own.levels().items()}
 
 
-def take_levels(loggers: DaemonLoggers) -> Mapping[str, Act]:
+def level_handlers(loggers: DaemonLoggers) -> Mapping[str, CommandHandler]:
     """Return what another process does with the levels that it is told: loggers that it does not have are none."""
 
     async def take(told: Any) -> None:

@@ -17,11 +17,10 @@ from typing import Final, TextIO
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.logs.formatter import LineFormatter, add_request_id
-from warpseal.ops.logs.levels import LEVELS, OFF, TRACE
 
 MAIN: Final = "main"
 VM_FACTORY: Final = "vm-factory"
-ROOMS: Final = (
+PACKAGE_LOGGERS: Final = (
     "aggregation",
     "api",
     "evm_rpc",
@@ -82,10 +81,10 @@ class DaemonLoggers:
         suffix: str = "",
     ) -> None:
         self._default = Levels(log_level, display_level or log_level)
-        self._levels = dict.fromkeys((MAIN, VM_FACTORY, *ROOMS), self._default)
+        self._levels = dict.fromkeys((MAIN, VM_FACTORY, *PACKAGE_LOGGERS), self._default)
         self._folder = folder
         self.suffix = suffix
-        self._outlet: Outlet | None = None
+        self._outlet: LogHandler | None = None
 
     def attach(self, stream: TextIO | None = None) -> None:
         """Make this what the process logs through. Raises StartupError where the folder cannot be used."""
@@ -97,7 +96,7 @@ class DaemonLoggers:
         logging.addLevelName(TRACE, "TRACE")
         # No line tells of these, and asking the system for them takes as long as writing it.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-        self._outlet = Outlet(self, stream or sys.stderr, self._folder)
+        self._outlet = LogHandler(self, stream or sys.stderr, self._folder)
         logging.getLogger().handlers = [self._outlet]
         self._apply()
 
@@ -135,7 +134,7 @@ class DaemonLoggers:
         # What plugins print has a Python logger of that very name.
         if logger == VM_FACTORY or (package == _PACKAGE and room == _PLUGINS):
             return VM_FACTORY
-        return room if package == _PACKAGE and room in ROOMS else MAIN
+        return room if package == _PACKAGE and room in PACKAGE_LOGGERS else MAIN
 
     def _named(self, name: str) -> tuple[str, ...]:
         if name and name not in self._levels:
@@ -146,11 +145,11 @@ class DaemonLoggers:
         """Tell Python what nobody wants to see, so that it costs nothing."""
         if self._outlet is None:
             return
-        chains = [name for name in self._levels if name not in (MAIN, VM_FACTORY, *ROOMS)]
+        chains = [name for name in self._levels if name not in (MAIN, VM_FACTORY, *PACKAGE_LOGGERS)]
         logging.getLogger().setLevel(self._least(MAIN))
         for logger in (VM_FACTORY, f"{_PACKAGE}.{_PLUGINS}"):
             logging.getLogger(logger).setLevel(self._least(VM_FACTORY))
-        for room in ROOMS:
+        for room in PACKAGE_LOGGERS:
             logging.getLogger(f"{_PACKAGE}.{room}").setLevel(self._least(room, *chains))
         for library in _QUIET_LIBRARIES:
             logging.getLogger(library).setLevel(max(self._least(MAIN), logging.WARNING))
@@ -159,7 +158,7 @@ class DaemonLoggers:
         return min(min(self.numbers(name)) for name in names)
 
 
-class Outlet(logging.Handler):
+class LogHandler(logging.Handler):
     """Where all lines leave the process."""
 
     def __init__(self, loggers: DaemonLoggers, stream: TextIO, folder: Path | None) -> None:
@@ -200,3 +199,20 @@ class Outlet(logging.Handler):
             file.setFormatter(self.formatter)
             self._files[name] = file
         return file
+
+
+TRACE: Final = 15
+VERBO: Final = 1
+OFF: Final = logging.CRITICAL + 10
+
+LEVELS: Final[Mapping[str, int]] = {
+    "off": OFF,
+    "fatal": logging.CRITICAL,
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "trace": TRACE,
+    "debug": logging.DEBUG,
+    "verbo": VERBO,
+}
+"""Most silent first."""

@@ -97,7 +97,7 @@ class _Pipe(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def running(
+async def run_plugin(
     path: Path, environment: Mapping[str, str], output: PluginOutput, *, stop_s: float
 ) -> AsyncIterator[PluginProcess]:
     """Hold a running process; on leaving it gets SIGTERM, and `stop_s` later, or at once when cancelled, SIGKILL.

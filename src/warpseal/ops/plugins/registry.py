@@ -66,12 +66,12 @@ class PluginRegistry:
             if not new:
                 return LoadedVMs({}, {})
             # gRPC takes 9 MB and is needed for nothing else; most daemons have no plugins.
-            from warpseal.ops.plugins.probe import Trial
+            from warpseal.ops.plugins.probe import PluginProbe
 
             version = await self._protocol_version()
             failed = {}
             for vm_id, path in new.items():
-                outcome = await Trial(self._settings, version).of(path)
+                outcome = await PluginProbe(self._settings, version).of(path)
                 if isinstance(outcome, PluginFailed):
                     failed[vm_id] = outcome
                 else:

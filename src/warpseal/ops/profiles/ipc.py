@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from warpseal.ops.ipc.client import Act
-from warpseal.ops.ipc.server import Siblings
-from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning
-from warpseal.ops.profiles.profiler import Profiler
+from warpseal.ops.ipc.client import CommandHandler
+from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, Profiler
 
 CPU: Final = "cpu profile"
 MEMORY: Final = "memory profile"
@@ -22,23 +21,23 @@ STACKS: Final = "stacks"
 _PATIENCE_S: Final = 30.0
 
 
-class ProfilersEverywhere:
+class ClusterProfiler:
     """The daemon's profiler first, then those of its other processes. Every method raises CallRefused.
 
     A process that comes while the CPU is sampled samples too, from then on.
     """
 
-    def __init__(self, own: Profiler, siblings: Siblings) -> None:
+    def __init__(self, own: Profiler, control_server: ControlServer) -> None:
         self._own = own
-        self._siblings = siblings
+        self._control_server = control_server
         self._is_sampling = False
-        siblings.begin_with(CPU, lambda: self._is_sampling)
+        control_server.set_initial(CPU, lambda: self._is_sampling)
 
     async def start_cpu(self) -> None:
         """Begin to sample the CPU. Raises AlreadyRunning."""
         await self._own.start_cpu()
         self._is_sampling = True
-        await self._siblings.tell(CPU, True, _PATIENCE_S)
+        await self._control_server.broadcast(CPU, True, _PATIENCE_S)
 
     async def stop_cpu(self) -> None:
         """End sampling and write what was found. Raises NotRunning."""
@@ -47,25 +46,25 @@ class ProfilersEverywhere:
             await self._own.stop_cpu()
         finally:
             if was_sampling:
-                await self._siblings.tell(CPU, False, _PATIENCE_S)
+                await self._control_server.broadcast(CPU, False, _PATIENCE_S)
 
     async def write_memory(self) -> None:
         """Write what holds memory."""
         await self._own.write_memory()
-        await self._siblings.tell(MEMORY, None, _PATIENCE_S)
+        await self._control_server.broadcast(MEMORY, None, _PATIENCE_S)
 
     async def write_locks(self) -> None:
         """Write what was waited for."""
         await self._own.write_locks()
-        await self._siblings.tell(LOCKS, None, _PATIENCE_S)
+        await self._control_server.broadcast(LOCKS, None, _PATIENCE_S)
 
     async def write_stacks(self) -> None:
         """Write what every thread and every task is doing."""
         await self._own.write_stacks()
-        await self._siblings.tell(STACKS, None, _PATIENCE_S)
+        await self._control_server.broadcast(STACKS, None, _PATIENCE_S)
 
 
-class TellsOfItself(Protocol):
+class ProfilerControl(Protocol):
     """What another process writes its profiles by; each raises CallRefused."""
 
     async def start_cpu(self) -> None:
@@ -89,7 +88,7 @@ class TellsOfItself(Protocol):
         ...
 
 
-def take_profiles(profiler: TellsOfItself) -> Mapping[str, Act]:
+def profile_handlers(profiler: ProfilerControl) -> Mapping[str, CommandHandler]:
     """Return what another process does when it is told to profile itself."""
 
     async def cpu(is_sampling: Any) -> None:

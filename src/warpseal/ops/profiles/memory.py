@@ -35,7 +35,7 @@ async def memory_by_type() -> list[StackTotal]:
     """
     gc.collect()
     resident = resident_bytes()
-    census = Census()
+    census = HeapWalk()
     for _ in census.walk(gc.get_objects()):
         await asyncio.sleep(0)
     return [*census.totals(), _rest(resident, census.bytes)]
@@ -76,7 +76,7 @@ def resident_bytes() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
-class Census:
+class HeapWalk:
     """Objects and bytes by type. What the collector does not know of is found through what refers to it."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ProfileContents:
     """What a profile says. count, amount: what the two values of each total are.
 
     started_ns: unix time; duration_ns: 0 for the state of one moment; period: how much of `amount` lies between
@@ -39,7 +39,7 @@ class Contents:
     period: int = 0
 
 
-def encode(contents: Contents) -> bytes:
+def encode(contents: ProfileContents) -> bytes:
     """Return the profile as pprof reads it."""
     writer = _Writer()
     profile = writer.profile

@@ -8,20 +8,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
+import threading
 import time
+import traceback
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
+from warpseal.errors.calls import CallRefused
 from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
-from warpseal.ops.profiles.errors import AlreadyRunning, NotRunning, ProfileNotWritten
 from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
-from warpseal.ops.profiles.pprof import Contents, Unit, encode
-from warpseal.ops.profiles.stacktrace import stacktrace
+from warpseal.ops.profiles.pprof import ProfileContents, Unit, encode
 from warpseal.ops.profiles.stalls import LoopStalls
-from warpseal.runtime.locks import WAITS, AsyncLock
+from warpseal.runtime.locks import CONTENTION, AsyncLock
 
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
@@ -55,9 +58,9 @@ class Profiler:
                 raise AlreadyRunning
             self._file = await asyncio.to_thread(self._create, "cpu.profile")
             self._started_ns = time.time_ns()
-            if not WAITS.is_counting:
+            if not CONTENTION.is_counting:
                 self._counted_since_ns = self._started_ns
-            WAITS.begin()
+            CONTENTION.begin()
             if self._has_loop:
                 self._stalls.start()
             sampler = CpuSampler()
@@ -72,7 +75,7 @@ class Profiler:
                 raise NotRunning
             sampler.stop()
             self._sampler = self._file = None
-            contents = Contents(
+            contents = ProfileContents(
                 Unit("samples", _COUNT),
                 Unit("cpu", _NANOSECONDS),
                 sampler.totals(),
@@ -92,15 +95,15 @@ class Profiler:
             else:
                 totals = await memory_by_type()
             units = (Unit("inuse_objects", _COUNT), Unit("inuse_space", "bytes"))
-            await asyncio.to_thread(self._write, file, Contents(*units, totals, time.time_ns()))
+            await asyncio.to_thread(self._write, file, ProfileContents(*units, totals, time.time_ns()))
 
     async def write_locks(self) -> None:
         """Write lock.profile: what was waited for since the first start_cpu(), and for how long."""
         async with self._one_at_a_time:
             file = await asyncio.to_thread(self._create, "lock.profile")
-            counted_ns = time.time_ns() - self._counted_since_ns if WAITS.is_counting else 0
+            counted_ns = time.time_ns() - self._counted_since_ns if CONTENTION.is_counting else 0
             units = (Unit("contentions", _COUNT), Unit("delay", _NANOSECONDS))
-            contents = Contents(*units, WAITS.totals(), self._counted_since_ns, counted_ns)
+            contents = ProfileContents(*units, CONTENTION.totals(), self._counted_since_ns, counted_ns)
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_stacks(self) -> None:
@@ -129,7 +132,7 @@ class Profiler:
         except OSError as error:
             raise ProfileNotWritten(path, error) from error
 
-    def _write(self, file: IO[bytes], contents: Contents) -> None:
+    def _write(self, file: IO[bytes], contents: ProfileContents) -> None:
         self._write_bytes(file, encode(contents))
 
     def _write_bytes(self, file: IO[bytes], content: bytes) -> None:
@@ -152,3 +155,63 @@ def open_profiler(folder: Path, *, memory_frames: int = 0, suffix: str = "") -> 
         profiler.close()
         if memory_frames > 0:
             tracemalloc.stop()
+
+
+class AlreadyRunning(CallRefused):
+    """The CPU is being sampled; nothing changes."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu profiler already running")
+
+
+class NotRunning(CallRefused):
+    """The CPU is not being sampled; nothing changes."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu profiler doesn't exist")
+
+
+class ProfileNotWritten(CallRefused):
+    """The operating system does not let a file be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        super().__init__(f"open {path}: {reason}")
+
+
+_MAX_TASKS: Final = 10_000
+_MAX_FRAMES: Final = 50
+
+
+def stacktrace() -> str:
+    """Return the stacks of all threads, then of all tasks of the running loop; names and places, no values."""
+    return "\n".join((*_threads(), *_tasks()))
+
+
+def _threads() -> Iterator[str]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        yield f"thread {ident} {names.get(ident, 'not of Python')!r}:"
+        yield "".join(traceback.format_stack(frame, _MAX_FRAMES))
+
+
+def _tasks() -> Iterator[str]:
+    tasks = asyncio.all_tasks()
+    for task in islice(tasks, _MAX_TASKS):
+        yield f"task {task.get_name()!r}{'' if task.done() else ', waiting in'}:"
+        yield "".join(traceback.format_list(_stack_of(task)))
+    if len(tasks) > _MAX_TASKS:
+        yield f"and {len(tasks) - _MAX_TASKS} more tasks"
+
+
+def _stack_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
+    """Return where a task waits, from its outermost call inwards."""
+    summaries: list[traceback.FrameSummary] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None and len(summaries) < _MAX_FRAMES:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            break
+        summaries.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname))
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return summaries

@@ -8,8 +8,8 @@ import time
 from types import FrameType
 from typing import Final
 
-from warpseal.runtime.locks import WAITS
-from warpseal.runtime.stack_samples import NOWHERE, Stack, stack_of
+from warpseal.runtime.locks import CONTENTION
+from warpseal.runtime.stack_samples import NO_STACK, Stack, capture_stack
 
 STALL: Final = "[event loop stalled]"
 
@@ -58,10 +58,10 @@ class LoopStalls:
     def _on_beat(self) -> None:
         late_ns = time.monotonic_ns() - self._due_ns
         if late_ns > _STALL_NS:
-            WAITS.add(self._seen or NOWHERE, late_ns, STALL)
+            CONTENTION.add(self._seen or NO_STACK, late_ns, STALL)
         self._next()
 
     def _late(self, _number: int, frame: FrameType | None) -> None:
         # Nothing is counted here: the interrupted code may be counting.
         if self._loop is not None and self._seen is None:
-            self._seen = stack_of(frame)
+            self._seen = capture_stack(frame)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from warpseal.store.uptime_values import HourRow
+from warpseal.store.values import HourRow
 from warpseal.validators.uptime.counter import Tally
 from warpseal.validators.uptime.values import HOUR_MS, HOUR_S, Uptime
 from warpseal.warp.ids import NodeID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from warpseal.store.uptime_values import HourRow, RecalledObservations, ValidationRow
+from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
 
@@ -39,7 +39,7 @@ class Shelf(Protocol):
     Rows are absolute, so that to write them twice is to write them once; a row never becomes less.
     """
 
-    async def recall(self, observer: NodeID, first_hour: int, met_since_hour: int) -> RecalledObservations:
+    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
         """Return all validations, the hours from `first_hour` on, and who was observed from `met_since_hour` on."""
         ...
 

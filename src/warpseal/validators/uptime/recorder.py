@@ -161,7 +161,7 @@ class Observations:
         if self._is_recalled:
             return
         met_since = hour_of(self._unix_clock() - self._settings.recent_s)
-        found = await self._shelf.recall(self._observer, self._hours.first_hour, met_since)
+        found = await self._shelf.load(self._observer, self._hours.first_hour, met_since)
         self._is_recalled = True
         self._validations.recalled(found.validations)
         self._hours.recalled(found.hours)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from warpseal.store.uptime_values import ValidationRow
+from warpseal.store.values import ValidationRow
 from warpseal.validators.uptime.node_uptime import Roster
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.values import Subject, Uptime
