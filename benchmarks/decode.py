@@ -11,7 +11,7 @@ import zstandard
 
 from benchmarks.report import Aim, Figure, Report
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
+from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import parse_p_tx
 
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
@@ -66,7 +66,7 @@ def mainnet_blocks() -> list[bytes]:
 def _block_of_each_type() -> list[bytes]:
     rows = json.loads((VECTORS / "p_chain.json").read_text())["transactions"]
     txs = [parse_p_tx(bytes.fromhex(row["hex"])) for row in rows]
-    return [Block.build("BanffStandardBlock", BlockID(bytes(32)), 1, 1, (tx,)).raw for tx in txs]
+    return [PBlock.build("BanffStandardBlock", BlockID(bytes(32)), 1, 1, (tx,)).raw for tx in txs]
 
 
 def _recorded_blocks() -> list[bytes]:

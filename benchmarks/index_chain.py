@@ -23,13 +23,13 @@ from warpseal.chains.components import (
     TransferOutput,
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
-from warpseal.chains.p_blocks import Block, Genesis, parse_p_genesis
+from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, BaseTx, ExportTx
 from warpseal.chains.proposervm import ProposedBlock
 from warpseal.chains.x_blocks import XBlock
 from warpseal.chains.x_txs import X_TX
 from warpseal.chains.x_txs import BaseTx as XBaseTx
-from warpseal.ledger.params import primary_chains
+from warpseal.ledger.params import find_primary_chains
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 NETWORK_ID: Final = 88888
@@ -50,7 +50,7 @@ class Purse:
     amount: int
 
 
-def genesis() -> Genesis:
+def genesis() -> PGenesis:
     """Return what all of it stands on."""
     return parse_p_genesis(genesis_bytes("localnet"))
 
@@ -61,23 +61,23 @@ def address(number: int) -> Address:
     return Address(sha256(b"owner %d" % int(_ADDRESSES * drawn**3)).digest()[:20])
 
 
-def p_blocks(count: int) -> Iterator[Block]:
+def p_blocks(count: int) -> Iterator[PBlock]:
     """Yield block 0 and `count` blocks behind it."""
     begun = genesis()
     yield begun.block
     asset_id = begun.utxos[0].utxo.asset_id
-    _, c_chain = primary_chains(begun)
+    _, c_chain = find_primary_chains(begun)
     largest = max(begun.utxos, key=lambda each: _free_amount(each.utxo.output))
     purse = Purse(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
     parent = begun.block.id
     for height in range(1, count + 1):
         purse, tx = _p_transfer(purse, asset_id, height, c_chain if height % 10 == 0 else None)
-        block = Block.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
+        block = PBlock.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
         parent = block.id
         yield block
 
 
-def containers(blocks: Iterator[Block] | Iterator[XBlock]) -> Iterator[bytes]:
+def containers(blocks: Iterator[PBlock] | Iterator[XBlock]) -> Iterator[bytes]:
     """Yield blocks as the proposervm wraps them; the first, which nobody proposed, is left out."""
     parent = BlockID(bytes(32))
     next(iter(blocks))
@@ -96,7 +96,7 @@ def x_blocks(count: int) -> Iterator[XBlock]:
     creation = begun.chains[0].unsigned
     assert isinstance(creation, CreateChainTx)
     asset = parse_x_genesis(creation.genesis).assets[0]
-    x_chain, _ = primary_chains(begun)
+    x_chain, _ = find_primary_chains(begun)
     outputs = [output for state in asset.creation.states for output in state.outputs]
     index = max(range(len(outputs)), key=lambda n: getattr(outputs[n], "amount", 0))
     purse = Purse(asset.tx.id, index, outputs[index].amount)  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
     """Yield what a node tells of block 0 and `count` blocks behind it; every fifth exports to the P-Chain."""
     begun = genesis()
     asset_id = begun.utxos[0].utxo.asset_id
-    _, c_chain = primary_chains(begun)
+    _, c_chain = find_primary_chains(begun)
     parent = bytes(32)
     for number in range(count + 1):
         found = sha256(b"block %d" % number).digest()

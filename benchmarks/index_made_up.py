@@ -21,8 +21,8 @@ from warpseal.chains.components import (
     TransferOutput,
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID, utxo_id
-from warpseal.chains.p_blocks import Block
-from warpseal.chains.p_components import SubnetValidator, Validator
+from warpseal.chains.p_blocks import PBlock
+from warpseal.chains.p_components import StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddPermissionlessDelegatorTx,
@@ -36,7 +36,15 @@ from warpseal.chains.p_txs import (
     RewardValidatorTx,
 )
 from warpseal.index.records import PRecord
-from warpseal.ledger.effects import Amounts, BlockEffects, ChainMade, Outcome, PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.effects import (
+    Amounts,
+    BlockEffects,
+    ChainCreated,
+    PeriodClosed,
+    StakingPeriod,
+    TxEffects,
+    TxOutcome,
+)
 from warpseal.ledger.outputs import Consumed, LedgerOutput, RewardKind
 from warpseal.ledger.params import MAINNET
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, ValidationID
@@ -90,7 +98,7 @@ class MadeUpChain:
 
     def _record(self, kind: str, txs: Sequence[PSignedTx], effects: Sequence[TxEffects], **more: Any) -> PRecord:
         self._height += 1
-        block = Block.build(kind, self._parent, self._height, self._time, tuple(txs)) if self._height else _first()
+        block = PBlock.build(kind, self._parent, self._height, self._time, tuple(txs)) if self._height else _first()
         self._parent = block.id
         none: tuple[Any, ...] = ()
         made: dict[str, Any] = {
@@ -114,7 +122,9 @@ class MadeUpChain:
         owner = OutputOwners(0, 1, (self._somebody(),))
         end_s, weight = BEGIN_S + 400 * 86_400, 2_000_000 * NAVAX
         stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
-        tx = P_TX.build(AddValidatorTx(_base((), ()), Validator(node_id, BEGIN_S, end_s, weight), stake, owner, 20_000))
+        tx = P_TX.build(
+            AddValidatorTx(_base((), ()), StakingTerms(node_id, BEGIN_S, end_s, weight), stake, owner, 20_000)
+        )
         out = replace(_output(tx.id, 0, weight, owner.addresses[0]), staked=True)
         period = _period(tx.id, node_id, BEGIN_S, end_s, weight, owner, shares=20_000)
         return self._effects(tx, (), (out,), 0, opened=period)
@@ -187,7 +197,7 @@ class MadeUpChain:
         weight = total // 3
         stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
         end_s = self._time + 30 * 86_400
-        validator = SubnetValidator(Validator(node_id, self._time, end_s, weight), PRIMARY_NETWORK)
+        validator = SubnetValidator(StakingTerms(node_id, self._time, end_s, weight), PRIMARY_NETWORK)
         tx = self._signed(AddPermissionlessDelegatorTx(_base(outs, spent), validator, stake, owner), spent)
         out = replace(_output(tx.id, len(outs), weight, owner.addresses[0]), staked=True)
         period = _period(tx.id, node_id, self._time, end_s, weight, owner, shares=None)
@@ -202,21 +212,21 @@ class MadeUpChain:
         genesis = self.random.randbytes(2_000) * 7
         unsigned = CreateChainTx(base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,)))
         tx = self._signed(unsigned, spent)
-        made = ChainMade(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
+        made = ChainCreated(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
         self.blockchains.append(made.chain_id)
         return self._effects(tx, spent, self._made(tx, outs), place, chain=made)
 
     def _reward(self) -> Iterator[PRecord]:
         period, stake = self._staked.pop(self.random.randrange(len(self._staked)))
         tx = P_TX.build(RewardValidatorTx(period.tx_id))
-        proposed = replace(self._effects(tx, (), (), 0), outcome=Outcome.PROPOSED)
+        proposed = replace(self._effects(tx, (), (), 0), outcome=TxOutcome.PROPOSED)
         self.txs += 1
         yield self._record("BanffProposalBlock", (tx,), (proposed,))
         paid = _output(period.tx_id, stake.output_index + 1, period.weight // 100 + 1, stake.addresses[0])
         paid = replace(paid, reward=RewardKind.DELEGATOR)
         closed = PeriodClosed(period.tx_id, tx.id, self._time, True, delegator_reward=paid.amount)
         freed = replace(stake, staked=False)
-        done = replace(proposed, outcome=Outcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed)
+        done = replace(proposed, outcome=TxOutcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed)
         self._unspent += [paid, freed]
         yield self._record("BanffCommitBlock", (), (), settled=done)
 
@@ -241,15 +251,15 @@ class MadeUpChain:
         made: dict[str, Any] = {"opened": None, "closed": None, "chain": None, **more}
         consumed = tuple(Consumed(one.id, one.created_on, AVAX, one.amount, index) for index, one in enumerate(spent))
         return TxEffects(
-            tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=Outcome.ACCEPTED,
+            tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=TxOutcome.ACCEPTED,
             consumed=consumed, emitted=emitted, released=none, source_chain_id=None, destination_chain_id=None,
             amounts=Amounts(none, ((AVAX, 1000),), none, 0), renewed=None, removed=None, subnet=None,
             l1=none, **made,
         )  # fmt: skip
 
 
-def _first() -> Block:
-    return Block.build("ApricotCommitBlock", BlockID(bytes(32)), 0)
+def _first() -> PBlock:
+    return PBlock.build("ApricotCommitBlock", BlockID(bytes(32)), 0)
 
 
 def _base(outs: Sequence[TransferableOutput], spent: Sequence[LedgerOutput]) -> BaseFields:

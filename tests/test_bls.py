@@ -14,7 +14,7 @@ from tests.warp import story
 from warpseal import bls
 
 SECRETS = [bls.secret_from_bytes(b"AvalancheLocalNetworkValidator0%d" % number) for number in range(1, 6)]
-KEYS = [bls.public_key_of(secret) for secret in SECRETS]
+KEYS = [bls.derive_public_key(secret) for secret in SECRETS]
 UNSIGNED = bytes.fromhex(
     "00000000007b010203000000000000000000000000000000000000000000000000000000000000000006666f6f626172"
 )
@@ -103,7 +103,7 @@ def test_a_secret_key_gives_the_public_key_of_the_notes() -> None:
     raw = bytes.fromhex("6668fecd4595b81e4d568398c820bbf3f073cb222902279fa55ebb84764ed2e3")
     secret = bls.secret_from_bytes(raw)
     assert bls.secret_bytes(secret) == raw
-    assert bls.public_key_bytes(bls.public_key_of(secret)).hex() == (
+    assert bls.public_key_bytes(bls.derive_public_key(secret)).hex() == (
         "aff4acb4c5439b5d426cadf9e946d3a452f7de3414d1ad27336133211d8b90cf49fb97eebcdeeef714dc20f54ed0d4d1"
     )
 

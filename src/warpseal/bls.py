@@ -130,7 +130,7 @@ def subtract_shares(left: Share, right: Share) -> Share:
     return Share(left + right.negate())  # type: ignore[attr-defined]
 
 
-def in_subgroup(share: Share) -> bool:
+def is_in_subgroup(share: Share) -> bool:
     """Tell whether a share, or a sum of shares, lies in the subgroup; where not, pairings say nothing about it."""
     try:
         G2Element.from_bytes(bytes(share))  # type: ignore[call-overload]
@@ -144,7 +144,7 @@ def hash_to_curve(message: bytes) -> Share:
     return Share(PopSchemeMPL.g2_from_message(message))
 
 
-def deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
+def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
     """Return how a share deviates from what its key makes of a hashed message; NO_DEVIATION: not at all.
 
     Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of
@@ -153,12 +153,12 @@ def deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
     return Deviation(key.pair(hashed) * _MINUS_G1.pair(share))  # type: ignore[attr-defined]
 
 
-def multiply(left: Deviation, right: Deviation) -> Deviation:
+def multiply_deviations(left: Deviation, right: Deviation) -> Deviation:
     """Return the product of two deviations."""
     return Deviation(left * right)  # type: ignore[operator]
 
 
-def invert(value: Deviation) -> Deviation:
+def invert_deviation(value: Deviation) -> Deviation:
     """Return the inverse of a deviation.
 
     It is the conjugate, but blspy 2.0.3 offers neither; so the second half of the twelve field elements is
@@ -192,7 +192,7 @@ def secret_bytes(secret: SecretKey) -> bytes:
     return bytes(secret)  # type: ignore[call-overload, no-any-return]
 
 
-def public_key_of(secret: SecretKey) -> PublicKey:
+def derive_public_key(secret: SecretKey) -> PublicKey:
     """Return the public key of a secret key."""
     return PublicKey(PopSchemeMPL.sk_to_g1(secret))
 

@@ -42,7 +42,7 @@ from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-from warpseal.warp.validator_set import canonical_set
+from warpseal.warp.validator_set import build_canonical_set
 
 Scene = Callable[[World], Coroutine[Any, Any, None]]
 
@@ -658,7 +658,7 @@ def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
 def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None:
     # A key and its negation: the sum of both is nothing, and nothing verifies under it.
     raw = public_key(1)
-    pair = canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
+    pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
     def negative(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, asked.message)

@@ -34,7 +34,7 @@ from warpseal.errors import QuorumImpossible, QuorumNotReached
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.message import SignedMessage
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, required_weight
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, required_weight
 
 MESSAGE = message()
 KEYS = range(1, 13)
@@ -83,7 +83,7 @@ class Story:
         ]
         if self.random.random() < 0.2:
             entries.append((NodeID(bytes(20)), None, 5))
-        return canonical_set(entries)
+        return build_canonical_set(entries)
 
     def behaviour(self) -> Script:
         good = [signs(), signs(), signs(0.2), silent, refuses(0)]

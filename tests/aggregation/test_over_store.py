@@ -27,7 +27,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.values import ArchiveEntry
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()
 PATIENCE_S = 20.0
@@ -62,8 +62,8 @@ def test_a_signed_message_of_one_daemon_leaves_the_next_one_though_weights_chang
     tmp_path: Path,
 ) -> None:
     numbers = sorted(range(1, 10), key=lambda number: members([1] * 9).index_of_key(public_key(number)) or 0)
-    before = canonical_set((node(number), public_key(number), 10) for number in numbers[1:])
-    after = canonical_set((node(number), public_key(number), 11) for number in numbers)
+    before = build_canonical_set((node(number), public_key(number), 10) for number in numbers[1:])
+    after = build_canonical_set((node(number), public_key(number), 11) for number in numbers)
 
     async def main() -> None:
         async with daemon(tmp_path, before) as (world, _):

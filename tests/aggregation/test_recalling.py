@@ -30,7 +30,7 @@ from warpseal import bls
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.errors import QuorumNotReached, StoreDown, Verdict
 from warpseal.store.values import StoredShare, StoredSignature
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()
 Scene = Callable[[World], Coroutine[Any, Any, None]]
@@ -70,7 +70,7 @@ def archive_of(*kept: StoredShare | StoredSignature) -> MemoryArchive:
 
 def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     """Return a set of these keys with these weights."""
-    return canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
+    return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
 def judged(world: World, answer: Aggregation, wanted: AggregationRequest) -> Judged:

@@ -18,7 +18,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain, missing_validators
 from warpseal.errors import Verdict
 from warpseal.warp.ids import NodeID, SubnetID
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, meets
+from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, has_quorum
 
 P_CHAIN_RULES = RefusalRules(p_chain=True, uptime=False)
 UPTIME_RULES = RefusalRules(p_chain=False, uptime=True)
@@ -133,7 +133,7 @@ def test_ready_means_the_exact_fraction(weights: list[int], keyless: int, quorum
     if enough:
         chosen = sum(weights[number - 1] for number in board.signers())
         assert Fraction(chosen, board.members.total_weight) >= Fraction(quorum, 100)
-        assert meets(chosen, board.members.total_weight, quorum)
+        assert has_quorum(chosen, board.members.total_weight, quorum)
 
 
 # The buffer.

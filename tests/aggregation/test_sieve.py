@@ -64,34 +64,34 @@ def assert_exactly(findings: Findings, count: int, bad: Collection[int]) -> None
 
 def test_a_right_share_does_not_deviate_and_a_wrong_one_does() -> None:
     key = parsed_key(public_key(1))
-    assert bls.deviation(key, share(1), HASHED) == NO_DEVIATION
-    assert bls.deviation(key, share(2), HASHED) != NO_DEVIATION
+    assert bls.compute_deviation(key, share(1), HASHED) == NO_DEVIATION
+    assert bls.compute_deviation(key, share(2), HASHED) != NO_DEVIATION
 
 
 def test_deviations_multiply_as_shares_add() -> None:
     key = bls.add_public_keys(parsed_key(public_key(1)), parsed_key(public_key(2)))
     together = bls.add_shares(share(1, b"a"), share(2, b"b"))
-    product = bls.multiply(deviation(1, b"a"), deviation(2, b"b"))
-    assert bls.deviation(key, together, HASHED) == product
+    product = bls.multiply_deviations(deviation(1, b"a"), deviation(2, b"b"))
+    assert bls.compute_deviation(key, together, HASHED) == product
 
 
 def test_the_inverse_is_the_deviation_of_negatives() -> None:
     value = deviation(1, b"a")
     pairing = G1Element.generator().pair(G2Element.generator())
     negated = G1Element.generator().negate().pair(G2Element.generator())
-    assert bls.invert(Deviation(pairing)) == negated
-    assert bls.multiply(value, bls.invert(value)) == NO_DEVIATION
-    assert bls.invert(NO_DEVIATION) == NO_DEVIATION
+    assert bls.invert_deviation(Deviation(pairing)) == negated
+    assert bls.multiply_deviations(value, bls.invert_deviation(value)) == NO_DEVIATION
+    assert bls.invert_deviation(NO_DEVIATION) == NO_DEVIATION
 
 
 def test_the_subgroup_is_told_from_the_rest_of_the_curve() -> None:
-    assert bls.in_subgroup(share(1))
-    assert not bls.in_subgroup(STRAY)
-    assert bls.in_subgroup(bls.subtract_shares(STRAY, STRAY))
+    assert bls.is_in_subgroup(share(1))
+    assert not bls.is_in_subgroup(STRAY)
+    assert bls.is_in_subgroup(bls.subtract_shares(STRAY, STRAY))
 
 
 def deviation(number: int, message: bytes) -> Deviation:
-    return bls.deviation(parsed_key(public_key(number)), share(number, message), HASHED)
+    return bls.compute_deviation(parsed_key(public_key(number)), share(number, message), HASHED)
 
 
 # Moments.
@@ -111,7 +111,7 @@ def moments_of(bad: Collection[int], size: int, count: int = 3) -> Moments:
         value = NO_DEVIATION
         for position in bad:
             for _ in range(weights_of(moment, size)[position]):
-                value = bls.multiply(value, deviation(position + 1, b"lie %d" % position))
+                value = bls.multiply_deviations(value, deviation(position + 1, b"lie %d" % position))
         moments.append(value)
     return tuple(moments)
 
@@ -139,7 +139,7 @@ def test_the_moments_of_the_right_half_follow_from_the_whole_and_the_left() -> N
         value = NO_DEVIATION
         for position in (4, 5):
             for _ in range((position - 3) ** moment):
-                value = bls.multiply(value, deviation(position + 1, b"lie %d" % position))
+                value = bls.multiply_deviations(value, deviation(position + 1, b"lie %d" % position))
         right.append(value)
     assert rest(moments_of(bad, 7), left, 3) == tuple(right)
 

@@ -24,7 +24,7 @@ from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
 from warpseal.peers.request_fanout import PeerResponse
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 NETWORK_ID = 88888
 HEIGHT = 100
@@ -44,7 +44,7 @@ def secret(number: int) -> SecretKey:
 @cache
 def public_key(number: int) -> bytes:
     """Return the 48 bytes of a key."""
-    return bls.public_key_bytes(bls.public_key_of(secret(number)))
+    return bls.public_key_bytes(bls.derive_public_key(secret(number)))
 
 
 @cache
@@ -76,7 +76,7 @@ def members(weights: Sequence[int], keyless: int = 0) -> CanonicalValidatorSet:
     ]
     if keyless:
         entries.append((NodeID(bytes(20)), None, keyless))
-    return canonical_set(entries)
+    return build_canonical_set(entries)
 
 
 def index_of(validators: CanonicalValidatorSet, number: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warpseal.chains.codec import Codec, FixedBytes, Interface, ListOf, ListOfFixed, SizedBytes, Struct, Text, Unsigned
-from warpseal.chains.signed_tx import TxForm
+from warpseal.chains.signed_tx import TxCodec
 
 _MOST = 3
 
@@ -29,7 +29,7 @@ def values_of(codec: Codec[Any]) -> st.SearchStrategy[Any]:
             return st.builds(codec.type, *(values_of(field) for field in codec.fields.values()))
         case Interface():
             return st.one_of(*(values_of(layout) for layout in codec.members.values()))
-        case TxForm():
+        case TxCodec():
             credentials = st.lists(values_of(codec.credential), max_size=_MOST).map(tuple)
             return st.builds(codec.build, values_of(codec.unsigned), credentials)
     raise AssertionError(f"no strategy for {codec}")

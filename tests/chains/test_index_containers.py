@@ -12,7 +12,13 @@ from tests.chains.exchanges import checked, lines, results
 from tests.chains.rlp import rlp_decode
 from warpseal.chains.c_atomic import parse_atomic_txs
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.chains.proposervm import Epoch, Outer, ProposedBlock, parse_outer, unwrap
+from warpseal.chains.proposervm import (
+    Epoch,
+    ProposedBlock,
+    ProposerVMBlock,
+    parse_proposervm_block,
+    recognize_proposervm_block,
+)
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ids import EMPTY_NODE_ID, P_CHAIN, ChainID, id_text, parse_id, parse_node_id
@@ -38,8 +44,8 @@ def containers(chain: str) -> Iterator[tuple[str, bytes]]:
                 yield container["id"], checked(container["bytes"])
 
 
-def outers(chain: str) -> list[Outer]:
-    return [parse_outer(raw) for _, raw in containers(chain)]
+def outers(chain: str) -> list[ProposerVMBlock]:
+    return [parse_proposervm_block(raw) for _, raw in containers(chain)]
 
 
 def height_of(chain: str, inner: bytes) -> int:
@@ -57,7 +63,7 @@ def test_every_container_is_an_outer_block_with_the_nodes_id(chain: str, count: 
     recorded = list(containers(chain))
     assert len(recorded) == count
     for container_id, raw in recorded:
-        outer = unwrap(raw)
+        outer = recognize_proposervm_block(raw)
         assert outer is not None
         assert outer.encode() == raw
         assert id_text(outer.id) == container_id
@@ -72,7 +78,7 @@ def test_outer_parents_link_and_inner_heights_follow_each_other(chain: str) -> N
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_inner_blocks_are_no_outer_ones(chain: str) -> None:
-    assert {unwrap(outer.inner) for outer in outers(chain)} == {None}
+    assert {recognize_proposervm_block(outer.inner) for outer in outers(chain)} == {None}
 
 
 @pytest.mark.parametrize(("chain", "signed_blocks"), [("P", 13), ("X", 12), ("C", 9)])

@@ -7,7 +7,7 @@ import pytest
 from tests.chains.p_vectors import BLOCKS, transaction
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, genesis_block, parse_p_block
+from warpseal.chains.p_blocks import PBlock, genesis_block, parse_p_block
 from warpseal.chains.p_txs import parse_p_tx
 
 PARENT = BlockID(bytes(range(32)))
@@ -55,7 +55,7 @@ def test_a_block_of_every_type_has_its_fields_in_the_nodes_order(kind: str) -> N
     block = parse_p_block(raw)
     assert (block.kind, block.parent_id, block.height, block.time, block.txs) == (kind, PARENT, 7, time, txs)
     assert block.encode() == raw
-    assert Block.build(kind, PARENT, 7, time, txs) == block
+    assert PBlock.build(kind, PARENT, 7, time, txs) == block
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
@@ -83,7 +83,7 @@ def test_transactions_within_a_block_have_the_id_that_they_have_alone() -> None:
 )
 def test_parts_that_make_no_block_are_refused(kind: str, time: int | None, count: int) -> None:
     with pytest.raises(ValueError, match=f"no {kind} with {count} transactions"):
-        Block.build(kind, PARENT, 7, time, (IMPORT,) * count)
+        PBlock.build(kind, PARENT, 7, time, (IMPORT,) * count)
 
 
 def test_a_block_of_an_unknown_type_is_told_apart_from_what_is_no_block() -> None:

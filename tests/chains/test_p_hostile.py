@@ -15,7 +15,7 @@ from tests.chains.strategies import spoiled, values_of
 from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.components import CREDENTIAL
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
+from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, parse_p_tx
 from warpseal.warp.codec import MalformedMessage
 
@@ -57,7 +57,7 @@ def test_any_block_comes_back_from_its_bytes(kind: str, data: st.DataObject) -> 
     time = data.draw(st.integers(0, 2**64 - 1)) if kind.startswith("Banff") else None
     fewest, most = (0, 0) if kind == "BanffAbortBlock" else (1, 3)
     txs = tuple(data.draw(st.lists(st.sampled_from(TXS), min_size=fewest, max_size=most)))
-    built = Block.build(kind, parent, height, time, txs)
+    built = PBlock.build(kind, parent, height, time, txs)
     parsed = parse_p_block(built.raw)
     assert (parsed.kind, parsed.parent_id, parsed.height, parsed.time, parsed.txs) == (kind, parent, height, time, txs)
     assert parsed.encode() == built.raw

@@ -25,7 +25,7 @@ from warpseal.chains.p_txs import (
     parse_p_tx,
 )
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
-from warpseal.warp.l1_messages import SubnetToL1Conversion, bootstrap_validation_id, p_chain_message
+from warpseal.warp.l1_messages import SubnetToL1Conversion, bootstrap_validation_id, build_p_chain_message
 
 
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
@@ -127,7 +127,7 @@ def test_the_story_of_one_l1_is_told_by_its_transactions() -> None:
     assert [id_text(validation) for validation in convert.validation_ids] == [
         "9FAftNgNBrzHUMMApsSyV6RcFiL9UmCbvsCu28xdLV2mQ7CMo"
     ]
-    attested = p_chain_message(12345, SubnetToL1Conversion(convert.conversion_id).encode())
+    attested = build_p_chain_message(12345, SubnetToL1Conversion(convert.conversion_id).encode())
     assert attested.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
     assert (convert.validators[0].weight, convert.validators[0].balance) == (49_463, 1_000_000_000)
     registration = register.registration()

@@ -14,7 +14,14 @@ from tests.chains.hostile import damaged, refusal
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.chains.proposervm import Epoch, OptionBlock, Outer, ProposedBlock, parse_outer, unwrap
+from warpseal.chains.proposervm import (
+    Epoch,
+    OptionBlock,
+    ProposedBlock,
+    ProposerVMBlock,
+    parse_proposervm_block,
+    recognize_proposervm_block,
+)
 from warpseal.warp.ids import EMPTY_NODE_ID, id_text, node_id_text
 
 VECTORS = vector("outer_blocks.json")
@@ -50,7 +57,7 @@ def block(epoch: Epoch | None = None, certificate: bytes = b"cert", signature: b
 
 
 def test_a_block_from_before_granite_reads_as_the_notes_say() -> None:
-    outer = parse_outer(BLOCK)
+    outer = parse_proposervm_block(BLOCK)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id.hex() == "fd81ce4f1ab2650176d46a3d1fbb593af5717a2ada7dabdcef19622325a8ce84"
     assert (outer.timestamp_s, outer.p_chain_height, len(outer.certificate)) == (1000, 1744, 1185)
@@ -58,15 +65,15 @@ def test_a_block_from_before_granite_reads_as_the_notes_say() -> None:
     assert id_text(outer.id) == "2R3Uz98YmxHUJARWv6suApPdAbbZ7X7ipat1gZuZNNhC5wPwJW"
     assert node_id_text(outer.proposer) == "NodeID-Gs75FRHBJ8vXqmf5WJEupdYZ1vmo6kkuF"
     assert outer.encode() == BLOCK
-    assert unwrap(BLOCK) == outer
+    assert recognize_proposervm_block(BLOCK) == outer
 
 
 def test_the_signature_is_no_part_of_the_id() -> None:
-    assert parse_outer(BLOCK[:-5] + bytes.fromhex("00000002aabb")).id == parse_outer(BLOCK).id
+    assert parse_proposervm_block(BLOCK[:-5] + bytes.fromhex("00000002aabb")).id == parse_proposervm_block(BLOCK).id
 
 
 def test_a_granite_block_reads_as_the_notes_say_and_counts_for_nothing_with_an_epoch_of_zeros() -> None:
-    outer = parse_outer(ZERO_EPOCH)
+    outer = parse_proposervm_block(ZERO_EPOCH)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id == b"\x01" + bytes(31)
     assert (outer.timestamp_s, outer.p_chain_height, len(outer.certificate)) == (123, 2, 276)
@@ -74,7 +81,7 @@ def test_a_granite_block_reads_as_the_notes_say_and_counts_for_nothing_with_an_e
     assert id_text(outer.id) == "gx38DSqV8eH4cxr7Zc9Lug6CpvZYS4ApZCcGqfw69TP9aqoHN"
     assert node_id_text(outer.proposer) == "NodeID-8KALfVo4omdzRr7gFQySgTuMBb5Rh84kM"
     assert outer.encode() == ZERO_EPOCH
-    assert unwrap(ZERO_EPOCH) is None
+    assert recognize_proposervm_block(ZERO_EPOCH) is None
 
 
 def test_without_a_certificate_nobody_was_elected() -> None:
@@ -83,7 +90,7 @@ def test_without_a_certificate_nobody_was_elected() -> None:
 
 def test_an_option_has_no_header_and_all_its_bytes_make_its_id() -> None:
     raw = bytes.fromhex("000000000001") + PARENT + len(COMMIT).to_bytes(4, "big") + COMMIT
-    outer = unwrap(raw)
+    outer = recognize_proposervm_block(raw)
     assert outer == OptionBlock(PARENT, COMMIT)
     assert outer is not None
     assert outer.id == sha256(raw).digest()
@@ -102,20 +109,20 @@ def test_an_option_has_no_header_and_all_its_bytes_make_its_id() -> None:
         OptionBlock(PARENT, b"\x00\x01" + COMMIT[2:]),
     ],
 )
-def test_what_no_node_would_take_for_an_outer_block_is_none(implausible: Outer) -> None:
-    assert parse_outer(implausible.encode()) == implausible
-    assert unwrap(implausible.encode()) is None
+def test_what_no_node_would_take_for_an_outer_block_is_none(implausible: ProposerVMBlock) -> None:
+    assert parse_proposervm_block(implausible.encode()) == implausible
+    assert recognize_proposervm_block(implausible.encode()) is None
 
 
 @pytest.mark.parametrize("epoch", [None, Epoch(18, 3, 1_795_226_740)])
 def test_what_a_node_would_take_for_one_is_unwrapped(epoch: Epoch | None) -> None:
     for outer in (block(epoch), block(epoch, b"", b"")):
-        assert unwrap(outer.encode()) == outer
+        assert recognize_proposervm_block(outer.encode()) == outer
 
 
 @pytest.mark.parametrize("raw", PUBLIC_P_BLOCKS)
 def test_real_p_chain_blocks_are_not_taken_for_outer_ones(raw: bytes) -> None:
-    assert unwrap(raw) is None
+    assert recognize_proposervm_block(raw) is None
     assert parse_p_block(raw).encode() == raw
 
 
@@ -125,22 +132,22 @@ def test_p_chain_blocks_whose_types_collide_are_not_taken_for_outer_ones(
 ) -> None:
     proposal_abort_commit = kind.to_bytes(6, "big") + parent + height.to_bytes(8, "big")
     raw = proposal_abort_commit + (tx if kind == 0 else b"")
-    assert unwrap(raw) is None
+    assert recognize_proposervm_block(raw) is None
     assert parse_p_block(raw).height == height
 
 
 @given(outers)
-def test_outer_blocks_read_back(outer: Outer) -> None:
-    assert parse_outer(outer.encode()) == outer
+def test_outer_blocks_read_back(outer: ProposerVMBlock) -> None:
+    assert parse_proposervm_block(outer.encode()) == outer
 
 
 @given(st.binary(max_size=300) | damaged(BLOCK, ZERO_EPOCH, OptionBlock(PARENT, COMMIT).encode()))
 def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
-    if (error := refusal(parse_outer, raw)) is not None:
+    if (error := refusal(parse_proposervm_block, raw)) is not None:
         assert 0 <= error.offset <= len(raw)
-        assert unwrap(raw) is None
+        assert recognize_proposervm_block(raw) is None
     else:
-        assert parse_outer(raw).encode() == raw
+        assert parse_proposervm_block(raw).encode() == raw
 
 
 def test_what_is_wrong_is_named_with_its_place() -> None:
@@ -152,7 +159,7 @@ def test_what_is_wrong_is_named_with_its_place() -> None:
         (block(certificate=bytes(2049)).encode(), 54, "certificate has 2049 of at most 2048 bytes"),
     ):
         with pytest.raises(MalformedChainBytes, match=reason) as refused:
-            parse_outer(raw)
+            parse_proposervm_block(raw)
         assert refused.value.offset == offset
 
 
@@ -164,5 +171,5 @@ def test_a_parent_id_of_another_length_is_not_written() -> None:
 
 def test_other_types_are_unknown() -> None:
     with pytest.raises(UnknownType) as refused:
-        parse_outer(bytes.fromhex("000000000003") + bytes(100))
+        parse_proposervm_block(bytes.fromhex("000000000003") + bytes(100))
     assert (refused.value.offset, refused.value.type_id) == (2, 3)

@@ -14,9 +14,9 @@ from warpseal.chains.components import BaseFields
 from warpseal.chains.x_blocks import GenesisAsset, XBlock, XGenesis, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import (
     X_TX,
+    AssetOperation,
     CreateAssetTx,
     ExportTx,
-    Operation,
     OperationTx,
     XTx,
     exported_outputs,
@@ -86,8 +86,8 @@ def test_outputs_are_numbered_through_and_exports_follow_them(tx: XTx) -> None:
     assert bool(exported) == (isinstance(tx.unsigned, ExportTx) and bool(tx.unsigned.exported_outputs))
 
 
-@given(values.bases, st.builds(Operation, values.ids, st.just(()), values.operations))
-def test_what_an_operation_makes_is_of_the_asset_operated_on(base: BaseFields, operation: Operation) -> None:
+@given(values.bases, st.builds(AssetOperation, values.ids, st.just(()), values.operations))
+def test_what_an_operation_makes_is_of_the_asset_operated_on(base: BaseFields, operation: AssetOperation) -> None:
     made = produced_outputs(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
     assert [utxo.output for utxo in made] == list(operation.operation.outputs)
     assert {utxo.asset_id for utxo in made} <= {operation.asset_id}

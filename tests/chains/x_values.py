@@ -70,7 +70,7 @@ unsigned = st.one_of(
     st.builds(
         x_txs.OperationTx,
         bases,
-        some(st.builds(x_txs.Operation, ids, some(st.builds(x_txs.UtxoReference, ids, u32)), operations)),
+        some(st.builds(x_txs.AssetOperation, ids, some(st.builds(x_txs.UtxoReference, ids, u32)), operations)),
     ),
     st.builds(x_txs.ImportTx, bases, ids, some(transferable_inputs)),
     st.builds(x_txs.ExportTx, bases, ids, some(transferable_outputs)),

@@ -38,12 +38,12 @@ from warpseal.history.transactions import (
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
-    Outcome,
+    AssetSums,
     SubnetConverted,
-    SubnetMade,
-    SubnetOwned,
-    Sums,
+    SubnetCreated,
+    SubnetOwnerChanged,
     TxEffects,
+    TxOutcome,
 )
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
 from warpseal.ledger.x_chain import Cap, XTxEffects
@@ -136,7 +136,7 @@ class Model(StakingModel):
             self._p_tx(effects.settled, proposed_at, time, block.height)
         for tx in effects.txs:
             self.txs.append((tx, time))
-            if tx.outcome is Outcome.PROPOSED:
+            if tx.outcome is TxOutcome.PROPOSED:
                 self.proposals[tx.tx.id] = len(self.txs) - 1
             else:
                 self._p_tx(tx, time, time, block.height)
@@ -202,8 +202,8 @@ class Model(StakingModel):
         for one in consumed:
             coin = self.coins.get(one.id)
             if coin is None:
-                assert one.rebuilt is not None
-                coin = self.coins[one.id] = Coin(one.rebuilt, 0, 0)
+                assert one.reconstructed is not None
+                coin = self.coins[one.id] = Coin(one.reconstructed, 0, 0)
             signers = signed[one.credential] if signed is not None else ()
             coin.spent = Spending(tx_id, height, time, signers)
 
@@ -250,7 +250,7 @@ class Model(StakingModel):
             group_id=out.group_id, payload=out.payload, is_incomplete=not out.is_complete,
         )  # fmt: skip
 
-    def _amounts(self, sums: Sums) -> tuple[Amount, ...]:
+    def _amounts(self, sums: AssetSums) -> tuple[Amount, ...]:
         return tuple(Amount(self._asset(asset_id), amount) for asset_id, amount in sums)
 
     def _value(self, tx: Any, when: Any) -> Transaction:
@@ -299,14 +299,14 @@ class Model(StakingModel):
                 reward_tx_id=None if stake.closed is None else stake.closed.reward_tx_id,
                 node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
             )  # fmt: skip
-        if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not Outcome.PROPOSED:
+        if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
             made.update(node_id=unsigned.node_id, subnet_id=unsigned.subnet_id)
-        if tx.tx.kind == "AddSubnetValidatorTx" and tx.outcome is not Outcome.PROPOSED:
+        if tx.tx.kind == "AddSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
             validator = unsigned.validator
             made.update(node_id=validator.validator.node_id, subnet_id=validator.subnet_id)
         if subnet is not None:
             made["subnet_id"] = subnet.subnet_id
-        if isinstance(subnet, SubnetMade | SubnetOwned):
+        if isinstance(subnet, SubnetCreated | SubnetOwnerChanged):
             made["subnet_owner"] = _owner(subnet.owner)
         if isinstance(subnet, SubnetConverted):
             made["manager"] = Manager(subnet.manager_chain_id, subnet.manager_address)
@@ -317,7 +317,7 @@ class Model(StakingModel):
             made["bls"] = BlsKey(unsigned.signer.public_key, unsigned.signer.proof)
         if tx.amounts.l1_balance:
             made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.amounts.l1_balance),)
-        if tx.outcome is not Outcome.PROPOSED:
+        if tx.outcome is not TxOutcome.PROPOSED:
             base = getattr(unsigned, "base", None)
             made["memo"] = base.memo if base is not None else b""
         return PTransaction(

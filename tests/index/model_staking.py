@@ -12,7 +12,7 @@ from warpseal.history.transactions import BlsKey
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.rewards import split
+from warpseal.ledger.rewards import split_reward
 from warpseal.warp.ids import SubnetID
 
 
@@ -104,7 +104,7 @@ class StakingModel:
         active = [one for one in delegations if one.state == "active"]
         weight = sum(one.period.weight for one in active)
         would_pay = [one for one in delegations if one.state == "active" or (one.closed and one.closed.is_rewarded)]
-        due = sum(split(one.potential or 0, shares or 0)[0] for one in would_pay)
+        due = sum(split_reward(one.potential or 0, shares or 0)[0] for one in would_pay)
         return Active(
             delegator_count=len(active), total_stake=self._total(period.subnet_id),
             potential=Rewards(stake.potential or 0, due, reward_owners(period)),

@@ -32,8 +32,8 @@ from warpseal.index.errors import IndexMoved, OutOfOrder
 from warpseal.index.rebuild import rebuild_rows
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
-from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from warpseal.ledger.p_chain import apply_p_block
 
 NETWORK = made_up_params()
 BLOCKS = 220
@@ -106,7 +106,7 @@ async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url
         assert writer.checkpoint(PrimaryChain.P) is None
         rebuild_rows(writer, reading, params())
         height, ledger = writer.ledger() or (0, b"")
-        assert (height, load(ledger, params()).height) == (19, 19)
+        assert (height, decode_checkpoint(ledger, params()).height) == (19, 19)
     reading.dispose()
     assert await everything(any_index_url, params()) == before
 
@@ -149,18 +149,18 @@ def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: st
             if state is None:
                 writer.outputs.follow(record.effects.txs)
                 writer.outputs.make(record.effects.emitted)
-                state = load(after, NETWORK)
+                state = decode_checkpoint(after, NETWORK)
             else:
                 block = record.effects.block
                 spent = [one.id for tx in (record.effects.settled, *record.effects.txs) if tx for one in tx.consumed]
                 writer.outputs.prefetch(spent)
-                effects = apply(state, block, writer.outputs)
+                effects = apply_p_block(state, block, writer.outputs)
                 assert effects == record.effects
                 writer.outputs.follow((effects.settled,) if effects.settled else ())
                 writer.outputs.follow(effects.txs)
             writer.write([record])
         assert state is not None
-        assert dump(state) == history[-1][1]
+        assert encode_checkpoint(state) == history[-1][1]
 
 
 def test_state_and_blocks_are_there_for_who_goes_on(tmp_path: Path) -> None:

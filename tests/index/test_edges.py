@@ -23,7 +23,7 @@ from tests.ledger.recorded import params, x_blocks
 from tests.ledger.world import AVAX, NETWORK_ID
 from warpseal.chains.components import BaseFields
 from warpseal.chains.ids import Address, BlockID, utxo_id
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, BaseTx
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
@@ -31,9 +31,9 @@ from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.rebuild import rebuild_rows, spent_ids
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.ledger.effects import Amounts, BlockEffects, Outcome, TxEffects
+from warpseal.ledger.effects import Amounts, BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
-from warpseal.ledger.x_chain import apply_x
+from warpseal.ledger.x_chain import apply_x_block
 from warpseal.warp.ids import P_CHAIN
 
 NETWORK = made_up_params()
@@ -55,7 +55,7 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
                 height,
                 number,
                 "BaseTx",
-                Outcome.ACCEPTED,
+                TxOutcome.ACCEPTED,
                 (),
                 outs,
                 (),
@@ -71,7 +71,7 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
                 (),
             )
         )
-    block = Block.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(each.tx for each in txs))
+    block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(each.tx for each in txs))
     effects = BlockEffects(
         P_CHAIN, block, len(block.raw), len(txs), 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()
     )
@@ -108,7 +108,7 @@ async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(a
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
             writer.outputs.add_external(known.unspent[one] for one in spent if one in known.unspent)
-            effects = apply_x(params().x_chain_id, block, writer.outputs, is_complete=False)
+            effects = apply_x_block(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
         before = await everything(any_index_url, params())

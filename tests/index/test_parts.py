@@ -31,8 +31,8 @@ from warpseal.index.records import PRecord, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import x_tx_effects
+from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.x_chain import build_x_tx_effects
 from warpseal.store.errors import StoreUnusable
 
 
@@ -98,7 +98,7 @@ async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_t
     outputs.follow(genesis.txs)
     past = [genesis]
     for number, tx in enumerate(txs):
-        effects = x_tx_effects(Moving(params().x_chain_id, 0, outputs, False), tx, 0)
+        effects = build_x_tx_effects(UtxoFlow(params().x_chain_id, 0, outputs, False), tx, 0)
         outputs.follow((effects,))
         past.append(XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
     write_all(any_index_url, params(), past, 3)

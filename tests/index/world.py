@@ -27,13 +27,13 @@ from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.ledger.c_chain import apply_c
-from warpseal.ledger.checkpoint import dump
-from warpseal.ledger.genesis import from_genesis
+from warpseal.ledger.c_chain import apply_c_block
+from warpseal.ledger.checkpoint import encode_checkpoint
+from warpseal.ledger.genesis import state_from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.x_chain import apply_x, x_genesis_effects
+from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
 from warpseal.warp.ids import NodeID
 
 SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)
@@ -49,16 +49,16 @@ def made_up_params() -> Parameters:
 def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
     """Return a history of the P-Chain, each block with the ledger's state after it."""
     history = History(seed)
-    state, effects = from_genesis(history.genesis, made_up.PARAMS)
+    state, effects = state_from_genesis(history.genesis, made_up.PARAMS)
     outputs = MemoryOutputs()
     outputs.make(effects.emitted)
     outputs.follow(effects.txs)
-    made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), dump(state))]
+    made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
     for _ in range(blocks):
         block = history.next_block()
-        effects = apply(state, block, outputs)
+        effects = apply_p_block(state, block, outputs)
         outputs.follow(moves(effects))
-        made.append((PRecord(effects, block.raw), dump(state)))
+        made.append((PRecord(effects, block.raw), encode_checkpoint(state)))
     return tuple(made)
 
 
@@ -66,12 +66,12 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
 def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]:
     """Return the recorded network's blocks as they came by time, or the P-Chain first, then X, then C."""
     outputs = MemoryOutputs()
-    state, effects = from_genesis(GENESIS, params())
+    state, effects = state_from_genesis(GENESIS, params())
     outputs.make(effects.emitted)
     outputs.follow(effects.txs)
     creation = GENESIS.chains[0].unsigned
     assert isinstance(creation, CreateChainTx)
-    x_effects = x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
+    x_effects = build_x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
     outputs.follow(x_effects)
     made: list[Record] = [PRecord(effects, GENESIS.raw)]
     made.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
@@ -97,14 +97,14 @@ def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
 
 def _applied(state: Any, block: Any, outputs: MemoryOutputs) -> Record:
     if isinstance(block, tuple):
-        c_effects = apply_c(params().c_chain_id, block[0], block[1], outputs)
+        c_effects = apply_c_block(params().c_chain_id, block[0], block[1], outputs)
         outputs.follow(c_effects.txs)
         return CRecord(c_effects, encode_c_block(*block))
     if type(block).__name__ == "XBlock":
-        x_effects = apply_x(params().x_chain_id, block, outputs, is_complete=True)
+        x_effects = apply_x_block(params().x_chain_id, block, outputs, is_complete=True)
         outputs.follow(x_effects.txs)
         return XRecord(x_effects, block.raw)
-    effects = apply(state, block, outputs)
+    effects = apply_p_block(state, block, outputs)
     outputs.follow(moves(effects))
     return PRecord(effects, block.raw)
 

@@ -15,7 +15,7 @@ from tests.indexer.indexed import GENESIS, caught_up, index_all, indexing_of, on
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.index.checkpoint import ChainStatus, decode_status
@@ -30,8 +30,8 @@ from warpseal.warp.ids import id_text
 SEVENTH = p_blocks()[6]
 UNKNOWN_TYPE = SEVENTH.raw[:2] + (77).to_bytes(4, "big") + SEVENTH.raw[6:]
 # Block 7 with another parent, and one that spends again what block 6 did.
-STRANGER = Block.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
-TWICE = Block.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
+STRANGER = PBlock.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
+TWICE = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
 
 
 async def stopped(indexing: Indexer, folder: Path) -> dict[str, object]:

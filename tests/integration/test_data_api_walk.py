@@ -12,7 +12,7 @@ from tests.ledger.recorded import params, replayed
 from tests.node.recorded_node import node_id, recorded_result
 from warpseal.api.data.encoding.text import account_text
 from warpseal.chains.ids import parse_address
-from warpseal.ledger.utxo_flow import address_of
+from warpseal.ledger.utxo_flow import address_from_public_key
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 
 FUJI = "/v1/networks/fuji"
@@ -93,7 +93,7 @@ async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> No
         for utxo in (*tx["consumedUtxos"], *tx["emittedUtxos"]):
             owners = [parse_address(text)[1] for text in utxo["addresses"]]
             for signer in utxo.get("credentials", ()):
-                assert address_of(bytes.fromhex(signer["publicKey"][2:])) in owners
+                assert address_from_public_key(bytes.fromhex(signer["publicKey"][2:])) in owners
                 assert len(signer["signature"]) == 2 + 2 * 65
                 keys += 1
         for taken in tx.get("evmInputs", ()):
@@ -116,7 +116,7 @@ async def test_an_output_of_a_chain_that_is_not_indexed_is_told_by_its_spending(
         assert (spent["amount"], spent["createdOnChainId"]) == (tx["amountUnlocked"][0]["amount"], tx["sourceChain"])
         assert "utxoBytes" not in spent
         (signer,) = spent["credentials"]
-        assert address_of(bytes.fromhex(signer["publicKey"][2:])) == parse_address(WALLET)[1]
+        assert address_from_public_key(bytes.fromhex(signer["publicKey"][2:])) == parse_address(WALLET)[1]
     assert (elsewhere.status, elsewhere.body["detail"]["missing"]) == (404, "the x-chain")
 
 

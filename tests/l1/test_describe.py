@@ -18,7 +18,7 @@ from warpseal.l1.describe import MAX_MESSAGE_BYTES, describe
 from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion, ValidatorUptime
-from warpseal.warp.l1_messages import p_chain_message as from_p_chain
+from warpseal.warp.l1_messages import build_p_chain_message as from_p_chain
 from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage
 
 VECTORS = paths.VECTORS

@@ -14,7 +14,7 @@ from warpseal.l1.describe import unwrap
 from warpseal.l1.verification import VerificationTarget, percentage_text, verify_at, verify_signed
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 LOCALNET = paths.LOCALNET
 DELIVERED = [
@@ -31,7 +31,7 @@ FROM_L1, FROM_C_CHAIN = SIGNED[id_text(L1)], SIGNED[id_text(PRIMARY_NETWORK)]
 
 def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
     told = recorded_result("platform.getValidatorsAt", height=height, subnetID=id_text(subnet_id))
-    return canonical_set(
+    return build_canonical_set(
         (parse_node_id(node), bytes.fromhex(one["publicKey"][2:]) if one["publicKey"] else None, int(one["weight"]))
         for node, one in told.items()
     )

@@ -13,7 +13,7 @@ from tests.ledger.model_parts import DAY_S
 from tests.ledger.wallets import Wallet
 from tests.ledger.world import BEGIN_S, UPGRADES, genesis, rules
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, AdvanceTimeTx, PSignedTx, RewardValidatorTx
 from warpseal.warp.ids import PRIMARY_NETWORK
 
@@ -32,29 +32,29 @@ class History:
         self._proposed: PSignedTx | None = None
         self._in_banff = False
 
-    def next_block(self) -> Block:
+    def next_block(self) -> PBlock:
         """Return the next block."""
         block = self._option() if self._proposed is not None else self._fresh()
         self.height, self.parent = block.height, block.id
         self.model.block(block)
         return block
 
-    def _build(self, kind: str, time: int | None = None, txs: tuple[PSignedTx, ...] = ()) -> Block:
-        return Block.build(kind, self.parent, self.height + 1, time, txs)
+    def _build(self, kind: str, time: int | None = None, txs: tuple[PSignedTx, ...] = ()) -> PBlock:
+        return PBlock.build(kind, self.parent, self.height + 1, time, txs)
 
-    def _option(self) -> Block:
+    def _option(self) -> PBlock:
         self._proposed = None
         name = "Commit" if self.random.random() < 0.75 else "Abort"
         if self._in_banff:
             return self._build(f"Banff{name}Block", self.model.time)
         return self._build(f"Apricot{name}Block")
 
-    def _fresh(self) -> Block:
+    def _fresh(self) -> PBlock:
         if not self._in_banff:
             return self._apricot()
         return self._banff(self._later())
 
-    def _apricot(self) -> Block:
+    def _apricot(self) -> PBlock:
         wallet, now = self.wallet, self.model.time
         wallet.open(now)
         due = self.model.next_due()
@@ -74,11 +74,11 @@ class History:
             return self._build("ApricotAtomicBlock", None, (wallet.crossing(),))
         return self._build("ApricotStandardBlock", None, tuple(wallet.deciding()))
 
-    def _propose(self, tx: PSignedTx) -> Block:
+    def _propose(self, tx: PSignedTx) -> PBlock:
         self._proposed = tx
         return self._build("ApricotProposalBlock", None, (tx,))
 
-    def _banff(self, time: int) -> Block:
+    def _banff(self, time: int) -> PBlock:
         self.wallet.open(time)
         due = self._due_at(time)
         if due is None or self.random.random() < 0.2:

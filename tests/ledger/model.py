@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.ledger.model_parts import PRIMARY, Coin, Paying, Place, Rules, TxSums, add, coin, coin_id
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Model:
             self.supply[PRIMARY] += place.reward
             self.current.append(place)
 
-    def block(self, block: Block) -> None:
+    def block(self, block: PBlock) -> None:
         """Take in the next block."""
         self.sums, self.ran_out, self.ended, self.paid = [], [], [], []
         if block.kind.endswith(("CommitBlock", "AbortBlock")):

@@ -13,20 +13,20 @@ from tests.chains.exchanges import LOCALNET, lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
 from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_blocks import Block, Genesis, parse_p_block, parse_p_genesis
+from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
-from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c
+from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c_block
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import from_genesis
+from warpseal.ledger.genesis import state_from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
-from warpseal.ledger.params import L1FeeConfig, Parameters, told_parameters
-from warpseal.ledger.x_chain import XTxEffects, apply_x, x_genesis_effects
+from warpseal.ledger.params import L1FeeConfig, Parameters, parameters_from_node
+from warpseal.ledger.x_chain import XTxEffects, apply_x_block, build_x_genesis_effects
 from warpseal.warp.ids import parse_id
 
-GENESIS: Genesis = parse_p_genesis(genesis_bytes("localnet"))
+GENESIS: PGenesis = parse_p_genesis(genesis_bytes("localnet"))
 
 
 def answers(method: str) -> list[tuple[dict[str, Any], Any]]:
@@ -48,11 +48,11 @@ def params() -> Parameters:
     fee = answer("platform.getValidatorFeeConfig")
     config = L1FeeConfig(fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"])
     asset_id = AssetID(parse_id(answer("platform.getStakingAssetID")["assetID"]))
-    return told_parameters(88888, asset_id, GENESIS, times_s, config)
+    return parameters_from_node(88888, asset_id, GENESIS, times_s, config)
 
 
 @cache
-def p_blocks() -> tuple[Block, ...]:
+def p_blocks() -> tuple[PBlock, ...]:
     """Return the P-Chain's blocks from 1 on."""
     found = (parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex"))
     return tuple(sorted(found, key=lambda block: block.height))[1:]
@@ -96,18 +96,18 @@ class Replay:
     x: list[XTxEffects] = field(default_factory=list)
     c: list[CTxEffects] = field(default_factory=list)
 
-    def block(self, block: Block | XBlock | tuple[CHeader, tuple[AtomicTx, ...]]) -> None:
+    def block(self, block: PBlock | XBlock | tuple[CHeader, tuple[AtomicTx, ...]]) -> None:
         """Apply the next block of a chain."""
-        if isinstance(block, Block):
-            effects = apply(self.state, block, self.outputs)
+        if isinstance(block, PBlock):
+            effects = apply_p_block(self.state, block, self.outputs)
             self.p.append(effects)
             self.outputs.follow(moves(effects))
         elif isinstance(block, XBlock):
-            x_effects = apply_x(params().x_chain_id, block, self.outputs, is_complete=True).txs
+            x_effects = apply_x_block(params().x_chain_id, block, self.outputs, is_complete=True).txs
             self.x += x_effects
             self.outputs.follow(x_effects)
         else:
-            c_effects = apply_c(params().c_chain_id, *block, self.outputs).txs
+            c_effects = apply_c_block(params().c_chain_id, *block, self.outputs).txs
             self.c += c_effects
             self.outputs.follow(c_effects)
 
@@ -124,14 +124,14 @@ def moves(effects: BlockEffects) -> Iterable[TxEffects]:
 
 def beginning() -> Replay:
     """Return the network as its genesis left it."""
-    state, effects = from_genesis(GENESIS, params())
+    state, effects = state_from_genesis(GENESIS, params())
     replay = Replay(state)
     replay.p.append(effects)
     replay.outputs.make(effects.emitted)
     replay.outputs.follow(effects.txs)
     x_creation = GENESIS.chains[0].unsigned
     assert isinstance(x_creation, CreateChainTx)
-    replay.x += x_genesis_effects(parse_x_genesis(x_creation.genesis), params().x_chain_id)
+    replay.x += build_x_genesis_effects(parse_x_genesis(x_creation.genesis), params().x_chain_id)
     replay.outputs.follow(replay.x)
     return replay
 

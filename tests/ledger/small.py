@@ -16,13 +16,13 @@ from warpseal.chains.components import (
     TransferOutput,
 )
 from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RewardValidatorTx
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import from_genesis
+from warpseal.ledger.genesis import state_from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN
 
@@ -48,7 +48,7 @@ class Chain:
 
     def __init__(self, params: Parameters = ALL_ACTIVE) -> None:
         self.genesis = genesis(1)
-        self.state, effects = from_genesis(self.genesis, params)
+        self.state, effects = state_from_genesis(self.genesis, params)
         self.outputs = MemoryOutputs()
         self.outputs.make(effects.emitted)
         self.outputs.follow(effects.txs)
@@ -58,8 +58,8 @@ class Chain:
         time = self.state.time_s if at_s is None else BEGIN_S + at_s
         txs = tuple(each if isinstance(each, SignedTx) else P_TX.build(each) for each in unsigned)
         has_time = kind.startswith("Banff")
-        block = Block.build(kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs)
-        effects = apply(self.state, block, self.outputs)
+        block = PBlock.build(kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs)
+        effects = apply_p_block(self.state, block, self.outputs)
         self.outputs.follow(moves(effects))
         return effects
 

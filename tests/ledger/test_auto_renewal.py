@@ -11,7 +11,7 @@ from tests.ledger.small import ELSE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_components import NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddAutoRenewedValidatorTx,
@@ -19,11 +19,11 @@ from warpseal.chains.p_txs import (
     RewardAutoRenewedValidatorTx,
     SetAutoRenewedValidatorConfigTx,
 )
-from warpseal.ledger.checkpoint import dump, load
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.outputs import LedgerFault, RewardKind
 from warpseal.ledger.params import UpgradeTimes
-from warpseal.ledger.rewards import at_start, potential_reward
+from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 NODE = b"\x66" * 20
@@ -51,7 +51,7 @@ class Renewing(Chain):
 
     def delegate(self, amount: int, end_s: int) -> TxEffects:
         """Delegate to it until then."""
-        placed = SubnetValidator(Validator(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK)
+        placed = SubnetValidator(StakingTerms(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK)
         (effects,) = self.accept(AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), SOMEBODY))
         return effects
 
@@ -69,7 +69,7 @@ def amounts(effects: TxEffects) -> list[tuple[TxID, int, int, RewardKind | None]
 
 def may_earn(start_s: int, weight: int, supply: int) -> int:
     """Return the reward of a cycle."""
-    return potential_reward(at_start(REWARDS, start_s, BEGIN_S), CYCLE_S, weight, supply)
+    return potential_reward(reward_config_at(REWARDS, start_s, BEGIN_S), CYCLE_S, weight, supply)
 
 
 def test_it_joins_at_once_for_a_first_cycle_under_a_type_that_clients_do_not_know() -> None:
@@ -152,11 +152,11 @@ def test_weight_stops_at_the_largest_stake_and_both_rewards_give_way_in_proporti
 
 def test_cycles_go_on_the_same_from_a_checkpoint() -> None:
     chain, copy = Renewing(), Renewing()
-    copy.state = load(dump(copy.state), copy.state.params)
+    copy.state = decode_checkpoint(encode_checkpoint(copy.state), copy.state.params)
     for cycle in range(1, 4):
         assert chain.end(cycle, commit=True) == copy.end(cycle, commit=True)
-        copy.state = load(dump(copy.state), copy.state.params)
-        assert dump(chain.state) == dump(copy.state)
+        copy.state = decode_checkpoint(encode_checkpoint(copy.state), copy.state.params)
+        assert encode_checkpoint(chain.state) == encode_checkpoint(copy.state)
 
 
 @pytest.mark.parametrize("other_kind", [True, False])

@@ -11,15 +11,22 @@ from tests.ledger.recorded import GENESIS, moves, params
 from tests.ledger.small import COIN, SOMEBODY, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, PARAMS
 from warpseal.chains.ids import BlockID, TxID
-from warpseal.chains.p_blocks import Block, parse_p_genesis
+from warpseal.chains.p_blocks import PBlock, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, AddValidatorTx, BaseTx, RewardValidatorTx
 from warpseal.chains.x_blocks import parse_x_genesis
-from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.p_chain import apply
-from warpseal.ledger.params import FUJI, MAINNET, Parameters, known_parameters, primary_chains, told_parameters
-from warpseal.ledger.x_chain import x_genesis_effects
+from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.params import (
+    FUJI,
+    MAINNET,
+    Parameters,
+    builtin_parameters,
+    find_primary_chains,
+    parameters_from_node,
+)
+from warpseal.ledger.x_chain import build_x_genesis_effects
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 NAVAX = 10**9
@@ -31,8 +38,8 @@ KNOWN = {"mainnet": MAINNET, "fuji": FUJI}
 def test_a_public_network_begins_with_all_of_its_supply(network: str) -> None:
     known = KNOWN[network]
     genesis = parse_p_genesis(genesis_bytes(network))
-    state, effects = from_genesis(genesis, known)
-    assert primary_chains(genesis) == (known.x_chain_id, known.c_chain_id) == tuple(state.chains)
+    state, effects = state_from_genesis(genesis, known)
+    assert find_primary_chains(genesis) == (known.x_chain_id, known.c_chain_id) == tuple(state.chains)
     rewards = sum(staker.potential_reward for staker in state.current)
     assert state.supply == effects.supply == genesis.initial_supply + rewards
     outputs = MemoryOutputs()
@@ -40,16 +47,16 @@ def test_a_public_network_begins_with_all_of_its_supply(network: str) -> None:
     held = sum(out.amount for out in outputs.unspent.values())
     staked = sum(out.amount for tx in effects.txs for out in tx.emitted if out.staked)
     x_creation = genesis.chains[0].unsigned
-    on_x = x_genesis_effects(parse_x_genesis(x_creation.genesis), known.x_chain_id)  # type: ignore[union-attr]
+    on_x = build_x_genesis_effects(parse_x_genesis(x_creation.genesis), known.x_chain_id)  # type: ignore[union-attr]
     avax = next(tx for tx in on_x if tx.asset is not None and tx.asset.asset_id == known.staking_asset_id)
     assert held + staked + sum(out.amount for out in avax.emitted) == genesis.initial_supply
-    assert dump(load(dump(state), known)) == dump(state)
+    assert encode_checkpoint(decode_checkpoint(encode_checkpoint(state), known)) == encode_checkpoint(state)
 
 
 @PUBLIC
 def test_block_0_has_the_first_validators_and_chains_and_holds_no_transaction(network: str) -> None:
     genesis = parse_p_genesis(genesis_bytes(network))
-    _, effects = from_genesis(genesis, KNOWN[network])
+    _, effects = state_from_genesis(genesis, KNOWN[network])
     assert (effects.block.height, effects.tx_count, effects.time_s) == (0, 0, genesis.timestamp)
     assert [tx.tx for tx in effects.txs] == [*genesis.validators, *genesis.chains]
     assert [tx.opened is not None for tx in effects.txs] == [True] * len(genesis.validators) + [False] * 2
@@ -58,7 +65,7 @@ def test_block_0_has_the_first_validators_and_chains_and_holds_no_transaction(ne
 
 
 def test_the_first_validator_of_mainnet_may_earn_what_the_formula_says_on_the_first_supply() -> None:
-    state, effects = from_genesis(parse_p_genesis(genesis_bytes("mainnet")), MAINNET)
+    state, effects = state_from_genesis(parse_p_genesis(genesis_bytes("mainnet")), MAINNET)
     first = effects.txs[0].opened
     assert first is not None
     supply, length_s = 359_999_999_999_990_210, first.end_s - first.start_s
@@ -70,46 +77,48 @@ def test_the_first_validator_of_mainnet_may_earn_what_the_formula_says_on_the_fi
 
 
 def test_parameters_of_the_public_networks_are_known_and_others_are_told() -> None:
-    assert (known_parameters(1), known_parameters(5), known_parameters(88)) == (MAINNET, FUJI, None)
+    assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (MAINNET, FUJI, None)
     told: Parameters = params()
     assert id_text(told.c_chain_id) == "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
     assert (told.upgrades.etna_s, told.upgrades.helicon_s) == (1_607_144_400, 253_399_622_400)
-    bare = told_parameters(88, AVAX, GENESIS, {}, told.l1_fee)
+    bare = parameters_from_node(88, AVAX, GENESIS, {}, told.l1_fee)
     assert bare.upgrades == told.upgrades
 
 
 def test_without_the_genesis_nothing_is_invented() -> None:
     history = History(2)
-    state, outputs = without_genesis(PARAMS, BEGIN_S, 1), MemoryOutputs()
-    whole, _ = from_genesis(history.genesis, PARAMS)
-    rebuilt = unknown = 0
+    state, outputs = state_without_genesis(PARAMS, BEGIN_S, 1), MemoryOutputs()
+    whole, _ = state_from_genesis(history.genesis, PARAMS)
+    reconstructed = unknown = 0
     for _ in range(500):
         block = history.next_block()
-        effects, known = apply(state, block, outputs), apply(whole, block, None)
+        effects, known = apply_p_block(state, block, outputs), apply_p_block(whole, block, None)
         outputs.follow(moves(effects))
         assert effects.supply is None
         for tx, full in zip(moves(effects), moves(known), strict=True):
             assert [each.id for each in tx.consumed] == [each.id for each in full.consumed]
             assert tx.amounts.burned == full.amounts.burned
-            rebuilt += sum(each.rebuilt is not None and each.created_on == effects.chain_id for each in tx.consumed)
+            reconstructed += sum(
+                spend.reconstructed is not None and spend.created_on == effects.chain_id for spend in tx.consumed
+            )
             if tx.closed is not None and full.closed is not None:
                 unknown += not tx.closed.is_known
                 assert set(tx.emitted) <= set(full.emitted)
                 assert tx.closed.is_rewarded == full.closed.is_rewarded
-    assert rebuilt
+    assert reconstructed
     assert unknown
     assert not state.is_complete
-    assert not load(dump(state), PARAMS).is_complete
+    assert not decode_checkpoint(encode_checkpoint(state), PARAMS).is_complete
     assert state.time_s == whole.time_s
 
 
 def test_a_staking_that_is_not_known_ends_without_outputs_and_says_so() -> None:
-    state = without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
+    state = state_without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
     staking = TxID(b"\x55" * 32)
     proposal = (P_TX.build(RewardValidatorTx(staking)),)
     time = BEGIN_S + 21 * DAY_S
-    apply(state, Block.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal), MemoryOutputs())
-    effects = apply(state, Block.build("BanffCommitBlock", state.block_id, 101, time), MemoryOutputs())
+    apply_p_block(state, PBlock.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal), MemoryOutputs())
+    effects = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 101, time), MemoryOutputs())
     settled = effects.settled
     assert settled is not None
     assert settled.closed is not None
@@ -119,20 +128,20 @@ def test_a_staking_that_is_not_known_ends_without_outputs_and_says_so() -> None:
 
 
 def test_an_own_output_that_is_not_known_is_rebuilt_from_the_input() -> None:
-    state = without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
+    state = state_without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
     tx = P_TX.build(BaseTx(spending(3, output(COIN - 9))))
-    block = Block.build("BanffStandardBlock", BlockID(bytes(32)), 100, BEGIN_S + 20 * DAY_S, (tx,))
-    (effects,) = apply(state, block, MemoryOutputs()).txs
-    rebuilt = effects.consumed[0].rebuilt
-    assert rebuilt is not None
-    assert (rebuilt.amount, rebuilt.output_index, rebuilt.is_complete) == (COIN, 3, False)
-    assert (rebuilt.addresses, rebuilt.threshold) == ((), 1)
+    block = PBlock.build("BanffStandardBlock", BlockID(bytes(32)), 100, BEGIN_S + 20 * DAY_S, (tx,))
+    (effects,) = apply_p_block(state, block, MemoryOutputs()).txs
+    reconstructed = effects.consumed[0].reconstructed
+    assert reconstructed is not None
+    assert (reconstructed.amount, reconstructed.output_index, reconstructed.is_complete) == (COIN, 3, False)
+    assert (reconstructed.addresses, reconstructed.threshold) == ((), 1)
     assert effects.amounts.burned == ((AVAX, 9),)
 
 
 def test_a_genesis_validator_leaves_like_any_other() -> None:
     genesis = History(1).genesis
-    state, effects = from_genesis(genesis, PARAMS)
+    state, effects = state_from_genesis(genesis, PARAMS)
     outputs = MemoryOutputs()
     outputs.make(effects.emitted)
     staking = genesis.validators[0]
@@ -140,8 +149,8 @@ def test_a_genesis_validator_leaves_like_any_other() -> None:
     assert isinstance(unsigned, AddValidatorTx)
     time = BEGIN_S + 2 * DAY_S
     proposal = (P_TX.build(RewardValidatorTx(staking.id)),)
-    apply(state, Block.build("BanffProposalBlock", state.block_id, 1, time, proposal), outputs)
-    settled = apply(state, Block.build("BanffCommitBlock", state.block_id, 2, time), outputs).settled
+    apply_p_block(state, PBlock.build("BanffProposalBlock", state.block_id, 1, time, proposal), outputs)
+    settled = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 2, time), outputs).settled
     assert settled is not None
     assert [(out.tx_id, out.output_index, out.amount) for out in settled.released] == [(staking.id, 0, 2000 * NAVAX)]
     (reward,) = settled.emitted

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger.recorded import params, replayed
-from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
+from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
 
-RAW = dump(replayed().state)
+RAW = encode_checkpoint(replayed().state)
 BODY_AT = len(b"warpseal-p-ledger") + 2 + 32
 
 
@@ -24,8 +24,8 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_a_state_read_back_is_the_state() -> None:
-    state = load(RAW, params())
-    assert dump(state) == RAW
+    state = decode_checkpoint(RAW, params())
+    assert encode_checkpoint(state) == RAW
     assert (state.height, state.block_id) == (replayed().state.height, replayed().state.block_id)
 
 
@@ -34,7 +34,7 @@ def test_a_state_read_back_is_the_state() -> None:
 def test_any_changed_byte_is_refused(place: int, flip: int) -> None:
     changed = RAW[:place] + bytes([RAW[place] ^ flip]) + RAW[place + 1 :]
     with pytest.raises(UnusableCheckpoint):
-        load(changed, params())
+        decode_checkpoint(changed, params())
 
 
 @settings(max_examples=60)
@@ -42,7 +42,7 @@ def test_any_changed_byte_is_refused(place: int, flip: int) -> None:
 def test_nonsense_with_a_right_checksum_is_refused_or_is_a_state(place: int, put: bytes) -> None:
     changed = RAW[BODY_AT:place] + put + RAW[place + len(put) :]
     with suppress(UnusableCheckpoint):
-        assert load(sealed(changed), params()).params is params()
+        assert decode_checkpoint(sealed(changed), params()).params is params()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_nonsense_with_a_right_checksum_is_refused_or_is_a_state(place: int, put
 )
 def test_what_is_no_checkpoint_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(UnusableCheckpoint, match=reason):
-        load(raw, params())
+        decode_checkpoint(raw, params())
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
     with pytest.raises(UnusableCheckpoint, match="network 88888"):
-        load(RAW, replace(params(), network_id=1))
+        decode_checkpoint(RAW, replace(params(), network_id=1))

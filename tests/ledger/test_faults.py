@@ -13,7 +13,7 @@ from tests.ledger.small import COIN, ELSE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input, TransferableInput, TransferInput
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import InitialValidator, NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_components import InitialValidator, NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddPermissionlessDelegatorTx,
@@ -32,9 +32,9 @@ from warpseal.chains.p_txs import (
     SetL1ValidatorWeightTx,
     TransferSubnetOwnershipTx,
 )
-from warpseal.ledger.checkpoint import UnusableCheckpoint, dump
+from warpseal.ledger.checkpoint import UnusableCheckpoint, encode_checkpoint
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight
 
@@ -45,7 +45,7 @@ AUTH = Input((0,))
 
 def validator(node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0) -> AddPermissionlessValidatorTx:
     """Return the staking of a coin."""
-    placed = SubnetValidator(Validator(node, 0, BEGIN_S + DAY_S, 5), subnet)
+    placed = SubnetValidator(StakingTerms(node, 0, BEGIN_S + DAY_S, 5), subnet)
     return AddPermissionlessValidatorTx(spending(coin), placed, NoSigner(), (output(5),), SOMEBODY, SOMEBODY, 20_000)
 
 
@@ -198,6 +198,6 @@ def test_a_spoiled_state_is_neither_used_nor_kept() -> None:
     with pytest.raises(LedgerFault):
         chain.accept(BaseTx(spending(0, output(COIN + 1))))
     with pytest.raises(LedgerFault, match="left in between"):
-        apply(chain.state, chain.genesis.block, chain.outputs)
+        apply_p_block(chain.state, chain.genesis.block, chain.outputs)
     with pytest.raises(UnusableCheckpoint):
-        dump(chain.state)
+        encode_checkpoint(chain.state)

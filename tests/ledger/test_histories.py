@@ -12,12 +12,12 @@ from tests.ledger.histories import History
 from tests.ledger.model import Model
 from tests.ledger.recorded import moves
 from tests.ledger.world import PARAMS
-from warpseal.chains.p_blocks import Block, parse_p_block
-from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.effects import BlockEffects, Outcome, TxEffects
-from warpseal.ledger.genesis import from_genesis
+from warpseal.chains.p_blocks import PBlock, parse_p_block
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
+from warpseal.ledger.genesis import state_from_genesis
 from warpseal.ledger.outputs import MemoryOutputs
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.warp.ids import P_CHAIN
 
@@ -37,14 +37,14 @@ class Witness:
     def __init__(self, history: History) -> None:
         self.history = history
         self.outputs = MemoryOutputs()
-        self.state, effects = from_genesis(history.genesis, PARAMS)
+        self.state, effects = state_from_genesis(history.genesis, PARAMS)
         self.outputs.make(effects.emitted)
         self.outputs.follow(effects.txs)
 
-    def step(self) -> tuple[Block, BlockEffects]:
+    def step(self) -> tuple[PBlock, BlockEffects]:
         """Let both have the next block."""
         block = parse_p_block(self.history.next_block().raw)
-        effects = apply(self.state, block, self.outputs)
+        effects = apply_p_block(self.state, block, self.outputs)
         self.outputs.follow(moves(effects))
         return block, effects
 
@@ -103,7 +103,7 @@ def coins(outputs: MemoryOutputs) -> dict[bytes, Any]:
 
 def check_sums(model: Model, txs: list[TxEffects]) -> None:
     """Assert that amounts are those of the model."""
-    told = [tx for tx in txs if tx.outcome is not Outcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
+    told = [tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
     assert [tx.tx.id for tx in told] == [sums.tx_id for sums in model.sums]
     for tx, sums in zip(told, model.sums, strict=True):
         shown = (tx.amounts.value, tx.amounts.burned, tx.amounts.staked)
@@ -138,7 +138,7 @@ def test_ledger_and_model_agree_after_every_block(seed: int) -> None:
 
 
 @cache
-def told(seed: int) -> tuple[tuple[Block, BlockEffects], ...]:
+def told(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
     """Return a whole history with its effects."""
     witness = Witness(History(seed))
     return tuple(witness.step() for _ in range(BLOCKS))
@@ -175,18 +175,22 @@ def share_was_rounded_early(effects: BlockEffects) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_checkpoint_at_any_block_leads_to_the_same_future(seed: int) -> None:
-    state, _ = from_genesis(History(seed).genesis, PARAMS)
+    state, _ = state_from_genesis(History(seed).genesis, PARAMS)
     for number, (block, effects) in enumerate(told(seed)):
         if number % 37 == 0 or (state.proposal is not None and number % 5 == 0):
-            raw = dump(state)
-            state = load(raw, PARAMS)
-            assert dump(state) == raw
-        assert facts(apply(state, block, None)) == facts(effects)
+            raw = encode_checkpoint(state)
+            state = decode_checkpoint(raw, PARAMS)
+            assert encode_checkpoint(state) == raw
+        assert facts(apply_p_block(state, block, None)) == facts(effects)
 
 
 def facts(effects: BlockEffects) -> Any:
-    """Return effects without the outputs that were rebuilt, which need somebody to miss them."""
-    txs = [replace(tx, consumed=tuple(replace(each, rebuilt=None) for each in tx.consumed)) for tx in moves(effects)]
+    """Return effects without the outputs that were reconstructed, which need somebody to miss them."""
+    txs = [
+        replace(tx, consumed=tuple(replace(spend, reconstructed=None) for spend in tx.consumed))
+        for tx in moves(effects)
+        for tx in moves(effects)
+    ]
     return replace(effects, txs=(), settled=None), txs
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.ledger.chain_time import LONGEST_SUM_S, advance_excess, cost, price
+from warpseal.ledger.chain_time import LONGEST_SUM_S, advance_excess, l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, STANDARD_REWARDS, L1FeeConfig, RewardConfig
-from warpseal.ledger.rewards import at_start, potential_reward, split
+from warpseal.ledger.rewards import potential_reward, reward_config_at, split_reward
 
 FEE = L1FeeConfig(target=10_000, min_price=2048, excess_conversion=1_246_488_515)
 
@@ -48,13 +48,13 @@ def test_no_reward_goes_beyond_the_cap(duration_s: int, stake: int, supply: int)
     ],
 )
 def test_a_reward_is_split_in_the_validators_favour(total: int, shares: int, part: int) -> None:
-    assert split(total, shares) == (part, total - part)
+    assert split_reward(total, shares) == (part, total - part)
 
 
 def test_a_reward_too_large_to_multiply_is_rounded_early() -> None:
     largest = (2**64 - 1) // 980_000
-    assert split(largest, 20_000)[1] == 980_000 * largest // 10**6
-    assert split(largest + 1, 20_000)[1] == 980_000 * ((largest + 1) // 10**6)
+    assert split_reward(largest, 20_000)[1] == 980_000 * largest // 10**6
+    assert split_reward(largest + 1, 20_000)[1] == 980_000 * ((largest + 1) // 10**6)
 
 
 @pytest.mark.parametrize(
@@ -71,37 +71,37 @@ def test_a_reward_too_large_to_multiply_is_rounded_early() -> None:
 def test_l1_validators_pay_what_the_reference_says(
     active: int, excess: int, seconds: int, total: int, after: int
 ) -> None:
-    assert cost(FEE, active, excess, seconds) == total
+    assert l1_fee_cost(FEE, active, excess, seconds) == total
     assert advance_excess(FEE, active, excess, seconds) == after
 
 
 @given(st.integers(0, 20_000), st.integers(0, 2 * 10**9), st.integers(0, 40), st.integers(0, 40))
 def test_paying_at_once_is_paying_in_parts(active: int, excess: int, first: int, second: int) -> None:
     middle = advance_excess(FEE, active, excess, first)
-    parts = cost(FEE, active, excess, first) + cost(FEE, active, middle, second)
-    assert parts == cost(FEE, active, excess, first + second)
+    parts = l1_fee_cost(FEE, active, excess, first) + l1_fee_cost(FEE, active, middle, second)
+    assert parts == l1_fee_cost(FEE, active, excess, first + second)
     assert advance_excess(FEE, active, middle, second) == advance_excess(FEE, active, excess, first + second)
 
 
 def test_a_price_beyond_64_bits_stops_there() -> None:
-    assert price(FEE, 2**64 - 1) == 2**64 - 1
-    assert cost(FEE, 10_000, 2**64 - 1, 2) == 2**64 - 1
+    assert l1_fee_price(FEE, 2**64 - 1) == 2**64 - 1
+    assert l1_fee_cost(FEE, 10_000, 2**64 - 1, 2) == 2**64 - 1
 
 
 def test_a_time_that_no_chain_stood_still_is_refused_and_not_summed() -> None:
     config = L1FeeConfig(target=1, min_price=1, excess_conversion=10**30)
-    assert cost(config, 0, 0, 2**63) == 2**63
+    assert l1_fee_cost(config, 0, 0, 2**63) == 2**63
     with pytest.raises(ValueError, match="too many to sum"):
-        cost(config, 2, 0, LONGEST_SUM_S + 2)
+        l1_fee_cost(config, 2, 0, LONGEST_SUM_S + 2)
 
 
 @pytest.mark.parametrize(
     ("start_s", "rate"), [(999, 100_000), (1000, 100_000), (1000 + 45 * DAY_S, 87_500), (1000 + 90 * DAY_S, 75_000)]
 )
 def test_helicon_lowers_the_minimum_rate_over_ninety_days(start_s: int, rate: int) -> None:
-    assert at_start(STANDARD_REWARDS, start_s, 1000).min_rate == rate
+    assert reward_config_at(STANDARD_REWARDS, start_s, 1000).min_rate == rate
 
 
 def test_helicon_never_lifts_the_minimum_above_a_lower_maximum() -> None:
     low = RewardConfig(70_000, 60_000, 365 * DAY_S, 10**18)
-    assert at_start(low, 2**40, 1000) == low
+    assert reward_config_at(low, 2**40, 1000) == low

@@ -14,11 +14,11 @@ from warpseal.chains.components import LockOut, TransferOutput, Utxo
 from warpseal.chains.ids import address_text, parse_address
 from warpseal.chains.p_components import parse_p_utxo
 from warpseal.chains.x_txs import NftMintOutput, NftTransferOutput, parse_x_utxo
-from warpseal.ledger.chain_time import advance_excess, price
-from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.effects import Outcome
+from warpseal.ledger.chain_time import advance_excess, l1_fee_price
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from warpseal.ledger.effects import TxOutcome
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.x_chain import Cap
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
@@ -159,7 +159,7 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
 
 def test_time_and_the_fee_of_l1_validators_are_the_nodes() -> None:
     shown = answer("platform.getValidatorFeeState")
-    assert (STATE.l1_excess, price(params().l1_fee, STATE.l1_excess)) == (shown["excess"], shown["price"])
+    assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (shown["excess"], shown["price"])
     assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
     assert STATE.time_s == 1795226807
     assert shown["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
@@ -223,7 +223,7 @@ def test_everything_that_the_wallet_moved_between_chains_is_tied_together() -> N
         (made,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
         assert (made.created_on, made.held_on) == (CHAINS[source], CHAINS[destination])
         (spent,) = [each for each in imported.consumed if each.id == made.id]
-        assert (spent.created_on, spent.amount, spent.rebuilt) == (CHAINS[source], made.amount, None)
+        assert (spent.created_on, spent.amount, spent.reconstructed) == (CHAINS[source], made.amount, None)
         assert imported.source_chain_id == CHAINS[source]
 
 
@@ -258,18 +258,20 @@ def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
 def test_every_transaction_is_accepted_where_its_block_holds_it() -> None:
     for effects in replayed().p[1:]:
         assert [tx.tx.id for tx in effects.txs] == [tx.id for tx in effects.block.txs]
-        assert all((tx.height, tx.outcome) == (effects.block.height, Outcome.ACCEPTED) for tx in effects.txs)
+        assert all((tx.height, tx.outcome) == (effects.block.height, TxOutcome.ACCEPTED) for tx in effects.txs)
         assert effects.time_s == effects.block.time
 
 
 def test_chains_read_one_after_the_other_end_alike_and_mark_what_they_could_not_know() -> None:
     apart = replayed(one_chain_after_the_other=True)
     assert apart.outputs.unspent == replayed().outputs.unspent
-    assert dump(apart.state) == dump(STATE)
-    rebuilt = [each.rebuilt for tx in apart.p_txs.values() for each in tx.consumed if each.rebuilt is not None]
+    assert encode_checkpoint(apart.state) == encode_checkpoint(STATE)
+    reconstructed = [
+        spend.reconstructed for tx in apart.p_txs.values() for spend in tx.consumed if spend.reconstructed is not None
+    ]
     made = {out.id: out for tx in apart.x for out in tx.emitted} | {out.id: out for tx in apart.c for out in tx.emitted}
-    assert len(rebuilt) == 2
-    for output in rebuilt:
+    assert len(reconstructed) == 2
+    for output in reconstructed:
         known = made[output.id]
         assert not output.is_complete
         assert (output.addresses, output.amount, output.asset_id) == (known.addresses, known.amount, known.asset_id)
@@ -280,10 +282,10 @@ def test_chains_read_one_after_the_other_end_alike_and_mark_what_they_could_not_
 def test_a_checkpoint_anywhere_leads_to_the_same_end(stop: int) -> None:
     state = beginning().state
     for block in p_blocks()[:stop]:
-        apply(state, block, None)
-    state = load(dump(state), params())
-    effects = [apply(state, block, None) for block in p_blocks()[stop:]]
-    assert dump(state) == dump(STATE)
+        apply_p_block(state, block, None)
+    state = decode_checkpoint(encode_checkpoint(state), params())
+    effects = [apply_p_block(state, block, None) for block in p_blocks()[stop:]]
+    assert encode_checkpoint(state) == encode_checkpoint(STATE)
     assert [each.l1_accrued_fees for each in effects] == [each.l1_accrued_fees for each in replayed().p[stop + 1 :]]
 
 

@@ -12,17 +12,17 @@ from tests.ledger.plain_recovery import plain_public_key
 from tests.ledger.recorded import p_blocks, replayed
 from warpseal.chains.ids import parse_address
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.ledger.utxo_flow import recover_public_key, signed_digest, signers
+from warpseal.ledger.utxo_flow import hash_unsigned_tx, recover_public_key, recover_signers
 
 EXPORT = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
-DIGEST = signed_digest(EXPORT.encode_unsigned())
+DIGEST = hash_unsigned_tx(EXPORT.encode_unsigned())
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 SIGNATURE = EXPORT.credentials[0].signatures[0]
 
 
 def test_a_mainnet_export_was_signed_by_whom_it_pays() -> None:
     _, address = parse_address("avax1tnuesf6cqwnjw7fxjyk7lhch0vhf0v95wj5jvy")
-    assert signers(DIGEST, (SIGNATURE, SIGNATURE)) == (address,)
+    assert recover_signers(DIGEST, (SIGNATURE, SIGNATURE)) == (address,)
 
 
 def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
@@ -31,11 +31,11 @@ def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
     checked = 0
     for effects in replayed().p[1:]:
         for tx in effects.txs:
-            digest = signed_digest(tx.tx.encode_unsigned())
+            digest = hash_unsigned_tx(tx.tx.encode_unsigned())
             for spent in tx.consumed:
                 if spent.id in made:
                     signatures = tx.tx.credentials[spent.credential].signatures
-                    assert set(signers(digest, signatures)) <= set(made[spent.id].addresses)
+                    assert set(recover_signers(digest, signatures)) <= set(made[spent.id].addresses)
                     assert len(signatures) == made[spent.id].threshold
                     checked += 1
     # Two of the blocks are imports, which spend what other chains made.
@@ -45,10 +45,12 @@ def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
 def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
     made = {out.id: out for tx in replayed().x for out in tx.emitted}
     for tx in replayed().x[1:]:
-        digest = signed_digest(tx.tx.encode_unsigned())
+        digest = hash_unsigned_tx(tx.tx.encode_unsigned())
         for spent in tx.consumed:
             if spent.id in made:
-                assert signers(digest, tx.tx.credentials[spent.credential].signatures) == made[spent.id].addresses
+                assert (
+                    recover_signers(digest, tx.tx.credentials[spent.credential].signatures) == made[spent.id].addresses
+                )
     assert [unchecked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
 
 
@@ -65,7 +67,7 @@ def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
 )
 def test_what_is_no_signature_has_no_signer(signature: bytes) -> None:
     assert recover_public_key(DIGEST, signature) is None
-    assert signers(DIGEST, (signature,)) == ()
+    assert recover_signers(DIGEST, (signature,)) == ()
 
 
 @given(st.binary(min_size=65, max_size=65), st.binary(min_size=32, max_size=32))

@@ -17,6 +17,7 @@ from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.chains.x_blocks import XBlock
 from warpseal.chains.x_txs import (
     X_TX,
+    AssetOperation,
     BaseTx,
     CreateAssetTx,
     ImportTx,
@@ -27,7 +28,6 @@ from warpseal.chains.x_txs import (
     NftMintOutput,
     NftTransferOperation,
     NftTransferOutput,
-    Operation,
     OperationTx,
     PropertyBurnOperation,
     PropertyMintOperation,
@@ -37,11 +37,11 @@ from warpseal.chains.x_txs import (
     XTx,
     parse_x_tx,
 )
-from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c
+from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerFault, MemoryOutputs, OutputKind
 from warpseal.ledger.params import MAINNET
-from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x, x_outputs, x_tx_effects
+from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x_block, build_x_tx_effects, list_x_outputs
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 AUTH = Input((0,))
@@ -66,13 +66,13 @@ MADE = CREATION.id
 def operate(operation: Any, *spent: tuple[TxID, int]) -> XTx:
     """Return a transaction that does one thing with the asset."""
     references = tuple(UtxoReference(*each) for each in spent)
-    return X_TX.build(OperationTx(EMPTY, (Operation(ASSET, references, operation),)))
+    return X_TX.build(OperationTx(EMPTY, (AssetOperation(ASSET, references, operation),)))
 
 
 def applied(*txs: XTx, source: MemoryOutputs | None = None, is_complete: bool = True) -> XBlockEffects:
     """Return what a block of these does."""
     block = XBlock.build(BlockID(bytes(32)), 5, 1000, txs)
-    return apply_x(X_CHAIN, block, source or MemoryOutputs(), is_complete=is_complete)
+    return apply_x_block(X_CHAIN, block, source or MemoryOutputs(), is_complete=is_complete)
 
 
 def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
@@ -137,10 +137,10 @@ def test_an_operation_on_something_else_is_a_fault() -> None:
 )
 def test_what_an_operation_spends_is_rebuilt_where_its_beginning_is_not_known(operation: Any, kind: OutputKind) -> None:
     (effects,) = applied(operate(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
-    rebuilt = effects.consumed[0].rebuilt
-    assert rebuilt is not None
-    assert (rebuilt.kind, rebuilt.asset_id, rebuilt.output_index, rebuilt.is_complete) == (kind, ASSET, 4, False)
-    assert rebuilt.group_id == (7 if "nft" in kind else None)
+    output = effects.consumed[0].reconstructed
+    assert output is not None
+    assert (output.kind, output.asset_id, output.output_index, output.is_complete) == (kind, ASSET, 4, False)
+    assert output.group_id == (7 if "nft" in kind else None)
     with pytest.raises(LedgerFault, match="is not there"):
         applied(operate(operation, (TxID(b"\x09" * 32), 4)))
 
@@ -154,18 +154,18 @@ def test_more_of_an_asset_out_than_in_is_a_fault() -> None:
 
 def test_a_mainnet_export_goes_to_the_p_chain() -> None:
     tx = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
-    effects = x_tx_effects(Moving(MAINNET.x_chain_id, 0, MemoryOutputs(), False), tx, 0)
+    effects = build_x_tx_effects(UtxoFlow(MAINNET.x_chain_id, 0, MemoryOutputs(), False), tx, 0)
     (out,) = effects.emitted
     assert (out.amount, out.created_on, out.held_on) == (2_569_382_395, MAINNET.x_chain_id, P_CHAIN)
     assert effects.burned == ((MAINNET.staking_asset_id, 1_000_000),)
     assert (effects.height, effects.destination_chain_id) == (None, P_CHAIN)
-    assert x_outputs(tx, MAINNET.x_chain_id) == effects.emitted
+    assert list_x_outputs(tx, MAINNET.x_chain_id) == effects.emitted
 
 
 def atomic(tx: Any, source: MemoryOutputs | None = None, chain: ChainID = C_CHAIN) -> CBlockEffects:
     """Return what a C-Chain block of one atomic transaction does."""
     header = CHeader(9, bytes(32), bytes(32), 1000, 700, 0)
-    return apply_c(chain, header, (tx,), source or MemoryOutputs())
+    return apply_c_block(chain, header, (tx,), source or MemoryOutputs())
 
 
 def test_a_mainnet_import_arrives_at_an_account() -> None:
@@ -177,9 +177,9 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
     assert effects.burned == ((avax, 78_610),)
     assert [each.address.hex() for each in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
     assert (effects.source_chain_id, effects.destination_chain_id) == (P_CHAIN, MAINNET.c_chain_id)
-    rebuilt = effects.consumed[0].rebuilt
-    assert rebuilt is not None
-    assert (rebuilt.created_on, rebuilt.held_on, len(rebuilt.addresses)) == (P_CHAIN, MAINNET.c_chain_id, 1)
+    output = effects.consumed[0].reconstructed
+    assert output is not None
+    assert (output.created_on, output.held_on, len(output.addresses)) == (P_CHAIN, MAINNET.c_chain_id, 1)
     assert (block.tx_count, effects.height) == (1, 9)
 
 
@@ -196,7 +196,7 @@ def test_an_export_leaves_an_account_for_another_chain_and_can_be_imported_there
     spent = TransferableInput(tx.id, 0, AVAX, TransferInput(28, (0,)))
     imported = X_TX.build(ImportTx(EMPTY, C_CHAIN, (spent,)))
     (done,) = applied(imported, source=outputs).txs
-    assert (done.consumed[0].rebuilt, done.consumed[0].created_on) == (None, C_CHAIN)
+    assert (done.consumed[0].reconstructed, done.consumed[0].created_on) == (None, C_CHAIN)
     outputs.follow((done,))
     assert not outputs.unspent
 
@@ -212,7 +212,7 @@ def test_a_block_that_repeats_a_transaction_moves_no_output_again() -> None:
     tx = parse_atomic_tx(bytes.fromhex(vector("c_atomic.json")["import_from_p"]))
     header = CHeader(102972, bytes(32), bytes(32), 1000, 700, 0)
     is_repeat = header.number in MAINNET.repeated_c_blocks
-    block = apply_c(MAINNET.c_chain_id, header, (tx,), MemoryOutputs(), is_repeat=is_repeat)
+    block = apply_c_block(MAINNET.c_chain_id, header, (tx,), MemoryOutputs(), is_repeat=is_repeat)
     assert (block.is_repeat, block.tx_count) == (True, 1)
     assert (block.txs[0].consumed, block.txs[0].emitted) == ((), ())
     assert block.txs[0].evm_outputs == atomic(tx, chain=MAINNET.c_chain_id).txs[0].evm_outputs

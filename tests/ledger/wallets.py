@@ -29,7 +29,7 @@ from warpseal.chains.components import (
     TransferInput,
 )
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_components import NoSigner, SubnetValidator, Validator
+from warpseal.chains.p_components import NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
@@ -154,7 +154,9 @@ class Wallet(L1Wallet):
         shares = self.random.choice((20_000, 100_000, 0, 1_000_000))
         owner = somebody(self.random)
         return self._staking(
-            lambda base, stake, amount: AddValidatorTx(base, Validator(node, start, end, amount), stake, owner, shares)
+            lambda base, stake, amount: AddValidatorTx(
+                base, StakingTerms(node, start, end, amount), stake, owner, shares
+            )
         )
 
     def _add_delegator(self) -> PSignedTx | None:
@@ -164,7 +166,7 @@ class Wallet(L1Wallet):
         node, start, end = host
         owner = somebody(self.random)
         return self._staking(
-            lambda base, stake, amount: AddDelegatorTx(base, Validator(node, start, end, amount), stake, owner)
+            lambda base, stake, amount: AddDelegatorTx(base, StakingTerms(node, start, end, amount), stake, owner)
         )
 
     def _permissionless(self) -> PSignedTx | None:
@@ -191,7 +193,7 @@ class Wallet(L1Wallet):
         signer = bls_key(self.random) if subnet == PRIMARY_NETWORK else NoSigner()
         return self._staking(
             lambda base, stake, amount: AddPermissionlessValidatorTx(
-                base, SubnetValidator(Validator(node, start, end, amount), subnet), signer, stake, *owners, shares
+                base, SubnetValidator(StakingTerms(node, start, end, amount), subnet), signer, stake, *owners, shares
             ),
             asset,
         )
@@ -204,7 +206,7 @@ class Wallet(L1Wallet):
         owner = somebody(self.random)
         return self._staking(
             lambda base, stake, amount: AddPermissionlessDelegatorTx(
-                base, SubnetValidator(Validator(node, start, end, amount), subnet), stake, owner
+                base, SubnetValidator(StakingTerms(node, start, end, amount), subnet), stake, owner
             ),
             asset,
         )
@@ -215,7 +217,7 @@ class Wallet(L1Wallet):
         if subnet is None or node is None:
             return None
         start, end = self._window(DAY_S)
-        validator = SubnetValidator(Validator(node, start, end, self.random.randrange(1, 100)), subnet)
+        validator = SubnetValidator(StakingTerms(node, start, end, self.random.randrange(1, 100)), subnet)
         base = self._base_fields({})
         if base is None:
             return None

@@ -16,8 +16,8 @@ from warpseal.chains.components import (
     Utxo,
 )
 from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.chains.p_blocks import Genesis, GenesisUtxo, parse_p_genesis
-from warpseal.chains.p_components import ProofOfPossession, Validator
+from warpseal.chains.p_blocks import GenesisUtxo, PGenesis, parse_p_genesis
+from warpseal.chains.p_components import ProofOfPossession, StakingTerms
 from warpseal.chains.p_txs import P_TX, AddValidatorTx, CreateChainTx, PSignedTx
 from warpseal.ledger.params import L1FeeConfig, Parameters, RewardConfig, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID
@@ -44,7 +44,7 @@ REWARDS = RewardConfig(120_000, 100_000, 20 * DAY_S, 720_000_000 * NAVAX)
 PARAMS = Parameters(NETWORK_ID, AVAX, X_CHAIN, C_CHAIN, UPGRADES, REWARDS, FEE)
 
 
-def genesis(seed: int) -> Genesis:
+def genesis(seed: int) -> PGenesis:
     """Return a first state: some hundred million AVAX, a token, two validators, the X- and the C-Chain."""
     random = Random(seed)
     outputs: list[tuple[AssetID, Output]] = [(AVAX, paid(random, 20_000_000 * NAVAX)) for _ in range(6)]
@@ -55,13 +55,13 @@ def genesis(seed: int) -> Genesis:
     )
     validators = tuple(_first_validator(random, days) for days in (2, 6))
     chains = tuple(_chain(name) for name in ("avm", "evm"))
-    made = Genesis(utxos, validators, chains, BEGIN_S, 360_000_000 * NAVAX, "", b"")
+    made = PGenesis(utxos, validators, chains, BEGIN_S, 360_000_000 * NAVAX, "", b"")
     return parse_p_genesis(made.encode())
 
 
 def _first_validator(random: Random, days: int) -> PSignedTx:
     stake = (TransferableOutput(AVAX, paid(random, 2000 * NAVAX)),)
-    validator = Validator(NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX)
+    validator = StakingTerms(NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX)
     return P_TX.build(AddValidatorTx(empty_base(), validator, stake, somebody(random), 20_000))
 
 

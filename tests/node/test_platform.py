@@ -27,7 +27,7 @@ from warpseal.node.p_chain import decode_validators_at
 from warpseal.node.platform import CurrentValidator, Subnet, ValidatorEntry
 from warpseal.node.refusals import HeightAhead, MethodMissing
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
-from warpseal.warp.validator_set import canonical_set
+from warpseal.warp.validator_set import build_canonical_set
 
 KEYLESS = ValidatorEntry(EMPTY_NODE_ID, None, 49_463)
 SIGNER = "907d9e769747b152d119c24b3143c97196ca553d40d91e658bc59905f4b7b959cc63b76f2eff25ebeb32f7f1bfc165e4"
@@ -73,7 +73,7 @@ async def test_the_sets_of_all_subnets_are_the_sets_of_each() -> None:
         assert set(everything) == {PRIMARY_NETWORK, L1, PERMISSIONED}
         for subnet_id, entries in everything.items():
             single = await upstream.platform.validators_at(subnet_id, 19)
-            assert canonical_set(entries) == canonical_set(single)
+            assert build_canonical_set(entries) == build_canonical_set(single)
 
 
 async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
@@ -96,7 +96,7 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
     }
     async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
         entries = (await upstream.platform.all_validators_at(19))[L1]
-    members = canonical_set(entries)
+    members = build_canonical_set(entries)
     assert [len(one.node_ids) for one in members.validators] == [2]
     assert (members.total_weight, members.keyless_weight) == (12, 2)
 

@@ -157,7 +157,7 @@ def test_our_handshake_passes_the_same_checks() -> None:
     assert ours.tracked_subnets == frozenset()
     assert ours.all_subnets
     assert handshake.known_peers.filter == NO_PEERS.encode()
-    assert ours.proves_possession(bls.public_key_bytes(bls.public_key_of(node(1000).bls_secret)))
+    assert ours.proves_possession(bls.public_key_bytes(bls.derive_public_key(node(1000).bls_secret)))
 
 
 def test_the_advertised_version_is_a_setting() -> None:

@@ -149,9 +149,9 @@ def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, 
 
 
 def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
-    other = bls.public_key_of(bls.generate_secret(bytes([1]) * 32))
+    other = bls.derive_public_key(bls.generate_secret(bytes([1]) * 32))
     message = hello(NETWORK).handshake
-    own = HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), bls.public_key_of(CLIENT.bls_secret))
+    own = HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), bls.derive_public_key(CLIENT.bls_secret))
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
     with pytest.raises(MessageRejected) as refused:
         check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))

@@ -15,7 +15,7 @@ from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
     SubnetToL1Conversion,
-    p_chain_message,
+    build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
 
@@ -74,8 +74,8 @@ def test_weight_below_the_quorum_bad_signatures_and_unknown_bits_are_refused(net
 def test_truly_signed_messages_that_are_not_for_this_contract_are_refused(network: SimulatedNetwork) -> None:
     manager, state = network.manager(l1_of(network)), network.state
     own = ChainID(manager.chain_id)
-    foreign = p_chain_message(network.network_id, SubnetToL1Conversion(bytes(32)).encode())
-    unknown = p_chain_message(network.network_id, L1ValidatorRegistration(ValidationID(bytes(32)), True).encode())
+    foreign = build_p_chain_message(network.network_id, SubnetToL1Conversion(bytes(32)).encode())
+    unknown = build_p_chain_message(network.network_id, L1ValidatorRegistration(ValidationID(bytes(32)), True).encode())
     sender = UnsignedMessage.build(network.network_id, ChainID(bytes(32)), AddressedCall(b"x", b"").encode())
     elsewhere = UnsignedMessage.build(network.network_id, own, AddressedCall(b"", b"").encode())
     reasons = {

@@ -21,7 +21,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     ValidatorUptime,
     bootstrap_validation_id,
-    p_chain_message,
+    build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
@@ -35,7 +35,7 @@ def state() -> ChainState:
 
 
 def code_of(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state, p_chain_message(NETWORK, payload), justification)
+    refusal = p_chain_verifier.refusal_of(state, build_p_chain_message(NETWORK, payload), justification)
     return refusal.code if refusal else None
 
 
@@ -172,7 +172,9 @@ def test_signatures_of_evm_chains_are_remembered_and_those_of_the_p_chain_judged
     _, l1 = state.subnets
     validator, validation = state.validators[0], state.validations[l1][0]
     chain = state.chains[P_CHAIN]
-    question = SignatureRequest(p_chain_message(NETWORK, L1ValidatorRegistration(validation.id, True).encode()), b"")
+    question = SignatureRequest(
+        build_p_chain_message(NETWORK, L1ValidatorRegistration(validation.id, True).encode()), b""
+    )
     assert isinstance(signer.answer(validator, chain, question), bytes)
     validation.present = False
     assert not isinstance(signer.answer(validator, chain, question), bytes)

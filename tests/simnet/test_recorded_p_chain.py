@@ -32,7 +32,7 @@ from warpseal.warp.l1_messages import (
     RegisterL1Validator,
     SubnetToL1Conversion,
     bootstrap_validation_id,
-    p_chain_message,
+    build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
@@ -123,7 +123,7 @@ def story_world() -> ChainState:
 
 
 def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state, p_chain_message(12345, payload), justification)
+    refusal = p_chain_verifier.refusal_of(state, build_p_chain_message(12345, payload), justification)
     return refusal.code if refusal else None
 
 

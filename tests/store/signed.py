@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from warpseal.bls import decode_share, generate_secret, public_key_bytes, public_key_of, sign, sum_shares
+from warpseal.bls import decode_share, derive_public_key, generate_secret, public_key_bytes, sign, sum_shares
 from warpseal.store import archive_rows, l1_records
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.engine import create_private
@@ -23,7 +23,7 @@ from warpseal.warp.ids import ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 SECRETS = [generate_secret(sha256(b"validator %d" % index).digest()) for index in range(5)]
-KEYS = [public_key_bytes(public_key_of(secret)) for secret in SECRETS]
+KEYS = [public_key_bytes(derive_public_key(secret)) for secret in SECRETS]
 CHAIN = ChainID(sha256(b"chain").digest())
 ORIGIN = BootstrapOrigin(SubnetID(sha256(b"subnet").digest()), 3)
 TRANSACTION = L1Transaction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.validators.world import nth_key, nth_node
 from warpseal.validators.tracking_state import FollowList
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 TRACKED = SubnetID(b"\x01" * 32)
 
@@ -16,7 +16,7 @@ def subnet(number: int) -> SubnetID:
 
 def members(*numbers: int) -> CanonicalValidatorSet:
     """Return a set of made-up validators; the higher the number the heavier."""
-    return canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
+    return build_canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
 
 
 def follow_list(max_named: int = 500) -> FollowList:

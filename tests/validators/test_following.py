@@ -17,7 +17,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, world
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
-from warpseal.warp.validator_set import canonical_set
+from warpseal.warp.validator_set import build_canonical_set
 
 ALL_SETS = "platform.getAllValidatorsAt"
 PEERS = "info.peers"
@@ -41,7 +41,7 @@ L1_NODES = {
 
 
 def members(*numbers: int) -> Any:
-    return canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
+    return build_canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
 
 
 async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_start() -> None:
@@ -213,7 +213,7 @@ async def test_a_dead_info_node_is_no_reason_to_stop_and_is_reported() -> None:
 
 
 async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() -> None:
-    shared = canonical_set(
+    shared = build_canonical_set(
         [
             (nth_node(0), nth_key(0), 10),
             (nth_node(1), nth_key(0), 20),

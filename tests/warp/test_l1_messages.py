@@ -26,8 +26,8 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     ValidatorUptime,
     bootstrap_validation_id,
-    p_chain_message,
-    uptime_of,
+    build_p_chain_message,
+    parse_uptime_message,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
@@ -81,7 +81,7 @@ def test_an_uptime_message_has_the_bytes_of_the_notes() -> None:
 
 
 def test_a_registration_in_a_p_chain_message_has_the_bytes_of_the_notes() -> None:
-    message = p_chain_message(12345, L1ValidatorRegistration(ID, True).encode())
+    message = build_p_chain_message(12345, L1ValidatorRegistration(ID, True).encode())
     middle = "00000035000000000001000000000000002700000000000200010203"
     assert message.raw.hex() == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
     assert len(message.raw) == 95
@@ -148,7 +148,7 @@ def test_the_story_begins_with_a_conversion() -> None:
     assert id_text(data.conversion_id) == "2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz"
     first = bootstrap_validation_id(story.SUBNET, 0)
     assert id_text(first) == "9FAftNgNBrzHUMMApsSyV6RcFiL9UmCbvsCu28xdLV2mQ7CMo"
-    message = p_chain_message(12345, SubnetToL1Conversion(data.conversion_id).encode())
+    message = build_p_chain_message(12345, SubnetToL1Conversion(data.conversion_id).encode())
     assert message.raw.hex() == (
         P_CHAIN_HEAD + "000000340000000000010000000000000026000000000000"
         "f4db5ea47d9ca87ff30a5a8eac7ed0bfaf1258018e32b75b50c0691028625bab"
@@ -165,7 +165,7 @@ def test_the_story_goes_on_with_a_registration() -> None:
     assert register.remaining_balance_owner == register.disable_owner == PChainOwner(0, ())
     assert register.encode() == story.REGISTER_PAYLOAD
     assert id_text(register.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
-    message = p_chain_message(12345, L1ValidatorRegistration(register.validation_id, True).encode())
+    message = build_p_chain_message(12345, L1ValidatorRegistration(register.validation_id, True).encode())
     assert message.raw.hex() == (
         P_CHAIN_HEAD + "000000350000000000010000000000000027000000000002"
         "38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd01"
@@ -175,13 +175,13 @@ def test_the_story_goes_on_with_a_registration() -> None:
 
 def test_the_story_ends_with_a_weight_and_a_removal() -> None:
     validation_id = RegisterL1Validator.parse(story.REGISTER_PAYLOAD).validation_id
-    weight = p_chain_message(12345, L1ValidatorWeight(validation_id, 1, 5).encode())
+    weight = build_p_chain_message(12345, L1ValidatorWeight(validation_id, 1, 5).encode())
     assert weight.raw.hex() == (
         P_CHAIN_HEAD + "000000440000000000010000000000000036000000000003"
         "38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd00000000000000010000000000000005"
     )
     assert weight.id.hex() == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
-    removal = p_chain_message(12345, L1ValidatorRegistration(validation_id, False).encode())
+    removal = build_p_chain_message(12345, L1ValidatorRegistration(validation_id, False).encode())
     assert removal.raw.hex() == (
         P_CHAIN_HEAD + "000000350000000000010000000000000027000000000002"
         "38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd00"
@@ -260,7 +260,7 @@ def test_a_conversion_of_fuji_keeps_the_order_of_its_transaction() -> None:
         validators,
     )
     assert data.conversion_id.hex() == "ae4984e3c1f0b73c2e160b899295e4a2d44b2229f23bdb7b8eccbbbcb0ba7d93"
-    message = p_chain_message(5, SubnetToL1Conversion(data.conversion_id).encode())
+    message = build_p_chain_message(5, SubnetToL1Conversion(data.conversion_id).encode())
     assert message.raw.hex() == (
         "000000000005" + "00" * 32 + "000000340000000000010000000000000026000000000000"
         "ae4984e3c1f0b73c2e160b899295e4a2d44b2229f23bdb7b8eccbbbcb0ba7d93"
@@ -271,11 +271,11 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
     uptime = ValidatorUptime(ID, 80)
     chain = ChainID(b"\x01" * 32)
     message = UnsignedMessage.build(5, chain, AddressedCall(b"", uptime.encode()).encode())
-    assert uptime_of(message) == uptime
+    assert parse_uptime_message(message) == uptime
     sent = UnsignedMessage.build(5, chain, AddressedCall(b"\x01" * 20, uptime.encode()).encode())
-    assert uptime_of(sent) is None
-    assert uptime_of(UnsignedMessage.build(5, chain, b"foobar")) is None
-    assert uptime_of(p_chain_message(5, uptime.encode())) is None
+    assert parse_uptime_message(sent) is None
+    assert parse_uptime_message(UnsignedMessage.build(5, chain, b"foobar")) is None
+    assert parse_uptime_message(build_p_chain_message(5, uptime.encode())) is None
 
 
 def test_the_address_count_of_an_owner_is_no_way_to_exhaust_memory() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.warp.validator_set import meets, required_weight
+from warpseal.warp.validator_set import has_quorum, required_weight
 
 weights = st.integers(0, 2**64 - 1)
 
@@ -35,12 +35,12 @@ def test_required_weights_are_those_of_the_notes(total: int, percentage: int, re
 @given(weights, weights, st.integers(0, 100))
 def test_a_quorum_is_met_exactly_when_the_fraction_is_reached(signed: int, total: int, percentage: int) -> None:
     reached = Fraction(signed) >= Fraction(total) * Fraction(percentage, 100)
-    assert meets(signed, total, percentage) == reached
+    assert has_quorum(signed, total, percentage) == reached
     assert (signed >= required_weight(total, percentage)) == reached
 
 
 @given(weights, st.integers(1, 100))
 def test_one_unit_less_than_required_is_not_enough(total: int, percentage: int) -> None:
     required = required_weight(total, percentage)
-    assert meets(required, total, percentage)
-    assert required == 0 or not meets(required - 1, total, percentage)
+    assert has_quorum(required, total, percentage)
+    assert required == 0 or not has_quorum(required - 1, total, percentage)

@@ -22,9 +22,9 @@ from warpseal.warp.validator_set import (
     CanonicalValidatorSet,
     InvalidValidatorSet,
     Validator,
-    canonical_set,
+    build_canonical_set,
     canonical_sort_key,
-    meets,
+    has_quorum,
     verified_set,
 )
 
@@ -53,7 +53,7 @@ CANONICAL_ORDER = [
     "NodeID-GWPcbFJZFfZreETSoWjPimr846mXEKCtu",
     "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",
 ]
-KEYS = [bls.public_key_bytes(bls.public_key_of(bls.generate_secret(bytes([n] * 32)))) for n in range(12)]
+KEYS = [bls.public_key_bytes(bls.derive_public_key(bls.generate_secret(bytes([n] * 32)))) for n in range(12)]
 
 
 def node(number: int) -> NodeID:
@@ -74,12 +74,12 @@ entries = st.lists(
 
 
 def test_the_five_local_validators_stand_in_the_order_of_the_notes() -> None:
-    members = canonical_set((parse_node_id(text), key, 2 * 10**15) for text, key in LOCAL_KEYS.items())
+    members = build_canonical_set((parse_node_id(text), key, 2 * 10**15) for text, key in LOCAL_KEYS.items())
     assert [member.node_ids for member in members.validators] == [(parse_node_id(t),) for t in CANONICAL_ORDER]
     assert members.total_weight == 10**16
     assert members.keyless_weight == 0
-    assert meets(members.weight_of((0, 1, 2, 3)), members.total_weight, 67)
-    assert not meets(members.weight_of((0, 1, 2)), members.total_weight, 67)
+    assert has_quorum(members.weight_of((0, 1, 2, 3)), members.total_weight, 67)
+    assert not has_quorum(members.weight_of((0, 1, 2)), members.total_weight, 67)
 
 
 def test_canonical_order_sorts_real_uncompressed_points() -> None:
@@ -101,7 +101,7 @@ def test_uncompressed_keys_of_the_notes_agree_with_the_oracle() -> None:
 
 
 def test_equal_keys_are_merged_with_their_weights_and_nodes() -> None:
-    members = canonical_set([(node(9), KEYS[0], 5), (node(3), KEYS[1], 7), (node(1), KEYS[0], 6)])
+    members = build_canonical_set([(node(9), KEYS[0], 5), (node(3), KEYS[1], 7), (node(1), KEYS[0], 6)])
     index = members.index_of_key(KEYS[0])
     assert index is not None
     assert members.validators[index] == Validator(KEYS[0], 11, (node(1), node(9)))
@@ -111,7 +111,7 @@ def test_equal_keys_are_merged_with_their_weights_and_nodes() -> None:
 
 
 def test_weight_without_a_key_counts_in_the_total_only() -> None:
-    members = canonical_set([(node(1), KEYS[0], 5), (EMPTY_NODE_ID, None, 95)])
+    members = build_canonical_set([(node(1), KEYS[0], 5), (EMPTY_NODE_ID, None, 95)])
     assert members.validators == (Validator(KEYS[0], 5, (node(1),)),)
     assert members.total_weight == 100
     assert members.keyless_weight == 95
@@ -120,13 +120,13 @@ def test_weight_without_a_key_counts_in_the_total_only() -> None:
 
 
 def test_strangers_have_no_index() -> None:
-    members = canonical_set([(node(1), KEYS[0], 5)])
+    members = build_canonical_set([(node(1), KEYS[0], 5)])
     assert members.index_of_node(node(2)) is None
     assert members.index_of_key(KEYS[1]) is None
 
 
 def test_an_empty_set_is_a_set() -> None:
-    members = canonical_set([])
+    members = build_canonical_set([])
     assert (members.validators, members.total_weight, len(members.digest)) == ((), 0, 32)
 
 
@@ -146,17 +146,17 @@ def test_an_empty_set_is_a_set() -> None:
 )
 def test_members_that_make_no_set_are_refused(faulty: list[tuple[NodeID, bytes | None, int]]) -> None:
     with pytest.raises(InvalidValidatorSet):
-        canonical_set(faulty)
+        build_canonical_set(faulty)
 
 
 def test_the_largest_total_fits() -> None:
-    members = canonical_set([(node(1), KEYS[0], 2**64 - 2), (node(2), None, 1)])
+    members = build_canonical_set([(node(1), KEYS[0], 2**64 - 2), (node(2), None, 1)])
     assert members.total_weight == 2**64 - 1
     assert len(members.digest) == 32
 
 
 def test_a_set_that_claims_to_be_canonical_is_verified() -> None:
-    members = canonical_set((node(n), key, n) for n, key in enumerate(KEYS))
+    members = build_canonical_set((node(n), key, n) for n, key in enumerate(KEYS))
     again = verified_set(members.validators, members.total_weight + 3)
     assert again.validators == members.validators
     assert again.keyless_weight == 3
@@ -176,7 +176,7 @@ def test_a_set_that_claims_to_be_canonical_is_verified() -> None:
     ],
 )
 def test_a_set_that_wrongly_claims_to_be_canonical_is_refused(faulty: Any) -> None:
-    members = canonical_set((node(n), key, n) for n, key in enumerate(KEYS)).validators
+    members = build_canonical_set((node(n), key, n) for n, key in enumerate(KEYS)).validators
     with pytest.raises(InvalidValidatorSet):
         verified_set(*faulty(members))
 
@@ -187,13 +187,13 @@ def test_the_set_and_its_digest_do_not_depend_on_the_order_of_members(
 ) -> None:
     shuffled = members[:]
     rnd.shuffle(shuffled)
-    assert canonical_set(members) == canonical_set(shuffled)
-    assert canonical_set(members).digest == canonical_set(shuffled).digest
+    assert build_canonical_set(members) == build_canonical_set(shuffled)
+    assert build_canonical_set(members).digest == build_canonical_set(shuffled).digest
 
 
 @given(entries)
 def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeID, bytes | None, int]]) -> None:
-    made = canonical_set(members)
+    made = build_canonical_set(members)
     assert made.total_weight == sum(weight for _, _, weight in members)
     assert made.keyless_weight == sum(weight for _, key, weight in members if key is None)
     assert set(made.node_ids) == {node_id for node_id, key, _ in members if key is not None}
@@ -209,8 +209,8 @@ def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeI
 def test_any_difference_between_sets_is_a_difference_of_digests(
     members: list[tuple[NodeID, bytes | None, int]], data: st.DataObject
 ) -> None:
-    made = canonical_set(members)
-    other = canonical_set(data.draw(entries))
+    made = build_canonical_set(members)
+    other = build_canonical_set(data.draw(entries))
     assert (made == other) == (made.digest == other.digest)
     assert CanonicalValidatorSet(made.validators, made.total_weight + 1).digest != made.digest
 
@@ -221,7 +221,7 @@ def recorded(kind: str) -> list[dict[str, Any]]:
 
 
 def set_at(entry: dict[str, Any]) -> CanonicalValidatorSet:
-    return canonical_set(
+    return build_canonical_set(
         (parse_node_id(text), one["publicKey"] and bytes.fromhex(one["publicKey"][2:]), int(one["weight"]))
         for text, one in entry["getValidatorsAt"].items()
     )
@@ -248,6 +248,6 @@ def test_what_the_reference_signed_verifies_against_the_recorded_set(entry: dict
     members = set_at(found[0])
     chosen = [members.validators[index] for index in message.signer_indices]
     keys = [bls.parse_public_key(validator.public_key) for validator in chosen]
-    assert meets(members.weight_of(message.signer_indices), members.total_weight, 67)
+    assert has_quorum(members.weight_of(message.signer_indices), members.total_weight, 67)
     assert bls.verify_aggregate(keys, message.unsigned.raw, message.signature)
     assert not bls.verify_aggregate(keys, message.unsigned.raw + b"\x00", message.signature)

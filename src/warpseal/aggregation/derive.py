@@ -9,7 +9,7 @@ from warpseal.aggregation.ports import Chains
 from warpseal.errors import NothingToSign, SubnetNotConverted, UnusableJustification
 from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
-from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, p_chain_message
+from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
 from warpseal.warp.message import UnsignedMessage
 
 
@@ -26,7 +26,7 @@ async def derive(justification: bytes, network_id: int, chains: Chains) -> tuple
         proof = _parse(justification)
         subnet_id = proof.subnet_id
         payload = L1ValidatorRegistration(proof.validation_id, False).encode()
-    return p_chain_message(network_id, payload), subnet_id
+    return build_p_chain_message(network_id, payload), subnet_id
 
 
 async def manager_subnet(subnet_id: SubnetID, chains: Chains) -> SubnetID:

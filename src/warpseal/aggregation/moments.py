@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from warpseal.bls import NO_DEVIATION, Deviation, invert, multiply
+from warpseal.bls import NO_DEVIATION, Deviation, invert_deviation, multiply_deviations
 
 T = TypeVar("T")
 
@@ -50,15 +50,17 @@ def locate(moments: Moments, size: int) -> tuple[int, ...] | None:
 
 def rest(whole: Moments, left: Moments, left_size: int) -> Moments:
     """Return the moments of a group's right half, whose positions count from its own start."""
-    right = [multiply(one, invert(other)) for one, other in zip(whole, left, strict=False)]
+    right = [multiply_deviations(one, invert_deviation(other)) for one, other in zip(whole, left, strict=False)]
     if len(right) > 1:
         m0, m1 = right[0], right[1]
-        down = invert(_power(m0, left_size))
-        right[1] = multiply(m1, down)
+        down = invert_deviation(_power(m0, left_size))
+        right[1] = multiply_deviations(m1, down)
         if len(right) > 2:
             # (x - m)^2 = x^2 - 2m (x - m) - m^2, and right[1] counts x - m already.
-            twice = invert(_power(right[1], 2 * left_size))
-            right[2] = multiply(multiply(right[2], twice), invert(_power(m0, left_size**2)))
+            twice = invert_deviation(_power(right[1], 2 * left_size))
+            right[2] = multiply_deviations(
+                multiply_deviations(right[2], twice), invert_deviation(_power(m0, left_size**2))
+            )
     return tuple(right)
 
 
@@ -71,22 +73,22 @@ def _locate_pair(moments: Moments, powers: Sequence[Deviation], size: int) -> tu
         for second in range(first + 1, size):
             if product == sums[first + second]:
                 return (first, second)
-            product = multiply(product, powers[first])
-        start = multiply(multiply(start, powers[first + 1]), powers[first + 1])
+            product = multiply_deviations(product, powers[first])
+        start = multiply_deviations(multiply_deviations(start, powers[first + 1]), powers[first + 1])
     return None
 
 
 def _powers(value: Deviation, count: int) -> list[Deviation]:
     powers = [NO_DEVIATION]
     while len(powers) < count:
-        powers.append(multiply(powers[-1], value))
+        powers.append(multiply_deviations(powers[-1], value))
     return powers
 
 
 def _power(value: Deviation, exponent: int) -> Deviation:
     result = NO_DEVIATION
     for bit in bin(exponent)[2:]:
-        result = multiply(result, result)
+        result = multiply_deviations(result, result)
         if bit == "1":
-            result = multiply(result, value)
+            result = multiply_deviations(result, value)
     return result

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from warpseal.warp.ids import P_CHAIN
-from warpseal.warp.l1_messages import uptime_of
+from warpseal.warp.l1_messages import parse_uptime_message
 from warpseal.warp.message import UnsignedMessage
 
 UPTIME_NOT_REACHED_CODE: Final = 2
@@ -167,7 +167,7 @@ class RefusalRules:
     @classmethod
     def of(cls, message: UnsignedMessage) -> RefusalRules:
         """Return the rules for a message."""
-        return cls(message.source_chain_id == P_CHAIN, uptime_of(message) is not None)
+        return cls(message.source_chain_id == P_CHAIN, parse_uptime_message(message) is not None)
 
     def refusal(self, code: int) -> Refusal:
         """Return what an error code (any int32) means. What no rule calls final may still change."""

@@ -27,9 +27,9 @@ from warpseal.bls import (
     Share,
     add_public_keys,
     add_shares,
-    deviation,
+    compute_deviation,
     hash_to_curve,
-    in_subgroup,
+    is_in_subgroup,
     subtract_public_keys,
     subtract_shares,
 )
@@ -244,11 +244,11 @@ class Sieve:
 
     def _measure(self, keys: PublicKey, shares: Share) -> Deviation | None:
         self.measurements += 1
-        if not in_subgroup(shares):
+        if not is_in_subgroup(shares):
             return None
         if self._hashed is None:
             self._hashed = hash_to_curve(self._message)
-        return deviation(keys, shares, self._hashed)
+        return compute_deviation(keys, shares, self._hashed)
 
     def _prove_claims(self) -> None:
         """Accept the claims that are true: all of them together if they are, else one by one."""

@@ -23,11 +23,11 @@ from warpseal.chains.components import (
     TransferableInput,
     TransferableOutput,
     Utxo,
-    transferable_input,
-    transferable_output,
+    transferable_input_struct,
+    transferable_output_struct,
 )
 from warpseal.chains.ids import Address, AssetID
-from warpseal.chains.signed_tx import SignedTx, TxForm
+from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID
 
@@ -101,7 +101,7 @@ _UNSIGNED: Final[Interface[CUnsignedTx]] = Interface(
             network_id=U32,
             blockchain_id=ID,
             source_chain_id=ID,
-            imported_inputs=ListOf(transferable_input(_SPEND), "imported inputs"),
+            imported_inputs=ListOf(transferable_input_struct(_SPEND), "imported inputs"),
             outputs=ListOf(_EVM_OUTPUT, "outputs"),
         ),
         1: Struct(
@@ -110,12 +110,12 @@ _UNSIGNED: Final[Interface[CUnsignedTx]] = Interface(
             blockchain_id=ID,
             destination_chain_id=ID,
             inputs=ListOf(_EVM_INPUT, "inputs"),
-            exported_outputs=ListOf(transferable_output(_OUTPUT), "exported outputs"),
+            exported_outputs=ListOf(transferable_output_struct(_OUTPUT), "exported outputs"),
         ),
     },
     C_TYPE_NAMES,
 )
-C_TX: Final[TxForm[CUnsignedTx, Credential]] = TxForm(_UNSIGNED, _CREDENTIAL)
+C_TX: Final[TxCodec[CUnsignedTx, Credential]] = TxCodec(_UNSIGNED, _CREDENTIAL)
 _BATCH: Final = ListOf(C_TX, "atomic transactions")
 
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from warpseal.warp.codec import MalformedMessage, Reader
+from warpseal.warp.codec import CodecReader, MalformedMessage
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class UnknownType(MalformedChainBytes):
         self.type_id = type_id
 
 
-class ChainReader(Reader):
+class ChainReader(CodecReader):
     """The reader of chain bytes: it raises MalformedChainBytes."""
 
     __slots__ = ()

@@ -168,22 +168,22 @@ INPUT: Final = Struct(Input, signature_indices=INDICES)
 CREDENTIAL: Final = Struct(Credential, signatures=ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures"))
 
 
-def transferable_output(output: Codec[Output]) -> Struct[TransferableOutput]:
+def transferable_output_struct(output: Codec[Output]) -> Struct[TransferableOutput]:
     """Return the layout for a chain that allows the outputs of `output` (an interface value)."""
     return Struct(TransferableOutput, asset_id=ID, output=output)
 
 
-def transferable_input(spend: Codec[Spend]) -> Struct[TransferableInput]:
+def transferable_input_struct(spend: Codec[Spend]) -> Struct[TransferableInput]:
     """Return the layout for a chain that allows the inputs of `spend` (an interface value)."""
     return Struct(TransferableInput, tx_id=ID, output_index=U32, asset_id=ID, input=spend)
 
 
-def unspent_output(output: Codec[StateOutput]) -> Struct[Utxo[StateOutput]]:
+def utxo_struct(output: Codec[StateOutput]) -> Struct[Utxo[StateOutput]]:
     """Return the layout for a chain whose state holds the outputs of `output` (an interface value)."""
     return Struct(Utxo, tx_id=ID, output_index=U32, asset_id=ID, output=output)
 
 
-def base_fields(output: Struct[TransferableOutput], spend: Struct[TransferableInput]) -> Struct[BaseFields]:
+def base_fields_struct(output: Struct[TransferableOutput], spend: Struct[TransferableInput]) -> Struct[BaseFields]:
     """Return the layout for a chain with these outputs and inputs."""
     outputs, inputs = ListOf(output, "outputs"), ListOf(spend, "inputs")
     return Struct(BaseFields, network_id=U32, blockchain_id=ID, outputs=outputs, inputs=inputs, memo=SIZED)

@@ -64,7 +64,7 @@ _PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PBlock:
     """One block. Equal when `raw`, its bytes with the codec version, is.
 
     kind: the node's name of its type. time: unix seconds, None before Banff, when blocks carried none.
@@ -90,7 +90,7 @@ class Block:
     @classmethod
     def build(
         cls, kind: str, parent_id: BlockID, height: int, time: int | None = None, txs: tuple[PSignedTx, ...] = ()
-    ) -> Block:
+    ) -> PBlock:
         """Return the block made of these parts. Raises ValueError where they make no block of that kind."""
         return cls(kind, parent_id, height, time, txs, _encode(kind, parent_id, height, time, txs))
 
@@ -99,7 +99,7 @@ class Block:
         return _encode(self.kind, self.parent_id, self.height, self.time, self.txs)
 
 
-def parse_p_block(raw: bytes) -> Block:
+def parse_p_block(raw: bytes) -> PBlock:
     """Return the inner block whose bytes, codec version first, are exactly `raw`.
 
     Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
@@ -114,12 +114,12 @@ def parse_p_block(raw: bytes) -> Block:
     elif form.behind == 1:
         txs = (*txs, P_TX.read(reader))
     reader.finish()
-    return Block(kind, parent_id, height, time, txs, raw)
+    return PBlock(kind, parent_id, height, time, txs, raw)
 
 
-def genesis_block(genesis_id: BlockID) -> Block:
+def genesis_block(genesis_id: BlockID) -> PBlock:
     """Return block 0 of a P-Chain whose genesis has the SHA-256 `genesis_id`."""
-    return Block.build("ApricotCommitBlock", genesis_id, 0)
+    return PBlock.build("ApricotCommitBlock", genesis_id, 0)
 
 
 def _read_form(reader: ChainReader) -> tuple[str, _Form]:
@@ -167,7 +167,7 @@ class GenesisUtxo:
 
 
 @dataclass(frozen=True, slots=True)
-class Genesis:
+class PGenesis:
     """The state before block 1. Equal when `raw`, its bytes with the codec version, is.
 
     validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X and C.
@@ -187,7 +187,7 @@ class Genesis:
         object.__setattr__(self, "id", BlockID(sha256(self.raw).digest()))
 
     @property
-    def block(self) -> Block:
+    def block(self) -> PBlock:
         """Block 0."""
         return genesis_block(self.id)
 
@@ -210,10 +210,10 @@ _FIELDS: Final[dict[str, Codec[Any]]] = {
 }
 
 
-def parse_p_genesis(raw: bytes) -> Genesis:
+def parse_p_genesis(raw: bytes) -> PGenesis:
     """Return the genesis whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
     reader = ChainReader(raw)
     reader.version()
     parts = {name: codec.read(reader) for name, codec in _FIELDS.items()}
     reader.finish()
-    return Genesis(**parts, raw=raw)
+    return PGenesis(**parts, raw=raw)

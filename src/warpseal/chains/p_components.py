@@ -27,10 +27,10 @@ from warpseal.chains.components import (
     TransferInput,
     TransferOutput,
     Utxo,
-    base_fields,
-    transferable_input,
-    transferable_output,
-    unspent_output,
+    base_fields_struct,
+    transferable_input_struct,
+    transferable_output_struct,
+    utxo_struct,
 )
 from warpseal.warp.ids import NodeID, SubnetID
 from warpseal.warp.l1_messages import PChainOwner
@@ -89,7 +89,7 @@ _PROOF_TYPE: Final = 28
 
 
 @dataclass(frozen=True, slots=True)
-class Validator:
+class StakingTerms:
     """Who stakes how much, from `start_s` (from Durango on: from the accepting block's time) to `end_s`."""
 
     node_id: NodeID
@@ -102,7 +102,7 @@ class Validator:
 class SubnetValidator:
     """A staker of a subnet; the Primary Network's id is all zeros."""
 
-    validator: Validator
+    validator: StakingTerms
     subnet_id: SubnetID
 
 
@@ -153,15 +153,15 @@ SPEND: Final[Interface[Spend]] = _interface("an input", {TRANSFER_INPUT_TYPE: TR
 OWNER: Final[Interface[OutputOwners]] = _interface("an owner", {_OWNERS_TYPE: OUTPUT_OWNERS})
 AUTHORITY: Final[Interface[Input]] = _interface("an authorisation", {_INPUT_TYPE: INPUT})
 
-_TRANSFERABLE_OUTPUT: Final = transferable_output(OUTPUT)
-_TRANSFERABLE_INPUT: Final = transferable_input(SPEND)
+_TRANSFERABLE_OUTPUT: Final = transferable_output_struct(OUTPUT)
+_TRANSFERABLE_INPUT: Final = transferable_input_struct(SPEND)
 OUTPUTS: Final = ListOf(_TRANSFERABLE_OUTPUT, "outputs")
 INPUTS: Final = ListOf(_TRANSFERABLE_INPUT, "inputs")
-BASE: Final = base_fields(_TRANSFERABLE_OUTPUT, _TRANSFERABLE_INPUT)
-UTXO: Final = unspent_output(OUTPUT)
+BASE: Final = base_fields_struct(_TRANSFERABLE_OUTPUT, _TRANSFERABLE_INPUT)
+UTXO: Final = utxo_struct(OUTPUT)
 
 NODE_ID: Final = ADDRESS
-VALIDATOR: Final = Struct(Validator, node_id=NODE_ID, start_s=U64, end_s=U64, weight=U64)
+VALIDATOR: Final = Struct(StakingTerms, node_id=NODE_ID, start_s=U64, end_s=U64, weight=U64)
 SUBNET_VALIDATOR: Final = Struct(SubnetValidator, validator=VALIDATOR, subnet_id=ID)
 PROOF: Final = FixedBytes(96)
 PROOF_OF_POSSESSION: Final = Struct(ProofOfPossession, public_key=FixedBytes(48), proof=PROOF)

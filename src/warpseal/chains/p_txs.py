@@ -36,10 +36,10 @@ from warpseal.chains.p_components import (
     VALIDATOR,
     InitialValidator,
     Signer,
+    StakingTerms,
     SubnetValidator,
-    Validator,
 )
-from warpseal.chains.signed_tx import SignedTx, TxForm
+from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     ConversionData,
@@ -174,7 +174,7 @@ class AddValidatorTx:
     """A validator joins the Primary Network without a BLS key (before Durango)."""
 
     base: BaseFields
-    validator: Validator
+    validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
     rewards_owner: OutputOwners
     delegation_shares: int
@@ -185,7 +185,7 @@ class AddDelegatorTx:
     """Somebody delegates to a validator of the Primary Network (before Durango)."""
 
     base: BaseFields
-    validator: Validator
+    validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
     rewards_owner: OutputOwners
 
@@ -489,7 +489,7 @@ _FIRST_HELICON_TYPE: Final = 40
 _UNSIGNED: Final[Interface[PUnsignedTx]] = Interface("a transaction", _LAYOUTS, P_TYPE_NAMES)
 _CREDENTIAL: Final[Interface[Credential]] = Interface("a credential", {CREDENTIAL_TYPE: CREDENTIAL}, P_TYPE_NAMES)
 
-P_TX: Final[TxForm[PUnsignedTx, Credential]] = TxForm(_UNSIGNED, _CREDENTIAL)
+P_TX: Final[TxCodec[PUnsignedTx, Credential]] = TxCodec(_UNSIGNED, _CREDENTIAL)
 
 
 def parse_p_tx(raw: bytes) -> PSignedTx:

@@ -12,7 +12,7 @@ from typing import Final
 
 from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.warp.codec import exactly, sized, u32, versioned
+from warpseal.warp.codec import pack_sized, pack_u32, pack_versioned, require_length
 from warpseal.warp.ids import EMPTY_NODE_ID, ID_BYTES, ChainID, NodeID, node_id_from_certificate
 
 MAX_CERTIFICATE_BYTES: Final = 2048
@@ -70,18 +70,18 @@ class ProposedBlock:
 
     def encode(self) -> bytes:
         """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
-        return self._unsigned() + sized(self.signature)
+        return self._unsigned() + pack_sized(self.signature)
 
     def signed_bytes(self, chain_id: ChainID) -> bytes:
         """Return what `signature` signs on the chain of this id: a header of chain, parent and this block's ids."""
-        return versioned(chain_id, self.parent_id, self.id)
+        return pack_versioned(chain_id, self.parent_id, self.id)
 
     def _unsigned(self) -> bytes:
-        return versioned(
-            u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
+        return pack_versioned(
+            pack_u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
             _HEADER.pack(_id(self.parent_id), self.timestamp_s, self.p_chain_height),
-            sized(self.certificate),
-            sized(self.inner),
+            pack_sized(self.certificate),
+            pack_sized(self.inner),
             b"" if self.epoch is None else self.epoch.encode(),
         )
 
@@ -103,13 +103,13 @@ class OptionBlock:
 
     def encode(self) -> bytes:
         """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
-        return versioned(u32(_OPTION), _id(self.parent_id), sized(self.inner))
+        return pack_versioned(pack_u32(_OPTION), _id(self.parent_id), pack_sized(self.inner))
 
 
-Outer = ProposedBlock | OptionBlock
+ProposerVMBlock = ProposedBlock | OptionBlock
 
 
-def unwrap(raw: bytes) -> Outer | None:
+def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
     """Return the outer block that `raw` is, or None when it is a chain's own block from before the proposervm.
 
     The types of outer blocks collide with those of the P-Chain's first blocks, so only bytes count as outer that
@@ -117,7 +117,7 @@ def unwrap(raw: bytes) -> Outer | None:
     the reverse, no epoch of zeros, something inside, and in an option a versioned block.
     """
     try:
-        outer = parse_outer(raw)
+        outer = parse_proposervm_block(raw)
     except MalformedChainBytes:
         return None
     return outer if _is_plausible(outer) else None
@@ -125,17 +125,17 @@ def unwrap(raw: bytes) -> Outer | None:
 
 def inner_block(raw: bytes) -> bytes:
     """Return the chain's own block in bytes that may be wrapped."""
-    outer = unwrap(raw)
+    outer = recognize_proposervm_block(raw)
     return raw if outer is None else outer.inner
 
 
-def parse_outer(raw: bytes) -> Outer:
+def parse_proposervm_block(raw: bytes) -> ProposerVMBlock:
     """Return the outer block behind `raw`, judged by its layout alone. Raises MalformedChainBytes."""
     reader = ChainReader(raw)
     reader.version()
     start = reader.offset
     kind = reader.u32("type id of outer block")
-    outer: Outer
+    outer: ProposerVMBlock
     if kind == _OPTION:
         outer = OptionBlock(BlockID(reader.take(32, "parent id")), _read_sized(reader, "inner block"))
     elif kind in (_BLOCK, _GRANITE_BLOCK):
@@ -146,7 +146,7 @@ def parse_outer(raw: bytes) -> Outer:
     return outer
 
 
-def _is_plausible(outer: Outer) -> bool:
+def _is_plausible(outer: ProposerVMBlock) -> bool:
     if isinstance(outer, OptionBlock):
         return len(outer.inner) >= _LEAST_INNER_BYTES and outer.inner.startswith(_INNER_VERSION)
     if outer.epoch == Epoch(0, 0, 0) or not outer.inner:
@@ -180,4 +180,4 @@ def _read_sized(reader: ChainReader, what: str) -> bytes:
 
 
 def _id(raw: bytes) -> bytes:
-    return exactly(raw, ID_BYTES, "parent id")
+    return require_length(raw, ID_BYTES, "parent id")

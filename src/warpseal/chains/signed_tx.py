@@ -25,7 +25,7 @@ class SignedTx(Generic[U, C]):
     unsigned: U = field(compare=False)
     credentials: tuple[C, ...] = field(compare=False)
     raw: bytes = field(repr=False)
-    form: TxForm[U, C] = field(compare=False, repr=False)
+    form: TxCodec[U, C] = field(compare=False, repr=False)
     id: TxID = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class SignedTx(Generic[U, C]):
         return bytes(out)
 
 
-class TxForm(Codec[SignedTx[U, C]], Generic[U, C]):
+class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
     """How a chain's signed transactions are written; as a codec: within a block, without the version."""
 
     def __init__(self, unsigned: Interface[U], credential: Interface[C]) -> None:

@@ -44,13 +44,13 @@ from warpseal.chains.components import (
     TransferableOutput,
     TransferOutput,
     Utxo,
-    base_fields,
-    transferable_input,
-    transferable_output,
-    unspent_output,
+    base_fields_struct,
+    transferable_input_struct,
+    transferable_output_struct,
+    utxo_struct,
 )
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.signed_tx import SignedTx, TxForm
+from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.ids import ChainID
 
 X_TYPE_NAMES: Final = dict(
@@ -249,10 +249,10 @@ _OUTPUT: Final[Interface[Output]] = Interface(
     "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, X_TYPE_NAMES
 )
 _SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, X_TYPE_NAMES)
-X_TRANSFERABLE_OUTPUT: Final = transferable_output(_OUTPUT)
-X_TRANSFERABLE_INPUT: Final = transferable_input(_SPEND)
-X_BASE_FIELDS: Final = base_fields(X_TRANSFERABLE_OUTPUT, X_TRANSFERABLE_INPUT)
-X_UTXO: Final = unspent_output(X_OUTPUT)
+X_TRANSFERABLE_OUTPUT: Final = transferable_output_struct(_OUTPUT)
+X_TRANSFERABLE_INPUT: Final = transferable_input_struct(_SPEND)
+X_BASE_FIELDS: Final = base_fields_struct(X_TRANSFERABLE_OUTPUT, X_TRANSFERABLE_INPUT)
+X_UTXO: Final = utxo_struct(X_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class UtxoReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class AssetOperation:
     """An operation on an asset, and the outputs that it consumes."""
 
     asset_id: AssetID
@@ -308,7 +308,7 @@ class OperationTx:
     """Moves fungible assets, and does other things with assets."""
 
     base: BaseFields
-    operations: tuple[Operation, ...]
+    operations: tuple[AssetOperation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ XUtxo = Utxo[XOutput]
 _STATE: Final = Struct(InitialState, fx_index=U32, outputs=ListOf(X_OUTPUT, "initial outputs"))
 _REFERENCE: Final = Struct(UtxoReference, tx_id=ID, output_index=U32)
 _OPERATION: Final = Struct(
-    Operation, asset_id=ID, consumed=ListOf(_REFERENCE, "consumed outputs"), operation=X_OPERATION
+    AssetOperation, asset_id=ID, consumed=ListOf(_REFERENCE, "consumed outputs"), operation=X_OPERATION
 )
 CREATE_ASSET_TX: Final = Struct(
     CreateAssetTx,
@@ -367,7 +367,7 @@ _UNSIGNED: Final[Interface[XUnsignedTx]] = Interface(
     },
     X_TYPE_NAMES,
 )
-X_TX: Final[TxForm[XUnsignedTx, XCredential]] = TxForm(_UNSIGNED, X_CREDENTIAL)
+X_TX: Final[TxCodec[XUnsignedTx, XCredential]] = TxCodec(_UNSIGNED, X_CREDENTIAL)
 
 
 def parse_x_tx(raw: bytes) -> XTx:

@@ -20,7 +20,7 @@ from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
 from warpseal.warp.message import SignedMessage, decode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, required_weight
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, required_weight
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
@@ -175,7 +175,7 @@ def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validator_set(subnet: dict[str, Any]) -> CanonicalValidatorSet:
-    return canonical_set(
+    return build_canonical_set(
         (NodeID(parse_node_id(item["nodeId"])), _key(item["publicKey"]), int(item["weight"]))
         for item in subnet["validators"]
     )

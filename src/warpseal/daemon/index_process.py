@@ -16,7 +16,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeVar
 
-from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_ALIASES
@@ -185,7 +185,7 @@ async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> 
         await Indexer(upstream, desk, config.indexer).run()
 
 
-def _genesis(config: Config, network_id: int) -> Genesis | None:
+def _genesis(config: Config, network_id: int) -> PGenesis | None:
     genesis = load_genesis(network_id, config.indexer.genesis_file)
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")

@@ -175,7 +175,7 @@ class IndexBatch:
         external = self.outputs.external(consumed.id)
         if external is not None:
             self.external.append(external)
-        output = external or consumed.rebuilt
+        output = external or consumed.reconstructed
         if output is None:
             raise IndexDamaged(f"output {consumed.id.hex()} is spent and was never written")
         asset, owners = self._columns(output)

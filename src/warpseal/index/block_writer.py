@@ -22,7 +22,7 @@ from warpseal.index.schema import BLOCKS, TXS, VALIDATION_STOPS
 from warpseal.index.schema import CHAINS as CHAINS_TABLE
 from warpseal.index.stakings import Stakings
 from warpseal.index.xc_rows import write_c, write_x
-from warpseal.ledger.effects import Outcome, TxEffects
+from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.warp.ids import P_CHAIN
 
 _NOTHING = (None, None, None)
@@ -108,7 +108,7 @@ class BlockWriter:
 
     def _p_tx(self, batch: IndexBatch, chain: ChainRow, tx: TxEffects, time_s: int) -> None:
         key = chain.take_tx()
-        if tx.outcome is Outcome.PROPOSED:
+        if tx.outcome is TxOutcome.PROPOSED:
             self._proposal = _Proposal(key, tx.tx.id, tx.api_type, tx.height, time_s, False)
         else:
             write_tx(batch, self._stakings, tx, TxTime(key, time_s, time_s))

@@ -37,18 +37,18 @@ from warpseal.index.schema import (
 )
 from warpseal.index.stakings import Staking, Stakings, ids_of
 from warpseal.ledger.effects import (
-    L1Change,
-    Outcome,
+    L1ValidatorChange,
     SubnetConverted,
-    SubnetMade,
-    SubnetOwned,
+    SubnetCreated,
+    SubnetOwnerChanged,
     SubnetTransformed,
     TxEffects,
+    TxOutcome,
 )
 from warpseal.ledger.outputs import RewardKind
 
-OUTCOMES: Final = {Outcome.ACCEPTED: 0, Outcome.PROPOSED: 1, Outcome.COMMITTED: 2, Outcome.ABORTED: 3}
-PROPOSED: Final = OUTCOMES[Outcome.PROPOSED]
+OUTCOMES: Final = {TxOutcome.ACCEPTED: 0, TxOutcome.PROPOSED: 1, TxOutcome.COMMITTED: 2, TxOutcome.ABORTED: 3}
+PROPOSED: Final = OUTCOMES[TxOutcome.PROPOSED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
         yield output.asset_id
         yield from output.addresses
     for consumed in tx.consumed:
-        if consumed.rebuilt is not None:
+        if consumed.reconstructed is not None:
             yield consumed.asset_id
-            yield from consumed.rebuilt.addresses
+            yield from consumed.reconstructed.addresses
     for asset_id, _ in tx.amounts.burned:
         yield asset_id
     if tx.opened is not None:
@@ -78,7 +78,7 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
         yield from (change.validation_id, change.node_id, change.subnet_id)
     if tx.subnet is not None:
         yield tx.subnet.subnet_id
-        if isinstance(tx.subnet, SubnetMade | SubnetOwned):
+        if isinstance(tx.subnet, SubnetCreated | SubnetOwnerChanged):
             yield from tx.subnet.owner.addresses
     if tx.chain is not None:
         yield from (tx.chain.chain_id, tx.chain.subnet_id)
@@ -171,7 +171,7 @@ def _add_subnet_detail(batch: IndexBatch, detail: TxDetail, tx: TxEffects, unsig
     if tx.subnet is None:
         return
     detail.subnet = key(tx.subnet.subnet_id)
-    if isinstance(tx.subnet, SubnetMade | SubnetOwned):
+    if isinstance(tx.subnet, SubnetCreated | SubnetOwnerChanged):
         detail.owner = _owner(batch, tx.subnet.owner)
     elif isinstance(tx.subnet, SubnetConverted):
         detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
@@ -181,11 +181,11 @@ def _owner(batch: IndexBatch, owner: OutputOwners) -> tuple[int, int, tuple[int,
     return owner.locktime, owner.threshold, tuple(map(batch.names.key, owner.addresses))
 
 
-def _l1(batch: IndexBatch, change: L1Change) -> tuple[int, int, int, int]:
+def _l1(batch: IndexBatch, change: L1ValidatorChange) -> tuple[int, int, int, int]:
     return batch.names.key(change.validation_id), change.weight, change.balance, change.balance_change
 
 
-def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1Change, place: TxInProgress) -> None:
+def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, place: TxInProgress) -> None:
     key = batch.names.key
     validation = key(change.validation_id)
     batch.add(VALIDATION_TXS, (validation, place.key, place.kind))
@@ -194,7 +194,7 @@ def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1Change, place: TxInPro
         batch.add(VALIDATIONS, (validation, key(change.node_id), key(change.subnet_id), bls))
 
 
-def _proof(tx: PSignedTx, change: L1Change) -> bytes:
+def _proof(tx: PSignedTx, change: L1ValidatorChange) -> bytes:
     unsigned = tx.unsigned
     if isinstance(unsigned, RegisterL1ValidatorTx):
         return unsigned.proof_of_possession

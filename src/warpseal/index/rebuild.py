@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
-from warpseal.chains.p_blocks import Block, parse_p_block, parse_p_genesis
-from warpseal.chains.proposervm import unwrap
+from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
+from warpseal.chains.proposervm import recognize_proposervm_block
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.history.blocks import Proposer
@@ -35,15 +35,15 @@ from warpseal.index.raw_blocks import (
 )
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord, proposer_of
 from warpseal.index.writer import IndexWriter
-from warpseal.ledger.c_chain import apply_c
-from warpseal.ledger.checkpoint import dump, load
-from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.c_chain import apply_c_block
+from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
+from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_tx_effects
+from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 
 OnProgress = Callable[[PrimaryChain, int], None]
 """Called with a chain and the last height that is derived."""
@@ -157,7 +157,7 @@ class _RecordReplay:
     def finish(self) -> None:
         """Keep the state that the P-Chain ended with."""
         if self._state is not None and self._ledger_height != self._state.height:
-            self._writer.rewrite([], dump(self._state))
+            self._writer.rewrite([], encode_checkpoint(self._state))
 
     def _height(self, chain: PrimaryChain) -> int:
         place = self._places[chain]
@@ -168,7 +168,7 @@ class _RecordReplay:
         if state is None or (self._ledger_height >= 0 and state.height - self._ledger_height < _LEDGER_EVERY):
             return None
         self._ledger_height = state.height
-        return dump(state)
+        return encode_checkpoint(state)
 
     def _records(self, segment: Segment, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         if segment.chain == P:
@@ -178,7 +178,7 @@ class _RecordReplay:
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
-        self._state, effects = from_genesis(parse_p_genesis(raw), self._params)
+        self._state, effects = state_from_genesis(parse_p_genesis(raw), self._params)
         self._writer.outputs.follow(effects.txs)
         yield PRecord(effects, raw)
 
@@ -190,7 +190,7 @@ class _RecordReplay:
         for (block, proposer), raw in zip(blocks, entries, strict=True):
             if self._state is None:
                 self._state = state_before(block, self._params)
-            effects = apply(self._state, block, outputs)
+            effects = apply_p_block(self._state, block, outputs)
             settled = () if effects.settled is None else (effects.settled,)
             outputs.follow((*settled, *effects.txs))
             yield PRecord(effects, raw, proposer)
@@ -202,7 +202,7 @@ class _RecordReplay:
         outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
         is_complete = self._is_complete.get(PrimaryChain.X, False)
         for (block, proposer), raw in zip(blocks, entries, strict=True):
-            effects = apply_x(self._params.x_chain_id, block, outputs, is_complete=is_complete)
+            effects = apply_x_block(self._params.x_chain_id, block, outputs, is_complete=is_complete)
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
@@ -210,14 +210,14 @@ class _RecordReplay:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
         kept = [PreLinearizationTx.parse(entry) for entry in entries]
         if form is RecordKind.GENESIS:
-            effects = x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
+            effects = build_x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
             outputs.follow(effects)
             yield XPreLinearizationRecord(first, kept[0].time_s, effects, kept[0].raw)
             return
         txs = [parse_x_tx(one.raw) for one in kept]
         outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
         for number, (one, tx) in enumerate(zip(kept, txs, strict=True), first):
-            done = x_tx_effects(Moving(chain_id, 0, outputs, False), tx, 0)
+            done = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
             outputs.follow((done,))
             yield XPreLinearizationRecord(number, one.time_s, (done,), one.raw, one.vertex and Vertex(*one.vertex))
 
@@ -227,12 +227,12 @@ class _RecordReplay:
         outputs.prefetch(spent for _, txs in blocks for tx in txs for spent in spent_ids(tx.unsigned))
         for (header, txs), raw in zip(blocks, entries, strict=True):
             is_repeat = header.number in self._params.repeated_c_blocks
-            effects = apply_c(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
+            effects = apply_c_block(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
             outputs.follow(effects.txs)
             yield CRecord(effects, raw)
 
     def _unwrapped(self, chain: int, raw: bytes) -> tuple[bytes, Proposer | None]:
-        outer = unwrap(raw)
+        outer = recognize_proposervm_block(raw)
         if outer is None:
             self._before[chain] = None
             return raw, None
@@ -244,16 +244,16 @@ class _RecordReplay:
         place, kept = self._places[PrimaryChain.P], self._writer.ledger()
         if place is None or kept is None:
             return None
-        state = load(kept[1], self._params)
+        state = decode_checkpoint(kept[1], self._params)
         for raw in self._writer.raw_blocks(PrimaryChain.P, state.height + 1, place.height):
-            outer = unwrap(raw)
-            apply(state, parse_p_block(raw if outer is None else outer.inner), None)
+            outer = recognize_proposervm_block(raw)
+            apply_p_block(state, parse_p_block(raw if outer is None else outer.inner), None)
         return state
 
 
-def state_before(block: Block, params: Parameters) -> PChainState:
+def state_before(block: PBlock, params: Parameters) -> PChainState:
     """Return the state in front of the first block of an index that does not begin with the genesis."""
-    state = without_genesis(params, block.time or 0, block.height)
+    state = state_without_genesis(params, block.time or 0, block.height)
     state.block_id = block.parent_id
     return state
 

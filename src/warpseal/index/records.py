@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from warpseal.chains.proposervm import Outer, ProposedBlock
+from warpseal.chains.proposervm import ProposedBlock, ProposerVMBlock
 from warpseal.history.blocks import Proposer
 from warpseal.history.transactions import Vertex
 from warpseal.ledger.c_chain import CBlockEffects
@@ -62,7 +62,7 @@ Record = PRecord | XRecord | XPreLinearizationRecord | CRecord
 _CACHED_CERTIFICATES: Final = 8192
 
 
-def proposer_of(outer: Outer, before: Proposer | None) -> Proposer:
+def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
     """Return what is told of a block's proposer. before: of the block in front, whose header counts for options."""
     if isinstance(outer, ProposedBlock):
         node_id = _node_id_of(outer.certificate) if outer.certificate else None

@@ -19,7 +19,7 @@ from warpseal.index.ids import IdTable
 from warpseal.index.keys import from_column, to_column
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod
-from warpseal.ledger.rewards import split
+from warpseal.ledger.rewards import split_reward
 
 PENDING, ACTIVE, COMPLETED, REMOVED = range(4)
 
@@ -243,7 +243,7 @@ def ids_of(period: StakingPeriod) -> Iterable[bytes]:
 
 
 def _share(staking: Staking, validator: Staking) -> int:
-    return split(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
+    return split_reward(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
 
 
 def _detail(names: IdTable, period: StakingPeriod) -> bytes:

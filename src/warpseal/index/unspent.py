@@ -20,7 +20,7 @@ from warpseal.index.details import decode_owners
 from warpseal.index.errors import translate_errors
 from warpseal.index.keys import C, P, X, from_column, prefix_of
 from warpseal.index.schema import RECENT_UNSPENT, UNSPENT
-from warpseal.ledger.outputs import KnownOutput, LedgerOutput, Moves
+from warpseal.ledger.outputs import KnownUtxo, LedgerOutput, UtxoChanges
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 _AT_ONCE: Final = 2_000
@@ -92,7 +92,7 @@ class UnspentOutputs:
         if wanted:
             self._look_up(wanted)
 
-    def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownOutput | None:
+    def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
         """Return the output that can be spent now on a chain. What was not prefetched is looked up: StoreDown."""
         if utxo_id in self._spent:
             return None
@@ -108,7 +108,7 @@ class UnspentOutputs:
             return None
         return recent
 
-    def follow(self, moves: Iterable[Moves]) -> None:
+    def follow(self, moves: Iterable[UtxoChanges]) -> None:
         """Take in what transactions do, in their order."""
         for tx in moves:
             self._spent.update(consumed.id for consumed in tx.consumed)

@@ -18,8 +18,8 @@ from warpseal.index.p_rows import TxTime
 from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
-from warpseal.ledger.utxo_flow import recover_public_key, signed_digest
-from warpseal.ledger.x_chain import AssetMade, Cap, XTxEffects
+from warpseal.ledger.utxo_flow import hash_unsigned_tx, recover_public_key
+from warpseal.ledger.x_chain import AssetCreated, Cap, XTxEffects
 
 
 def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
@@ -29,8 +29,8 @@ def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
         yield from output.addresses
     for consumed in tx.consumed:
         yield consumed.asset_id
-        if consumed.rebuilt is not None:
-            yield from consumed.rebuilt.addresses
+        if consumed.reconstructed is not None:
+            yield from consumed.reconstructed.addresses
     if isinstance(tx, CTxEffects):
         for moved in _moved(tx):
             yield ACCOUNT + moved.address
@@ -70,7 +70,7 @@ def write_c(batch: IndexBatch, tx: CTxEffects, when: TxTime) -> None:
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
-def asset_row(names: IdTable, asset: AssetMade, made_at: int) -> tuple[Any, ...]:
+def asset_row(names: IdTable, asset: AssetCreated, made_at: int) -> tuple[Any, ...]:
     """Return the row of an asset; what cannot be stored as text is left out of its names."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
@@ -79,7 +79,7 @@ def asset_row(names: IdTable, asset: AssetMade, made_at: int) -> tuple[Any, ...]
 
 def staking_asset_row(names: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
     """Return the row of AVAX, for an index without the X-Chain that creates it."""
-    return asset_row(names, AssetMade(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
+    return asset_row(names, AssetCreated(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
 
 
 def _put(
@@ -101,7 +101,7 @@ def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Co
         credential = one.credential if isinstance(one, Consumed) else number
         signatures = credentials[credential].signatures if credential < len(credentials) else ()
         used.append(tuple([places.setdefault(signature, len(places)) for signature in signatures]))
-    digest = signed_digest(tx.encode_unsigned()) if places else b""
+    digest = hash_unsigned_tx(tx.encode_unsigned()) if places else b""
     detail.signatures, detail.signed = tuple(places), tuple(used)
     detail.signers = tuple([recover_public_key(digest, signature) or b"" for signature in places])
 

@@ -12,7 +12,7 @@ from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import IndexingStopped, StopReason
-from warpseal.ledger.c_chain import CHeader, apply_c
+from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.node.c_blocks import EvmBlock
@@ -73,7 +73,7 @@ class CChainProcessor:
         header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
-            effects = apply_c(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
+            effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
         except LedgerFault as fault:
             raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
         self._index.outputs.follow(effects.txs)

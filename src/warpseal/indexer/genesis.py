@@ -12,7 +12,7 @@ from typing import Final
 import zstandard
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.p_blocks import Genesis, parse_p_genesis
+from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
 from warpseal.errors import StartupError
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
@@ -20,7 +20,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _KNOWN: Final = {1: "mainnet", 5: "fuji"}
 
 
-def load_genesis(network_id: int, file: Path | None) -> Genesis | None:
+def load_genesis(network_id: int, file: Path | None) -> PGenesis | None:
     """Return the genesis in `file`, else the one that is known of the network; None: there is none.
 
     Raises StartupError for a file that holds no genesis.
@@ -34,7 +34,7 @@ def load_genesis(network_id: int, file: Path | None) -> Genesis | None:
     return parse_p_genesis(_unpacked(packed))
 
 
-def _of_file(file: Path) -> Genesis:
+def _of_file(file: Path) -> PGenesis:
     try:
         with file.open("rb") as opened:
             raw = opened.read(MAX_GENESIS_BYTES + 1)

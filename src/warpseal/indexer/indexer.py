@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_blocks import PGenesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.errors import NodeUnavailable, StoreDown
@@ -37,8 +37,8 @@ from warpseal.ledger.params import (
     L1FeeConfig,
     Parameters,
     UpgradeTimes,
-    known_parameters,
-    told_parameters,
+    builtin_parameters,
+    parameters_from_node,
 )
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
@@ -59,7 +59,7 @@ class IndexedNetwork:
     """What is indexed: the network as it was configured, and what it began with; None: not known."""
 
     params: Parameters
-    genesis: Genesis | None
+    genesis: PGenesis | None
 
     @property
     def is_x_complete(self) -> bool:
@@ -177,9 +177,9 @@ class Indexer:
         return ChainIndexer(driver, self._desk.note, bootstrapped, retrier, self._settings)
 
 
-async def fetch_network(upstream: Upstream, network_id: int, genesis: Genesis | None) -> IndexedNetwork:
+async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis | None) -> IndexedNetwork:
     """Return what the network is: of public ones it is known, of others a node tells. Raises NodeUnavailable."""
-    known = known_parameters(network_id)
+    known = builtin_parameters(network_id)
     if known is not None:
         return IndexedNetwork(known, genesis)
     node = await _first_that_answers(await upstream.state.nodes())
@@ -190,7 +190,7 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: Genesis | 
     asset_id = AssetID(await node.staking_asset())
     times_s = (await upstream.info.upgrades()).times_s
     if genesis is not None:
-        return IndexedNetwork(told_parameters(network_id, asset_id, genesis, times_s, fee), genesis)
+        return IndexedNetwork(parameters_from_node(network_id, asset_id, genesis, times_s, fee), genesis)
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
     upgrades = UpgradeTimes.named(times_s)
     return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, fee), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import UtxoID
-from warpseal.chains.p_blocks import Block, Genesis, parse_p_block
+from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
@@ -17,11 +17,11 @@ from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
-from warpseal.ledger.checkpoint import UnusableCheckpoint, dump, load
+from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import from_genesis, without_genesis
+from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import apply
+from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 
@@ -41,13 +41,13 @@ class PChainProcessor:
 
     chain = PrimaryChain.P
 
-    def __init__(self, index: IndexWriter, params: Parameters, genesis: Genesis | None, rule: CheckpointRule) -> None:
+    def __init__(self, index: IndexWriter, params: Parameters, genesis: PGenesis | None, rule: CheckpointRule) -> None:
         self._index = index
         self._params = params
         self._genesis = genesis
         self._rule = rule
         self._state: PChainState | None = None
-        self._last: UnwrappedBlock[Block] | None = None
+        self._last: UnwrappedBlock[PBlock] | None = None
         self._before: Checkpoint | None = None
         self._since_checkpoint = 0
         self._checkpoint_at = monotonic()
@@ -74,7 +74,7 @@ class PChainProcessor:
             return True
         if block.kind in _DECISIONS:
             return False
-        self._state = without_genesis(self._params, block.time or 0, height)
+        self._state = state_without_genesis(self._params, block.time or 0, height)
         self._state.block_id = block.parent_id
         self.write(height, (first,))
         return True
@@ -95,22 +95,22 @@ class PChainProcessor:
         if stopped is not None:
             raise stopped
 
-    def _begin_with_genesis(self, block: Block) -> None:
+    def _begin_with_genesis(self, block: PBlock) -> None:
         genesis = self._genesis
         assert genesis is not None
         if block.parent_id != genesis.id:
             told = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
             raise IndexingStopped(StopReason.WRONG_GENESIS, 0, told, block.raw)
-        self._state, effects = from_genesis(genesis, self._params)
-        self._index.write([PRecord(effects, genesis.raw)], dump(self._state))
+        self._state, effects = state_from_genesis(genesis, self._params)
+        self._index.write([PRecord(effects, genesis.raw)], encode_checkpoint(self._state))
 
-    def _applied(self, block: Block) -> BlockEffects:
+    def _applied(self, block: PBlock) -> BlockEffects:
         state, outputs = self._known_state(), self._index.outputs
         if block.parent_id != state.block_id:
             told = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
             raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, block.raw)
         try:
-            effects = apply(state, block, outputs)
+            effects = apply_p_block(state, block, outputs)
         except LedgerFault as fault:
             raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), block.raw) from None
         outputs.follow(utxo_effects(effects))
@@ -119,7 +119,7 @@ class PChainProcessor:
     def _append(self, records: Sequence[PRecord], *, is_sound: bool) -> None:
         state = self._known_state()
         self._since_checkpoint += len(records)
-        checkpoint = dump(state) if is_sound and self._is_due() else None
+        checkpoint = encode_checkpoint(state) if is_sound and self._is_due() else None
         self._index.write(records, checkpoint, is_complete=state.is_complete)
         if checkpoint is not None:
             self._since_checkpoint, self._checkpoint_at = 0, monotonic()
@@ -136,7 +136,7 @@ class PChainProcessor:
         state = self._checkpoint() or self._beginning(place)
         for raw in self._index.raw_blocks(self.chain, state.height + 1, place.height):
             try:
-                apply(state, parse_p_block(inner_block(raw)), None)
+                apply_p_block(state, parse_p_block(inner_block(raw)), None)
             except (LedgerFault, MalformedChainBytes) as fault:
                 told = f"blocks that are written cannot be applied again: {fault}"
                 raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, told) from None
@@ -149,17 +149,17 @@ class PChainProcessor:
         if kept is None:
             return None
         try:
-            return load(kept[1], self._params)
+            return decode_checkpoint(kept[1], self._params)
         except UnusableCheckpoint:
             # Of another version of this program: the blocks make it anew.
             return None
 
     def _beginning(self, place: Checkpoint) -> PChainState:
         if place.first_height == 0 and self._genesis is not None:
-            return from_genesis(self._genesis, self._params)[0]
+            return state_from_genesis(self._genesis, self._params)[0]
         raw = next(self._index.raw_blocks(self.chain, place.first_height, place.first_height))
         first = parse_p_block(inner_block(raw))
-        state = without_genesis(self._params, first.time or 0, place.first_height)
+        state = state_without_genesis(self._params, first.time or 0, place.first_height)
         state.block_id = first.parent_id
         return state
 
@@ -170,10 +170,10 @@ def utxo_effects(effects: BlockEffects) -> tuple[TxEffects, ...]:
 
 
 def _read_all(
-    blocks: Sequence[RawBlock], first_height: int, last: UnwrappedBlock[Block] | None, place: Checkpoint | None
-) -> tuple[list[UnwrappedBlock[Block]], IndexingStopped | None]:
+    blocks: Sequence[RawBlock], first_height: int, last: UnwrappedBlock[PBlock] | None, place: Checkpoint | None
+) -> tuple[list[UnwrappedBlock[PBlock]], IndexingStopped | None]:
     before = last.proposer if last is not None else place.proposer if place is not None else None
-    read: list[UnwrappedBlock[Block]] = []
+    read: list[UnwrappedBlock[PBlock]] = []
     for height, raw in enumerate(blocks, first_height):
         try:
             read.append(unwrap_block(parse_p_block, raw, height, before))
@@ -183,7 +183,7 @@ def _read_all(
     return read, None
 
 
-def _spent_by(blocks: Iterable[Block]) -> Iterator[UtxoID]:
+def _spent_by(blocks: Iterable[PBlock]) -> Iterator[UtxoID]:
     """Yield the ids of all outputs that blocks spend."""
     for block in blocks:
         for tx in block.txs:

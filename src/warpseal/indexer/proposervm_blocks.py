@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
-from warpseal.chains.proposervm import unwrap
+from warpseal.chains.proposervm import recognize_proposervm_block
 from warpseal.history.blocks import Proposer
 from warpseal.index.records import proposer_of
 from warpseal.indexer.errors import IndexingStopped, StopReason
@@ -45,7 +45,7 @@ def unwrap_block(
     parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None
 ) -> UnwrappedBlock[B]:
     """Return the block of this height that was given. before: the proposer of the block in front. Raises Stopped."""
-    outer = unwrap(given.raw) if given.is_container else None
+    outer = recognize_proposervm_block(given.raw) if given.is_container else None
     inner = given.raw if outer is None else outer.inner
     try:
         block = parse(inner)

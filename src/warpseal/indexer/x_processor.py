@@ -21,8 +21,8 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.utxo_flow import Moving
-from warpseal.ledger.x_chain import apply_x, x_genesis_effects, x_outputs, x_tx_effects
+from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
 from warpseal.node.containers import Container
 from warpseal.warp.ids import ChainID
 
@@ -75,7 +75,7 @@ class XChainProcessor:
         known = self._beginning
         if known is None or self._index.pre_linearization_count() >= 0:
             return
-        effects = x_genesis_effects(known.genesis, self._chain_id)
+        effects = build_x_genesis_effects(known.genesis, self._chain_id)
         self._index.write(
             [XPreLinearizationRecord(GENESIS_NUMBER, known.time_s, effects, known.raw)], is_complete=self._is_complete
         )
@@ -132,9 +132,9 @@ class XChainProcessor:
         ended_s = self._beginning.ended_s if self._beginning is not None else 0
         records: list[XPreLinearizationRecord] = []
         for container, tx in zip(containers, txs, strict=True):
-            moving = Moving(self._chain_id, 0, self._index.outputs, False)
+            moving = UtxoFlow(self._chain_id, 0, self._index.outputs, False)
             try:
-                effects = x_tx_effects(moving, tx, 0)
+                effects = build_x_tx_effects(moving, tx, 0)
             except LedgerFault as fault:
                 raise IndexingStopped(StopReason.CONTRADICTION, 0, str(fault), container.raw) from None
             self._index.outputs.follow((effects,))
@@ -148,7 +148,7 @@ class XChainProcessor:
             told = f"it names {block.parent_id.hex()} as its parent, not {self._parent_id.hex()}"
             raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, each.raw)
         try:
-            effects = apply_x(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
+            effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
         except LedgerFault as fault:
             raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), each.raw) from None
         self._index.outputs.follow(effects.txs)
@@ -162,7 +162,7 @@ class XChainProcessor:
         for raw in fetched:
             # What cannot be read is as good as what nobody has.
             with suppress(MalformedChainBytes):
-                self._index.outputs.add_external(x_outputs(parse_x_tx(raw), self._chain_id))
+                self._index.outputs.add_external(list_x_outputs(parse_x_tx(raw), self._chain_id))
 
     def _unknown(self, txs: Sequence[XTx]) -> tuple[TxID, ...]:
         outputs = self._index.outputs

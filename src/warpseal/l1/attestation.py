@@ -17,7 +17,7 @@ from warpseal.warp.l1_messages import (
     L1ValidatorWeight,
     RegisterL1Validator,
     SubnetToL1Conversion,
-    p_chain_message,
+    build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
@@ -70,12 +70,12 @@ def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
 
 def removal_message(network_id: int, validation_id: ValidationID) -> UnsignedMessage:
     """Return the message that says that a validation exists no more."""
-    return p_chain_message(network_id, L1ValidatorRegistration(validation_id, False).encode())
+    return build_p_chain_message(network_id, L1ValidatorRegistration(validation_id, False).encode())
 
 
 def weight_message(network_id: int, weight: L1ValidatorWeight) -> UnsignedMessage:
     """Return the message that says which weight a validation has since which change."""
-    return p_chain_message(network_id, weight.encode())
+    return build_p_chain_message(network_id, weight.encode())
 
 
 def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) -> Attestation:
@@ -84,7 +84,7 @@ def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) 
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,
-        message=p_chain_message(network_id, payload.encode()),
+        message=build_p_chain_message(network_id, payload.encode()),
         manager_chain_id=conversion.manager_chain_id,
         manager_address=conversion.manager_address,
         subnet_id=conversion.subnet_id,
@@ -102,7 +102,7 @@ def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: 
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,
-        message=p_chain_message(network_id, payload.encode()),
+        message=build_p_chain_message(network_id, payload.encode()),
         manager_chain_id=unsigned.source_chain_id,
         manager_address=AddressedCall.parse(unsigned.payload).source_address,
         subnet_id=asked.subnet_id,
@@ -120,7 +120,7 @@ def _changed(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> 
         tx_id=tx.id,
         kind=tx.kind,
         payload=payload,
-        message=p_chain_message(network_id, payload.encode()),
+        message=build_p_chain_message(network_id, payload.encode()),
         manager_chain_id=unsigned.source_chain_id,
         manager_address=AddressedCall.parse(unsigned.payload).source_address,
         subnet_id=None,

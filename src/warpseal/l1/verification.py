@@ -19,7 +19,7 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, meets
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
 
 DEFAULT_QUORUM = 67
 
@@ -60,7 +60,7 @@ class MessageVerification:
     @property
     def meets_quorum(self) -> bool:
         """Whether a verifier with this quorum takes the message."""
-        return self.fault is None and meets(self.signed_weight, self.members.total_weight, self.quorum)
+        return self.fault is None and has_quorum(self.signed_weight, self.members.total_weight, self.quorum)
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it, validators included."""
@@ -113,7 +113,7 @@ async def verify_at(platform: Platform, signed: SignedMessage, against: Verifica
     )
     results = []
     for subnet_id in subnets:
-        members = canonical_set(await platform.validators_at(subnet_id, height))
+        members = build_canonical_set(await platform.validators_at(subnet_id, height))
         result = verify_signed(signed, members, against.quorum)
         results.append({"signingSubnetId": id_forms(subnet_id), "pChainHeight": str(height), **result.as_json()})
         if result.fault is None:

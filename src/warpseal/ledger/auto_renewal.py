@@ -15,12 +15,12 @@ from warpseal.chains.p_txs import (
     SetAutoRenewedValidatorConfigTx,
 )
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod
-from warpseal.ledger.effects_builder import BlockDraft, Draft
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.p_state import Priority, Renewal, Staker
-from warpseal.ledger.rewards import due, split, unmint
-from warpseal.ledger.staking import check_place, enter, mint
-from warpseal.ledger.utxo_flow import owed
+from warpseal.ledger.rewards import burn_potential_reward, find_due_staker, split_reward
+from warpseal.ledger.staking import add_staker, check_not_validating, mint_potential_reward
+from warpseal.ledger.utxo_flow import build_payment
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 
@@ -34,10 +34,10 @@ class _Cycle:
     delegation: int
 
 
-def add_auto_renewed(block: BlockDraft, draft: Draft, tx: AddAutoRenewedValidatorTx) -> None:
+def add_auto_renewed(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddAutoRenewedValidatorTx) -> None:
     """A validator joins for its first cycle."""
     node_id = NodeID(tx.node_id)
-    check_place(block, draft, PRIMARY_NETWORK, node_id)
+    check_not_validating(block, draft, PRIMARY_NETWORK, node_id)
     stake = block.stake(draft, tx.stake)
     if not stake:
         raise block.fault("nothing is staked", draft.tx)
@@ -52,7 +52,7 @@ def add_auto_renewed(block: BlockDraft, draft: Draft, tx: AddAutoRenewedValidato
         weight=weight,
         is_delegation=False,
         shares=tx.delegation_shares,
-        potential_reward=mint(block, PRIMARY_NETWORK, start_s, end_s, weight),
+        potential_reward=mint_potential_reward(block, PRIMARY_NETWORK, start_s, end_s, weight),
         stake_asset_id=stake[0].asset_id,
         validation_owner=tx.validator_rewards_owner,
         delegation_owner=tx.delegator_rewards_owner,
@@ -60,11 +60,13 @@ def add_auto_renewed(block: BlockDraft, draft: Draft, tx: AddAutoRenewedValidato
         auto_renewed=True,
     )
     staker = Staker(period, Priority.PRIMARY_VALIDATOR, end_s, stake, len(draft.emitted))
-    enter(block, draft, block.state.current, staker)
+    add_staker(block, draft, block.state.current, staker)
     block.state.renewals[draft.tx.id] = Renewal(tx.auto_compound_reward_shares, tx.period_s)
 
 
-def configure_auto_renewed(block: BlockDraft, draft: Draft, tx: SetAutoRenewedValidatorConfigTx) -> None:
+def configure_auto_renewed(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: SetAutoRenewedValidatorConfigTx
+) -> None:
     """How a validator goes on after this cycle changes."""
     renewal = block.state.renewals.get(tx.staking_tx_id)
     if renewal is None:
@@ -76,13 +78,13 @@ def configure_auto_renewed(block: BlockDraft, draft: Draft, tx: SetAutoRenewedVa
 
 
 def reward_auto_renewed(
-    block: BlockDraft, draft: Draft, tx: RewardAutoRenewedValidatorTx, *, is_committed: bool
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RewardAutoRenewedValidatorTx, *, is_committed: bool
 ) -> None:
     """End a cycle: committed, the next begins where one is wanted; otherwise the validator leaves."""
     state = block.state
     if tx.end_s != state.time_s:
         raise block.fault(f"it ends a cycle at {tx.end_s}, not at {state.time_s}", draft.tx)
-    staker = due(block, draft, tx.staking_tx_id, auto_renewed=True)
+    staker = find_due_staker(block, draft, tx.staking_tx_id, auto_renewed=True)
     if staker is None or staker.period.potential_reward is None:
         _end_unknown(block, draft, tx, staker, is_committed)
         return
@@ -97,7 +99,7 @@ def reward_auto_renewed(
     if is_committed:
         own += cycle.validation
     else:
-        unmint(block, draft, staker)
+        burn_potential_reward(block, draft, staker)
     of_delegations = cycle.delegation + renewal.accrued_delegation
     _pay(block, draft, staker, own, of_delegations)
     draft.closed = PeriodClosed(
@@ -110,13 +112,13 @@ def reward_auto_renewed(
     )
 
 
-def _renew(block: BlockDraft, draft: Draft, cycle: _Cycle) -> None:
+def _renew(block: BlockEffectsBuilder, draft: TxEffectsBuilder, cycle: _Cycle) -> None:
     state, renewal, period = block.state, cycle.renewal, cycle.staker.period
     kept_validation, kept_delegation = _kept(cycle, state.params.max_validator_stake - period.weight)
     _pay(block, draft, cycle.staker, cycle.validation - kept_validation, cycle.delegation - kept_delegation)
     start_s, weight = period.end_s, period.weight + kept_validation + kept_delegation
     end_s = start_s + renewal.next_period_s
-    reward = mint(block, PRIMARY_NETWORK, start_s, end_s, weight)
+    reward = mint_potential_reward(block, PRIMARY_NETWORK, start_s, end_s, weight)
     renewed = replace(period, start_s=start_s, end_s=end_s, weight=weight, potential_reward=reward)
     state.current.add(replace(cycle.staker, period=renewed, next_s=end_s))
     state.renewals[period.tx_id] = replace(
@@ -129,8 +131,8 @@ def _renew(block: BlockDraft, draft: Draft, cycle: _Cycle) -> None:
 
 def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
     """Return what of the rewards becomes weight; where not all of it fits, each gives way in proportion."""
-    validation = split(cycle.validation, cycle.renewal.compound_shares)[0]
-    delegation = split(cycle.delegation, cycle.renewal.compound_shares)[0]
+    validation = split_reward(cycle.validation, cycle.renewal.compound_shares)[0]
+    delegation = split_reward(cycle.delegation, cycle.renewal.compound_shares)[0]
     total = validation + delegation
     capacity = max(0, capacity)
     if total > capacity:
@@ -139,7 +141,7 @@ def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
     return validation, delegation
 
 
-def _pay(block: BlockDraft, draft: Draft, staker: Staker, own: int, of_delegations: int) -> None:
+def _pay(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, own: int, of_delegations: int) -> None:
     period = staker.period
     payments = (
         (own, period.validation_owner, RewardKind.VALIDATOR),
@@ -147,12 +149,16 @@ def _pay(block: BlockDraft, draft: Draft, staker: Staker, own: int, of_delegatio
     )
     for amount, owner, kind in payments:
         if amount and owner is not None and period.stake_asset_id is not None:
-            made = owed(period.stake_asset_id, amount, owner)
+            made = build_payment(period.stake_asset_id, amount, owner)
             block.grant(draft, draft.tx.id, len(draft.emitted), made, kind)
 
 
 def _end_unknown(
-    block: BlockDraft, draft: Draft, tx: RewardAutoRenewedValidatorTx, staker: Staker | None, is_committed: bool
+    block: BlockEffectsBuilder,
+    draft: TxEffectsBuilder,
+    tx: RewardAutoRenewedValidatorTx,
+    staker: Staker | None,
+    is_committed: bool,
 ) -> None:
     """Let a validator go of whose rewards nothing is known: whether it renews itself, neither."""
     if staker is not None:

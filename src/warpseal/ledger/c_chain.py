@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from warpseal.chains.c_atomic import AtomicTx, EvmInput, EvmOutput, ExportTx, ImportTx
 from warpseal.chains.components import TransferableOutput
 from warpseal.chains.ids import AssetID
-from warpseal.ledger.effects import Sums
-from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputSource
-from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, transferred
+from warpseal.ledger.effects import AssetSums
+from warpseal.ledger.outputs import Consumed, LedgerOutput, UtxoSource
+from warpseal.ledger.utxo_flow import UtxoFlow, add_amounts, build_transfer_output, nonzero_sums
 from warpseal.warp.ids import ChainID
 
 
@@ -46,9 +46,9 @@ class CTxEffects:
     destination_chain_id: ChainID
     evm_inputs: tuple[EvmInput, ...]
     evm_outputs: tuple[EvmOutput, ...]
-    unlocked: Sums
-    created: Sums
-    burned: Sums
+    unlocked: AssetSums
+    created: AssetSums
+    burned: AssetSums
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
@@ -71,11 +71,11 @@ class CBlockEffects:
     is_repeat: bool
 
 
-def apply_c(
+def apply_c_block(
     chain_id: ChainID,
     header: CHeader,
     txs: Sequence[AtomicTx],
-    source: OutputSource | None,
+    source: UtxoSource | None,
     *,
     is_repeat: bool = False,
 ) -> CBlockEffects:
@@ -83,14 +83,14 @@ def apply_c(
 
     is_repeat: whether the block's height is one of `Parameters.repeated_c_blocks`.
     """
-    moving = Moving(chain_id, header.number, None if is_repeat else source, True)
+    moving = UtxoFlow(chain_id, header.number, None if is_repeat else source, True)
     effects = tuple(_effects(moving, tx, position) for position, tx in enumerate(txs))
     if is_repeat:
         effects = tuple(replace(each, consumed=(), emitted=()) for each in effects)
     return CBlockEffects(chain_id, header, len(effects), effects, is_repeat)
 
 
-def _effects(moving: Moving, tx: AtomicTx, position: int) -> CTxEffects:
+def _effects(moving: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
     unsigned = tx.unsigned
     unlocked: dict[AssetID, int] = {}
     created: dict[AssetID, int] = {}
@@ -114,10 +114,10 @@ def _effects(moving: Moving, tx: AtomicTx, position: int) -> CTxEffects:
     return CTxEffects(tx, height, position, consumed, emitted, source_chain_id, destination_chain_id, *ends, *sums)
 
 
-def _exported(moving: Moving, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
+def _exported(moving: UtxoFlow, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
     outputs: tuple[TransferableOutput, ...] = unsigned.exported_outputs
     return tuple(
-        transferred(tx.id, index, output, moving.chain_id, unsigned.destination_chain_id)
+        build_transfer_output(tx.id, index, output, moving.chain_id, unsigned.destination_chain_id)
         for index, output in enumerate(outputs)
     )
 
@@ -128,9 +128,9 @@ def _add_evm(sums: dict[AssetID, int], moved: Sequence[EvmInput | EvmOutput]) ->
 
 
 def _sums(
-    moving: Moving, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
-) -> tuple[Sums, Sums, Sums]:
+    moving: UtxoFlow, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
+) -> tuple[AssetSums, AssetSums, AssetSums]:
     burned = {key: unlocked.get(key, 0) - created.get(key, 0) for key in {*unlocked, *created}}
     if burned and min(burned.values()) < 0:
         raise moving.fault(tx, "more comes out than went in")
-    return as_sums(unlocked), as_sums(created), as_sums(burned)
+    return nonzero_sums(unlocked), nonzero_sums(created), nonzero_sums(burned)

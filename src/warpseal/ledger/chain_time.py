@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from warpseal.ledger.effects import L1Deactivated
-from warpseal.ledger.effects_builder import BlockDraft
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import Priority
 from warpseal.ledger.params import DAY_S, L1FeeConfig
-from warpseal.ledger.staking import promote
+from warpseal.ledger.staking import start_staker
 
 # Beyond, a second-by-second sum is no block's but somebody's attempt to keep this program busy.
 LONGEST_SUM_S: Final = 366 * DAY_S
@@ -24,7 +24,7 @@ def advance_excess(config: L1FeeConfig, active: int, excess: int, seconds: int) 
     return min(_MOST, max(0, excess + (active - config.target) * seconds))
 
 
-def price(config: L1FeeConfig, excess: int) -> int:
+def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
     """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that every node sums."""
     if not excess:
         return config.min_price
@@ -40,13 +40,13 @@ def price(config: L1FeeConfig, excess: int) -> int:
     return total // divisor
 
 
-def cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
+def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
     """Return what one validator pays for the next `seconds`; each second's price follows from the excess after it.
 
     At most 2^64 - 1. Raises ValueError where more than LONGEST_SUM_S would have to be summed one by one.
     """
     if active == config.target:
-        return min(_MOST, seconds * price(config, excess))
+        return min(_MOST, seconds * l1_fee_price(config, excess))
     falling = config.target - active
     # Once zero, the excess stays zero where it falls; where it grows, it never is.
     summed = seconds if falling < 0 else min(seconds, max(0, -(-excess // falling) - 1))
@@ -55,17 +55,17 @@ def cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
     total = config.min_price * (seconds - summed)
     for _ in range(summed):
         excess = advance_excess(config, active, excess, 1)
-        total += price(config, excess)
+        total += l1_fee_price(config, excess)
     return min(_MOST, total)
 
 
-def advance_time(block: BlockDraft, time_s: int) -> None:
+def advance_time(block: BlockEffectsBuilder, time_s: int) -> None:
     """Move chain time on to `time_s`. Raises LedgerFault where it would go back."""
     state = block.state
     if time_s < state.time_s:
         raise block.fault(f"time goes back from {state.time_s} to {time_s}")
     while (waiting := state.waiting.first()) is not None and waiting.next_s <= time_s:
-        promote(block, waiting)
+        start_staker(block, waiting)
     while (current := state.current.first()) is not None and current.next_s <= time_s:
         if current.priority != Priority.PERMISSIONED_VALIDATOR:
             # Those who staked leave by a RewardValidatorTx.
@@ -77,27 +77,27 @@ def advance_time(block: BlockDraft, time_s: int) -> None:
     state.time_s = time_s
 
 
-def deactivate_low(block: BlockDraft) -> None:
+def deactivate_unfunded(block: BlockEffectsBuilder) -> None:
     """Deactivate, after the transactions of a block, the L1 validators that cannot pay for another second."""
     state = block.state
     if state.l1.active:
-        next_second = cost(state.params.l1_fee, state.l1.active, state.l1_excess, 1)
+        next_second = l1_fee_cost(state.params.l1_fee, state.l1.active, state.l1_excess, 1)
         _deactivate(block, state.l1_accrued_fees + next_second, after_transactions=True)
 
 
-def _pay_fees(block: BlockDraft, seconds: int) -> None:
+def _pay_fees(block: BlockEffectsBuilder, seconds: int) -> None:
     state, config = block.state, block.state.params.l1_fee
     if not seconds:
         return
     try:
-        state.l1_accrued_fees += cost(config, state.l1.active, state.l1_excess, seconds)
+        state.l1_accrued_fees += l1_fee_cost(config, state.l1.active, state.l1_excess, seconds)
     except ValueError as refused:
         raise block.fault(str(refused)) from None
     state.l1_excess = advance_excess(config, state.l1.active, state.l1_excess, seconds)
     _deactivate(block, state.l1_accrued_fees + 1, after_transactions=False)
 
 
-def _deactivate(block: BlockDraft, below: int, *, after_transactions: bool) -> None:
+def _deactivate(block: BlockEffectsBuilder, below: int, *, after_transactions: bool) -> None:
     accrued = block.state.l1_accrued_fees
     for validator in block.state.l1.deactivate_below(below):
         gone = L1Deactivated(

@@ -14,7 +14,16 @@ import msgspec
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.ledger.p_state import L1Validator, L1Validators, PChainState, Proposal, Renewal, Staker, StakerSet, Subnet
+from warpseal.ledger.p_state import (
+    L1Validator,
+    L1Validators,
+    PChainState,
+    Proposal,
+    Renewal,
+    Staker,
+    StakerSet,
+    SubnetState,
+)
 from warpseal.ledger.params import Parameters
 from warpseal.warp.ids import ChainID, SubnetID
 
@@ -51,15 +60,15 @@ class _Kept:
     waiting: tuple[Staker, ...]
     delegation_rewards: tuple[tuple[bytes, int], ...]
     renewals: tuple[tuple[bytes, Renewal], ...]
-    subnets: tuple[Subnet, ...]
+    subnets: tuple[SubnetState, ...]
     chains: tuple[tuple[bytes, bytes], ...]
     l1: tuple[L1Validator, ...]
     proposal: _Proposed | None
 
 
-def dump(state: PChainState) -> bytes:
+def encode_checkpoint(state: PChainState) -> bytes:
     """Return the state's bytes. Raises UnusableCheckpoint for a spoiled one, and where it is beyond all bounds."""
-    if state.is_spoiled:
+    if state.is_invalid:
         raise UnusableCheckpoint("the state was left in between by a fault")
     body = msgspec.msgpack.encode(_kept(state))
     if len(body) > MAX_CHECKPOINT_BYTES:
@@ -67,7 +76,7 @@ def dump(state: PChainState) -> bytes:
     return _MAGIC + _VERSION.to_bytes(2, "big") + sha256(body).digest() + body
 
 
-def load(raw: bytes, params: Parameters) -> PChainState:
+def decode_checkpoint(raw: bytes, params: Parameters) -> PChainState:
     """Return the state that `dump` wrote. Raises UnusableCheckpoint for anything else."""
     if len(raw) > MAX_CHECKPOINT_BYTES + _HEADER_BYTES:
         raise UnusableCheckpoint(f"{len(raw)} bytes are more than {MAX_CHECKPOINT_BYTES}")

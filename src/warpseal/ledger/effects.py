@@ -10,7 +10,7 @@ from enum import Enum
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_components import ProofOfPossession
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.ledger.outputs import Consumed, LedgerOutput
@@ -18,10 +18,10 @@ from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner
 
 # Sums by asset, of assets with a sum above zero, by asset id.
-Sums = tuple[tuple[AssetID, int], ...]
+AssetSums = tuple[tuple[AssetID, int], ...]
 
 
-class Outcome(Enum):
+class TxOutcome(Enum):
     """What became of a transaction: PROPOSED until the next block commits or aborts it."""
 
     ACCEPTED = "accepted"
@@ -37,9 +37,9 @@ class Amounts:
     staked: what it locked. l1_balance: nAVAX that it put into the balances of L1 validators.
     """
 
-    value: Sums
-    burned: Sums
-    staked: Sums
+    value: AssetSums
+    burned: AssetSums
+    staked: AssetSums
     l1_balance: int
 
 
@@ -120,7 +120,7 @@ class PeriodRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class SubnetMade:
+class SubnetCreated:
     """A subnet came to be, its id that of the transaction."""
 
     subnet_id: SubnetID
@@ -128,7 +128,7 @@ class SubnetMade:
 
 
 @dataclass(frozen=True, slots=True)
-class SubnetOwned:
+class SubnetOwnerChanged:
     """A subnet has a new owner."""
 
     subnet_id: SubnetID
@@ -153,11 +153,11 @@ class SubnetConverted:
     manager_address: bytes
 
 
-SubnetChange = SubnetMade | SubnetOwned | SubnetTransformed | SubnetConverted
+SubnetChange = SubnetCreated | SubnetOwnerChanged | SubnetTransformed | SubnetConverted
 
 
 @dataclass(frozen=True, slots=True)
-class ChainMade:
+class ChainCreated:
     """A blockchain came to be, its id that of the transaction."""
 
     chain_id: ChainID
@@ -167,7 +167,7 @@ class ChainMade:
 
 
 @dataclass(frozen=True, slots=True)
-class L1Change:
+class L1ValidatorChange:
     """An L1 validator as a transaction left it.
 
     balance: nAVAX, at the time of the transaction's block; 0: inactive. balance_change: negative where it was paid
@@ -220,7 +220,7 @@ class TxEffects:
     height: int
     position: int
     api_type: str
-    outcome: Outcome
+    outcome: TxOutcome
     consumed: tuple[Consumed, ...]
     emitted: tuple[LedgerOutput, ...]
     released: tuple[LedgerOutput, ...]
@@ -232,8 +232,8 @@ class TxEffects:
     renewed: PeriodRenewed | None
     removed: PeriodRemoved | None
     subnet: SubnetChange | None
-    chain: ChainMade | None
-    l1: tuple[L1Change, ...]
+    chain: ChainCreated | None
+    l1: tuple[L1ValidatorChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class BlockEffects:
     """
 
     chain_id: ChainID
-    block: Block
+    block: PBlock
     size_bytes: int
     tx_count: int
     time_s: int

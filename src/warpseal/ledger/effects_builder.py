@@ -14,29 +14,29 @@ from warpseal.chains.ids import AssetID, TxID
 from warpseal.chains.p_txs import PSignedTx, api_type
 from warpseal.ledger.effects import (
     Amounts,
-    ChainMade,
-    L1Change,
+    AssetSums,
+    ChainCreated,
     L1Deactivated,
-    Outcome,
+    L1ValidatorChange,
     PeriodClosed,
     PeriodRemoved,
     PeriodRenewed,
     PeriodStarted,
     StakingPeriod,
     SubnetChange,
-    Sums,
     TxEffects,
+    TxOutcome,
 )
-from warpseal.ledger.outputs import Consumed, LedgerFault, LedgerOutput, OutputSource, RewardKind
+from warpseal.ledger.outputs import Consumed, LedgerFault, LedgerOutput, RewardKind, UtxoSource
 from warpseal.ledger.p_state import PChainState
-from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, transferred
+from warpseal.ledger.utxo_flow import UtxoFlow, add_amounts, build_transfer_output, nonzero_sums
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 NOTHING_MOVED = Amounts((), (), (), 0)
 
 
 @dataclass(slots=True)
-class Draft:
+class TxEffectsBuilder:
     """One transaction's effects so far. paid, kept: sums of its inputs, and of what it made out of them.
 
     The outputs that the chain itself makes, rewards and refunds, are of its value and not of what was kept.
@@ -48,7 +48,7 @@ class Draft:
     released: list[LedgerOutput] = field(default_factory=list)
     paid: dict[AssetID, int] = field(default_factory=dict)
     kept: dict[AssetID, int] = field(default_factory=dict)
-    staked: Sums = ()
+    staked: AssetSums = ()
     l1_balance: int = 0
     source_chain_id: ChainID | None = None
     destination_chain_id: ChainID | None = None
@@ -57,8 +57,8 @@ class Draft:
     renewed: PeriodRenewed | None = None
     removed: PeriodRemoved | None = None
     subnet: SubnetChange | None = None
-    chain: ChainMade | None = None
-    l1: list[L1Change] = field(default_factory=list)
+    chain: ChainCreated | None = None
+    l1: list[L1ValidatorChange] = field(default_factory=list)
 
     @property
     def unsigned(self) -> Any:
@@ -66,14 +66,14 @@ class Draft:
         return self.tx.unsigned
 
 
-class BlockDraft:
+class BlockEffectsBuilder:
     """One block's effects so far, on the state that it changes."""
 
     __slots__ = ("deactivated", "ended", "moving", "started", "state", "supplies")
 
-    def __init__(self, state: PChainState, height: int, source: OutputSource | None) -> None:
+    def __init__(self, state: PChainState, height: int, source: UtxoSource | None) -> None:
         self.state = state
-        self.moving = Moving(P_CHAIN, height, source, state.is_complete)
+        self.moving = UtxoFlow(P_CHAIN, height, source, state.is_complete)
         self.started: list[PeriodStarted] = []
         self.ended: list[TxID] = []
         self.deactivated: list[L1Deactivated] = []
@@ -83,58 +83,65 @@ class BlockDraft:
         """Return the error about a transaction, or about the block."""
         return self.moving.fault(tx, reason)
 
-    def spend(self, draft: Draft, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN) -> None:
+    def spend(
+        self, draft: TxEffectsBuilder, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN
+    ) -> None:
         """Spend inputs, whose credentials follow those of the inputs before. Raises LedgerFault."""
         if inputs:
             consumed = self.moving.consume(draft.tx, inputs, created_on, len(draft.consumed))
             add_amounts(draft.paid, consumed)
             draft.consumed += consumed
 
-    def make(self, draft: Draft, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
+    def make(self, draft: TxEffectsBuilder, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
         """Make outputs of the transaction; their indices follow those of the outputs before."""
         tx_id = draft.tx.id
         made = [
-            transferred(tx_id, index, output, P_CHAIN, held_on)
+            build_transfer_output(tx_id, index, output, P_CHAIN, held_on)
             for index, output in enumerate(outputs, len(draft.emitted))
         ]
         add_amounts(draft.kept, made)
         self.moving.emit(made)
         draft.emitted += made
 
-    def stake(self, draft: Draft, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+    def stake(self, draft: TxEffectsBuilder, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
         """Lock outputs of the transaction until its staking is over; return them."""
         tx_id = draft.tx.id
         made = tuple(
-            replace(transferred(tx_id, index, output, P_CHAIN, P_CHAIN), staked=True)
+            replace(build_transfer_output(tx_id, index, output, P_CHAIN, P_CHAIN), staked=True)
             for index, output in enumerate(outputs, len(draft.emitted))
         )
         sums: dict[AssetID, int] = {}
         add_amounts(sums, made)
-        draft.staked = as_sums(sums)
+        draft.staked = nonzero_sums(sums)
         add_amounts(draft.kept, made)
         draft.emitted += made
         return made
 
     def grant(
-        self, draft: Draft, tx_id: TxID, index: int, made: TransferableOutput, reward: RewardKind | None = None
+        self,
+        draft: TxEffectsBuilder,
+        tx_id: TxID,
+        index: int,
+        made: TransferableOutput,
+        reward: RewardKind | None = None,
     ) -> None:
         """Make an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
-        output = replace(transferred(tx_id, index, made, P_CHAIN, P_CHAIN), reward=reward)
+        output = replace(build_transfer_output(tx_id, index, made, P_CHAIN, P_CHAIN), reward=reward)
         draft.emitted.append(output)
         self.moving.emit((output,))
 
-    def release(self, draft: Draft, stake: Iterable[LedgerOutput]) -> None:
+    def release(self, draft: TxEffectsBuilder, stake: Iterable[LedgerOutput]) -> None:
         """Let outputs be spent that were staked until now."""
         freed = [_freed(output) for output in stake]
         draft.released += freed
         self.moving.emit(freed)
 
-    def move_base(self, draft: Draft, base: BaseFields) -> None:
+    def move_base(self, draft: TxEffectsBuilder, base: BaseFields) -> None:
         """Spend and make what every transaction of a user begins with."""
         self.spend(draft, base.inputs)
         self.make(draft, base.outputs)
 
-    def finish(self, draft: Draft, height: int, position: int, outcome: Outcome) -> TxEffects:
+    def finish(self, draft: TxEffectsBuilder, height: int, position: int, outcome: TxOutcome) -> TxEffects:
         """Return the effects. Raises LedgerFault where more comes out than went in."""
         return TxEffects(
             draft.tx,
@@ -157,7 +164,7 @@ class BlockDraft:
             tuple(draft.l1),
         )
 
-    def _amounts(self, draft: Draft) -> Amounts:
+    def _amounts(self, draft: TxEffectsBuilder) -> Amounts:
         value: dict[AssetID, int] = {}
         add_amounts(value, draft.emitted)
         add_amounts(value, draft.released)
@@ -169,10 +176,10 @@ class BlockDraft:
             burned[asset_id] = burned.get(asset_id, 0) - draft.l1_balance
         if burned and min(burned.values()) < 0:
             raise self.fault("more comes out than went in", draft.tx)
-        return Amounts(as_sums(value), as_sums(burned), draft.staked, draft.l1_balance)
+        return Amounts(nonzero_sums(value), nonzero_sums(burned), draft.staked, draft.l1_balance)
 
 
-def proposed(tx: PSignedTx, height: int, position: int) -> TxEffects:
+def build_proposed_effects(tx: PSignedTx, height: int, position: int) -> TxEffects:
     """Return the effects of a transaction whose outcome the next block decides: none so far."""
     none: tuple[Any, ...] = ()
     return TxEffects(
@@ -180,7 +187,7 @@ def proposed(tx: PSignedTx, height: int, position: int) -> TxEffects:
         height=height,
         position=position,
         api_type=api_type(tx),
-        outcome=Outcome.PROPOSED,
+        outcome=TxOutcome.PROPOSED,
         consumed=none,
         emitted=none,
         released=none,

@@ -10,23 +10,23 @@ from typing import Final
 
 from warpseal.chains.components import Output, TransferableOutput, Utxo
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_blocks import PGenesis
 from warpseal.chains.p_components import ProofOfPossession
 from warpseal.chains.p_txs import AddPermissionlessValidatorTx, AddValidatorTx, CreateChainTx, PSignedTx
-from warpseal.ledger.effects import BlockEffects, ChainMade, Outcome, StakingPeriod, TxEffects
-from warpseal.ledger.effects_builder import BlockDraft, Draft
+from warpseal.ledger.effects import BlockEffects, ChainCreated, StakingPeriod, TxEffects, TxOutcome
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.outputs import LedgerOutput
-from warpseal.ledger.p_chain import block_effects
+from warpseal.ledger.p_chain import build_block_effects
 from warpseal.ledger.p_state import PChainState, Priority, Staker
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.staking import enter, mint
-from warpseal.ledger.utxo_flow import transferred
+from warpseal.ledger.staking import add_staker, mint_potential_reward
+from warpseal.ledger.utxo_flow import build_transfer_output
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
 _NO_BLOCK: Final = BlockID(bytes(32))
 
 
-def from_genesis(genesis: Genesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
+def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
     """Return the state after block 0, and what the genesis made as that block's effects.
 
     Its outputs are in `emitted`; its transactions (validators, then chains) in `txs`, though block 0 holds none.
@@ -35,16 +35,16 @@ def from_genesis(genesis: Genesis, params: Parameters) -> tuple[PChainState, Blo
     block = genesis.block
     supplies = {PRIMARY_NETWORK: genesis.initial_supply}
     state = PChainState(params, genesis.timestamp, 0, block.id, supplies)
-    draft = BlockDraft(state, 0, None)
+    draft = BlockEffectsBuilder(state, 0, None)
     draft.supplies.add(PRIMARY_NETWORK)
     txs = [_validator(draft, tx, position) for position, tx in enumerate(genesis.validators)]
     txs += [_chain(draft, tx, position) for position, tx in enumerate(genesis.chains, len(txs))]
-    effects = block_effects(draft, block, tuple(txs), None)
+    effects = build_block_effects(draft, block, tuple(txs), None)
     made = tuple(_output(each.utxo) for each in genesis.utxos)
     return state, replace(effects, emitted=made)
 
 
-def without_genesis(params: Parameters, time_s: int, first_height: int) -> PChainState:
+def state_without_genesis(params: Parameters, time_s: int, first_height: int) -> PChainState:
     """Return a state in front of block `first_height` of which nothing is known but chain time.
 
     Stakers, subnets, L1s and outputs from before may then be unknown: what depends on them is left out and marked.
@@ -52,8 +52,8 @@ def without_genesis(params: Parameters, time_s: int, first_height: int) -> PChai
     return PChainState(params, time_s, first_height - 1, _NO_BLOCK, {}, is_complete=False)
 
 
-def _validator(block: BlockDraft, tx: PSignedTx, position: int) -> TxEffects:
-    draft = Draft(tx)
+def _validator(block: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    draft = TxEffectsBuilder(tx)
     unsigned = tx.unsigned
     if not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx) or not unsigned.stake:
         raise block.fault(f"a {tx.kind} among the first validators", tx)
@@ -61,11 +61,13 @@ def _validator(block: BlockDraft, tx: PSignedTx, position: int) -> TxEffects:
     stake = block.stake(draft, unsigned.stake)
     period = _period(block, tx, unsigned)
     staker = Staker(period, Priority.PRIMARY_VALIDATOR, period.end_s, stake, len(draft.emitted))
-    enter(block, draft, block.state.current, staker)
+    add_staker(block, draft, block.state.current, staker)
     return _finish(block, draft, position)
 
 
-def _period(block: BlockDraft, tx: PSignedTx, unsigned: AddValidatorTx | AddPermissionlessValidatorTx) -> StakingPeriod:
+def _period(
+    block: BlockEffectsBuilder, tx: PSignedTx, unsigned: AddValidatorTx | AddPermissionlessValidatorTx
+) -> StakingPeriod:
     if isinstance(unsigned, AddValidatorTx):
         validator, signer = unsigned.validator, None
         owners = (unsigned.rewards_owner, unsigned.rewards_owner)
@@ -82,7 +84,9 @@ def _period(block: BlockDraft, tx: PSignedTx, unsigned: AddValidatorTx | AddPerm
         weight=validator.weight,
         is_delegation=False,
         shares=unsigned.delegation_shares,
-        potential_reward=mint(block, PRIMARY_NETWORK, validator.start_s, validator.end_s, validator.weight),
+        potential_reward=mint_potential_reward(
+            block, PRIMARY_NETWORK, validator.start_s, validator.end_s, validator.weight
+        ),
         stake_asset_id=unsigned.stake[0].asset_id,
         validation_owner=owners[0],
         delegation_owner=owners[1],
@@ -90,22 +94,24 @@ def _period(block: BlockDraft, tx: PSignedTx, unsigned: AddValidatorTx | AddPerm
     )
 
 
-def _chain(block: BlockDraft, tx: PSignedTx, position: int) -> TxEffects:
-    draft = Draft(tx)
+def _chain(block: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    draft = TxEffectsBuilder(tx)
     unsigned = tx.unsigned
     if not isinstance(unsigned, CreateChainTx):
         raise block.fault(f"a {tx.kind} among the first chains", tx)
     chain_id = ChainID(tx.id)
     block.state.chains[chain_id] = unsigned.subnet_id
-    draft.chain = ChainMade(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
+    draft.chain = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
     return _finish(block, draft, position)
 
 
-def _finish(block: BlockDraft, draft: Draft, position: int) -> TxEffects:
+def _finish(block: BlockEffectsBuilder, draft: TxEffectsBuilder, position: int) -> TxEffects:
     # What the genesis makes was never paid for.
     draft.kept.clear()
-    return block.finish(draft, 0, position, Outcome.ACCEPTED)
+    return block.finish(draft, 0, position, TxOutcome.ACCEPTED)
 
 
 def _output(utxo: Utxo[Output]) -> LedgerOutput:
-    return transferred(utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN)
+    return build_transfer_output(
+        utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN
+    )

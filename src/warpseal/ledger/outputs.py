@@ -52,7 +52,7 @@ class LedgerOutput:
     amount: in the asset's smallest unit; 1 for an NFT, 0 for the right to mint and for a property.
     locktime: unix seconds before which nobody spends it; stakeable_locktime: before which it can only be staked,
     0 for none. created_on, held_on: they differ for exports, which wait in the memory of the chain that imports them.
-    staked: it exists only when the staking is over. is_complete: False where it was rebuilt from the input that
+    staked: it exists only when the staking is over. is_complete: False where it was reconstructed from the input that
     spends it: then addresses are those whose signatures could be recovered, threshold their number.
     """
 
@@ -79,7 +79,7 @@ class LedgerOutput:
 class Consumed:
     """An output that a transaction spent. credential: position of the credential that allows it.
 
-    rebuilt: the output as far as the input tells of it, where no source knew it; else None.
+    reconstructed: the output as far as the input tells of it, where no source knew it; else None.
     """
 
     id: UtxoID
@@ -87,10 +87,10 @@ class Consumed:
     asset_id: AssetID
     amount: int
     credential: int
-    rebuilt: LedgerOutput | None = None
+    reconstructed: LedgerOutput | None = None
 
 
-class KnownOutput(Protocol):
+class KnownUtxo(Protocol):
     """What the ledger has to know of an output from before."""
 
     @property
@@ -102,14 +102,14 @@ class KnownOutput(Protocol):
         """As in LedgerOutput."""
 
 
-class OutputSource(Protocol):
+class UtxoSource(Protocol):
     """Where outputs of earlier blocks are found."""
 
-    def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownOutput | None:
+    def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
         """Return the output that can be spent now on chain `held_on`; None for one that is not there (any more)."""
 
 
-class Moves(Protocol):
+class UtxoChanges(Protocol):
     """What a transaction of any chain does to outputs."""
 
     @property
@@ -138,7 +138,7 @@ class MemoryOutputs:
         found = self.unspent.get(utxo_id)
         return found if found is not None and found.held_on == held_on else None
 
-    def follow(self, moves: Iterable[Moves]) -> None:
+    def follow(self, moves: Iterable[UtxoChanges]) -> None:
         """Take in what transactions do, in their order."""
         for tx in moves:
             for consumed in tx.consumed:

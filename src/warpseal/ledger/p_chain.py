@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
     AddDelegatorTx,
@@ -37,10 +37,10 @@ from warpseal.chains.p_txs import (
     TransformSubnetTx,
 )
 from warpseal.ledger import auto_renewal, rewards, staking, subnets
-from warpseal.ledger.chain_time import advance_time, deactivate_low
-from warpseal.ledger.effects import BlockEffects, Outcome, SupplyChange, TxEffects
-from warpseal.ledger.effects_builder import BlockDraft, Draft, proposed
-from warpseal.ledger.outputs import LedgerFault, OutputSource
+from warpseal.ledger.chain_time import advance_time, deactivate_unfunded
+from warpseal.ledger.effects import BlockEffects, SupplyChange, TxEffects, TxOutcome
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder, build_proposed_effects
+from warpseal.ledger.outputs import LedgerFault, UtxoSource
 from warpseal.ledger.p_state import PChainState, Proposal
 from warpseal.warp.ids import P_CHAIN
 
@@ -48,20 +48,20 @@ _COMMITS: Final = frozenset({"ApricotCommitBlock", "BanffCommitBlock"})
 _ABORTS: Final = frozenset({"ApricotAbortBlock", "BanffAbortBlock"})
 _PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
 
-_Rule = Callable[[BlockDraft, Draft, Any], None]
+_Rule = Callable[[BlockEffectsBuilder, TxEffectsBuilder, Any], None]
 
 
-def apply(state: PChainState, block: Block, source: OutputSource | None) -> BlockEffects:
+def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) -> BlockEffects:
     """Move `state` on by the next block, and return what it does.
 
     source: the outputs from before; None where the block was applied before, from an older checkpoint, so that its
     inputs need no check. Parent and height are the caller's to check. Raises LedgerFault, after which the state is
     spoiled and only a checkpoint helps.
     """
-    if state.is_spoiled:
+    if state.is_invalid:
         raise LedgerFault(block.height, None, "the state was left in between by an earlier fault")
-    state.is_spoiled = True
-    draft = BlockDraft(state, block.height, source)
+    state.is_invalid = True
+    draft = BlockEffectsBuilder(state, block.height, source)
     settled: TxEffects | None = None
     txs: tuple[TxEffects, ...] = ()
     if block.kind in _COMMITS or block.kind in _ABORTS:
@@ -69,12 +69,12 @@ def apply(state: PChainState, block: Block, source: OutputSource | None) -> Bloc
     else:
         txs = _execute(draft, block)
     state.height, state.block_id = block.height, block.id
-    state.is_spoiled = False
-    return block_effects(draft, block, txs, settled)
+    state.is_invalid = False
+    return build_block_effects(draft, block, txs, settled)
 
 
-def block_effects(
-    draft: BlockDraft, block: Block, txs: tuple[TxEffects, ...], settled: TxEffects | None
+def build_block_effects(
+    draft: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
 ) -> BlockEffects:
     """Return the effects of a block whose transactions and time did theirs."""
     state = draft.state
@@ -99,7 +99,7 @@ def block_effects(
     )
 
 
-def _execute(draft: BlockDraft, block: Block) -> tuple[TxEffects, ...]:
+def _execute(draft: BlockEffectsBuilder, block: PBlock) -> tuple[TxEffects, ...]:
     state = draft.state
     if state.proposal is not None:
         raise draft.fault("the proposal before it is neither committed nor aborted")
@@ -109,19 +109,19 @@ def _execute(draft: BlockDraft, block: Block) -> tuple[TxEffects, ...]:
     decided = block.txs[:-1] if is_proposal else block.txs
     effects = [_accept(draft, tx, position) for position, tx in enumerate(decided)]
     if state.l1.active:
-        deactivate_low(draft)
+        deactivate_unfunded(draft)
     if is_proposal:
         effects.append(_propose(draft, block))
     return tuple(effects)
 
 
-def _accept(draft: BlockDraft, tx: PSignedTx, position: int) -> TxEffects:
-    done = Draft(tx)
+def _accept(draft: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    done = TxEffectsBuilder(tx)
     _run(draft, done)
-    return draft.finish(done, draft.moving.height, position, Outcome.ACCEPTED)
+    return draft.finish(done, draft.moving.height, position, TxOutcome.ACCEPTED)
 
 
-def _run(block: BlockDraft, draft: Draft) -> None:
+def _run(block: BlockEffectsBuilder, draft: TxEffectsBuilder) -> None:
     unsigned = draft.unsigned
     kind = type(unsigned)
     if kind in _TIMELESS:
@@ -133,16 +133,16 @@ def _run(block: BlockDraft, draft: Draft) -> None:
     rule(block, draft, unsigned)
 
 
-def _propose(draft: BlockDraft, block: Block) -> TxEffects:
+def _propose(draft: BlockEffectsBuilder, block: PBlock) -> TxEffects:
     position = len(block.txs) - 1
     tx = block.txs[position]
     if type(tx.unsigned) not in _PROPOSABLE:
         raise draft.fault("it cannot be proposed", tx)
     draft.state.proposal = Proposal(tx, block.height, position)
-    return proposed(tx, block.height, position)
+    return build_proposed_effects(tx, block.height, position)
 
 
-def _settle(block: BlockDraft, decision: Block) -> TxEffects:
+def _settle(block: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
     state = block.state
     proposal = state.proposal
     if proposal is None:
@@ -150,14 +150,14 @@ def _settle(block: BlockDraft, decision: Block) -> TxEffects:
     if decision.time is not None and decision.time != state.time_s:
         raise block.fault(f"its time is {decision.time}, that of the proposal {state.time_s}")
     is_committed = decision.kind in _COMMITS
-    draft = Draft(proposal.tx)
+    draft = TxEffectsBuilder(proposal.tx)
     _decide(block, draft, is_committed)
     state.proposal = None
-    outcome = Outcome.COMMITTED if is_committed else Outcome.ABORTED
+    outcome = TxOutcome.COMMITTED if is_committed else TxOutcome.ABORTED
     return block.finish(draft, proposal.height, proposal.position, outcome)
 
 
-def _decide(block: BlockDraft, draft: Draft, is_committed: bool) -> None:
+def _decide(block: BlockEffectsBuilder, draft: TxEffectsBuilder, is_committed: bool) -> None:
     match draft.unsigned:
         case AdvanceTimeTx(time_s=time_s):
             if is_committed:
@@ -176,16 +176,16 @@ def _decide(block: BlockDraft, draft: Draft, is_committed: bool) -> None:
             block.make(draft, tx.stake)
 
 
-def _nothing_more(block: BlockDraft, draft: Draft, tx: BaseTx) -> None:
+def _nothing_more(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: BaseTx) -> None:
     """Funds move within the chain."""
 
 
-def _import(block: BlockDraft, draft: Draft, tx: ImportTx) -> None:
+def _import(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: ImportTx) -> None:
     draft.source_chain_id = tx.source_chain_id
     block.spend(draft, tx.imported_inputs, tx.source_chain_id)
 
 
-def _export(block: BlockDraft, draft: Draft, tx: ExportTx) -> None:
+def _export(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: ExportTx) -> None:
     draft.destination_chain_id = tx.destination_chain_id
     block.make(draft, tx.exported_outputs, tx.destination_chain_id)
 

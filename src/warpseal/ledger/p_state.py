@@ -226,7 +226,7 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True)
-class Subnet:
+class SubnetState:
     """A subnet; its owner is the last one, also of an L1."""
 
     subnet_id: SubnetID
@@ -263,7 +263,7 @@ class PChainState:
 
     time_s: chain time. supplies: by subnet, of the Primary Network (where known) and elastic ones. delegation_rewards:
     what current validators (by transaction) will be paid for delegations that ended. is_complete: False where it began
-    without the genesis, so that stakers and outputs may be unknown. is_spoiled: a fault left it in between; nothing may
+    without the genesis, so that stakers and outputs may be unknown. is_invalid: a fault left it in between; nothing may
     use it.
     """
 
@@ -276,14 +276,14 @@ class PChainState:
     waiting: StakerSet = field(default_factory=StakerSet)
     delegation_rewards: dict[TxID, int] = field(default_factory=dict)
     renewals: dict[TxID, Renewal] = field(default_factory=dict)
-    subnets: dict[SubnetID, Subnet] = field(default_factory=dict)
+    subnets: dict[SubnetID, SubnetState] = field(default_factory=dict)
     chains: dict[ChainID, SubnetID] = field(default_factory=dict)
     l1: L1Validators = field(default_factory=L1Validators)
     l1_excess: int = 0
     l1_accrued_fees: int = 0
     proposal: Proposal | None = None
     is_complete: bool = True
-    is_spoiled: bool = False
+    is_invalid: bool = False
 
     @property
     def supply(self) -> int | None:

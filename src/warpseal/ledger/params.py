@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.chains.ids import AssetID
-from warpseal.chains.p_blocks import Genesis
+from warpseal.chains.p_blocks import PGenesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.warp.ids import ChainID, parse_id
 
@@ -132,25 +132,25 @@ FUJI: Final = Parameters(
 )
 
 
-def known_parameters(network_id: int) -> Parameters | None:
+def builtin_parameters(network_id: int) -> Parameters | None:
     """Return those of mainnet or fuji; None for any other network, whose node tells them."""
     return {1: MAINNET, 5: FUJI}.get(network_id)
 
 
-def told_parameters(
-    network_id: int, staking_asset_id: AssetID, genesis: Genesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
+def parameters_from_node(
+    network_id: int, staking_asset_id: AssetID, genesis: PGenesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
 ) -> Parameters:
     """Return those of a network from what its node tells and its genesis holds.
 
     times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. Rewards cannot be asked for: the standard
     ones are taken, as nodes do for networks that they do not know. Raises ValueError without X- or C-Chain.
     """
-    x_chain_id, c_chain_id = primary_chains(genesis)
+    x_chain_id, c_chain_id = find_primary_chains(genesis)
     upgrades = UpgradeTimes.named(times_s)
     return Parameters(network_id, staking_asset_id, x_chain_id, c_chain_id, upgrades, STANDARD_REWARDS, l1_fee)
 
 
-def primary_chains(genesis: Genesis) -> tuple[ChainID, ChainID]:
+def find_primary_chains(genesis: PGenesis) -> tuple[ChainID, ChainID]:
     """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError where one is missing."""
     made = {tx.unsigned.vm_id: ChainID(tx.id) for tx in genesis.chains if isinstance(tx.unsigned, CreateChainTx)}
     try:

@@ -12,11 +12,11 @@ from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import RewardValidatorTx
 from warpseal.ledger.effects import PeriodClosed
-from warpseal.ledger.effects_builder import BlockDraft, Draft
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.p_state import Staker
 from warpseal.ledger.params import DAY_S, RewardConfig
-from warpseal.ledger.utxo_flow import owed
+from warpseal.ledger.utxo_flow import build_payment
 
 ALL_SHARES: Final = 1_000_000
 
@@ -34,7 +34,7 @@ def potential_reward(config: RewardConfig, duration_s: int, stake: int, supply: 
     return min(remaining, minted)
 
 
-def split(total: int, shares: int) -> tuple[int, int]:
+def split_reward(total: int, shares: int) -> tuple[int, int]:
     """Return (the part of `shares` parts per million, the rest); rounding favours the first.
 
     The rest is rounded late where the product fits 64 bits, early where it does not.
@@ -45,7 +45,7 @@ def split(total: int, shares: int) -> tuple[int, int]:
     return total - rest, rest
 
 
-def at_start(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig:
+def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig:
     """Return the Primary Network's config for a staking that starts at `start_s`: Helicon moves the minimum rate."""
     if start_s < helicon_s or config.max_rate < _HELICON_MIN_RATE:
         return config
@@ -60,7 +60,7 @@ def at_start(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig
 class _Payments:
     """The reward outputs of one staking, at consecutive indices."""
 
-    def __init__(self, block: BlockDraft, draft: Draft, staker: Staker) -> None:
+    def __init__(self, block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker) -> None:
         self._block = block
         self._draft = draft
         self._period = staker.period
@@ -70,14 +70,16 @@ class _Payments:
         """Pay an amount above 0; nothing else makes an output."""
         asset_id = self._period.stake_asset_id
         if amount and owner is not None and asset_id is not None:
-            made = owed(asset_id, amount, owner)
+            made = build_payment(asset_id, amount, owner)
             self._block.grant(self._draft, self._period.tx_id, self._index, made, reward)
             self._index += 1
 
 
-def reward_validator(block: BlockDraft, draft: Draft, tx: RewardValidatorTx, *, is_committed: bool) -> None:
+def reward_validator(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RewardValidatorTx, *, is_committed: bool
+) -> None:
     """End the staking whose turn it is. Raises LedgerFault where it is another's turn, or too early."""
-    staker = due(block, draft, tx.staking_tx_id, auto_renewed=False)
+    staker = find_due_staker(block, draft, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
         draft.closed = PeriodClosed(
             tx.staking_tx_id, draft.tx.id, block.state.time_s, is_rewarded=is_committed, is_known=False
@@ -85,7 +87,7 @@ def reward_validator(block: BlockDraft, draft: Draft, tx: RewardValidatorTx, *, 
         return
     block.release(draft, staker.stake)
     if not is_committed:
-        unmint(block, draft, staker)
+        burn_potential_reward(block, draft, staker)
     if staker.period.is_delegation:
         _end_delegation(block, draft, staker, is_committed)
     else:
@@ -93,7 +95,9 @@ def reward_validator(block: BlockDraft, draft: Draft, tx: RewardValidatorTx, *, 
     block.state.current.remove(staker)
 
 
-def due(block: BlockDraft, draft: Draft, staking: TxID, *, auto_renewed: bool) -> Staker | None:
+def find_due_staker(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, staking: TxID, *, auto_renewed: bool
+) -> Staker | None:
     """Return the staker that is to leave now; None where it came before what was indexed. Raises LedgerFault."""
     state = block.state
     if not state.is_complete and staking not in state.current.by_tx:
@@ -108,7 +112,7 @@ def due(block: BlockDraft, draft: Draft, staking: TxID, *, auto_renewed: bool) -
     return staker
 
 
-def unmint(block: BlockDraft, draft: Draft, staker: Staker) -> None:
+def burn_potential_reward(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker) -> None:
     """Take what a staker will not earn out of the supply again. Raises LedgerFault."""
     subnet_id = staker.period.subnet_id
     supply = block.state.supplies.get(subnet_id)
@@ -120,7 +124,7 @@ def unmint(block: BlockDraft, draft: Draft, staker: Staker) -> None:
     block.supplies.add(subnet_id)
 
 
-def _end_validation(block: BlockDraft, draft: Draft, staker: Staker, is_committed: bool) -> None:
+def _end_validation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, is_committed: bool) -> None:
     period = staker.period
     own = staker.potential_reward if is_committed else 0
     of_delegations = block.state.delegation_rewards.pop(staker.tx_id, 0)
@@ -139,14 +143,14 @@ def _end_validation(block: BlockDraft, draft: Draft, staker: Staker, is_committe
     )
 
 
-def _end_delegation(block: BlockDraft, draft: Draft, staker: Staker, is_committed: bool) -> None:
+def _end_delegation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, is_committed: bool) -> None:
     state, period = block.state, staker.period
     validator = state.current.validators.get((period.subnet_id, period.node_id))
     is_known = period.potential_reward is not None and validator is not None and validator.period.shares is not None
     own = share = 0
     is_deferred = False
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
-        share, own = split(staker.potential_reward, validator.period.shares)
+        share, own = split_reward(staker.potential_reward, validator.period.shares)
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
         _pay_delegation(block, draft, staker, (own, share), validator)
     elif is_committed and state.is_complete:
@@ -164,7 +168,7 @@ def _end_delegation(block: BlockDraft, draft: Draft, staker: Staker, is_committe
 
 
 def _pay_delegation(
-    block: BlockDraft, draft: Draft, staker: Staker, amounts: tuple[int, int], validator: Staker
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, amounts: tuple[int, int], validator: Staker
 ) -> None:
     state = block.state
     own, share = amounts

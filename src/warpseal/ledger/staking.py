@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warpseal.chains.components import OutputOwners, TransferableOutput
-from warpseal.chains.p_components import ProofOfPossession, Signer, Validator
+from warpseal.chains.p_components import ProofOfPossession, Signer, StakingTerms
 from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
@@ -18,9 +18,9 @@ from warpseal.chains.p_txs import (
     RemoveSubnetValidatorTx,
 )
 from warpseal.ledger.effects import PeriodRemoved, PeriodStarted, StakingPeriod
-from warpseal.ledger.effects_builder import BlockDraft, Draft
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.p_state import STARTED, Priority, Staker, StakerSet
-from warpseal.ledger.rewards import at_start, potential_reward
+from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 
@@ -28,7 +28,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 class _Terms:
     """What the types of staking transactions say, each in its own words."""
 
-    validator: Validator
+    validator: StakingTerms
     subnet_id: SubnetID
     priority: Priority
     stake: tuple[TransferableOutput, ...] = ()
@@ -38,7 +38,7 @@ class _Terms:
     signer: Signer | None = None
 
 
-def add_validator(block: BlockDraft, draft: Draft, tx: AddValidatorTx) -> None:
+def add_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddValidatorTx) -> None:
     """A validator of the Primary Network joins."""
     owner = tx.rewards_owner
     priority = Priority.PRIMARY_VALIDATOR_WAITS
@@ -46,19 +46,21 @@ def add_validator(block: BlockDraft, draft: Draft, tx: AddValidatorTx) -> None:
     _join(block, draft, terms)
 
 
-def add_delegator(block: BlockDraft, draft: Draft, tx: AddDelegatorTx) -> None:
+def add_delegator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddDelegatorTx) -> None:
     """A delegator of the Primary Network joins."""
     priority = Priority.APRICOT_DELEGATOR_WAITS
     _join(block, draft, _Terms(tx.validator, PRIMARY_NETWORK, priority, tx.stake, None, tx.rewards_owner))
 
 
-def add_subnet_validator(block: BlockDraft, draft: Draft, tx: AddSubnetValidatorTx) -> None:
+def add_subnet_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddSubnetValidatorTx) -> None:
     """A subnet's owner lets a validator join."""
     terms = _Terms(tx.validator.validator, tx.validator.subnet_id, Priority.PERMISSIONED_VALIDATOR_WAITS)
     _join(block, draft, terms)
 
 
-def add_permissionless_validator(block: BlockDraft, draft: Draft, tx: AddPermissionlessValidatorTx) -> None:
+def add_permissionless_validator(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddPermissionlessValidatorTx
+) -> None:
     """A validator joins the Primary Network or an elastic subnet."""
     subnet_id = tx.validator.subnet_id
     is_primary = subnet_id == PRIMARY_NETWORK
@@ -75,7 +77,9 @@ def add_permissionless_validator(block: BlockDraft, draft: Draft, tx: AddPermiss
     _join(block, draft, terms)
 
 
-def add_permissionless_delegator(block: BlockDraft, draft: Draft, tx: AddPermissionlessDelegatorTx) -> None:
+def add_permissionless_delegator(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddPermissionlessDelegatorTx
+) -> None:
     """A delegator joins the Primary Network or an elastic subnet."""
     subnet_id = tx.validator.subnet_id
     is_primary = subnet_id == PRIMARY_NETWORK
@@ -83,7 +87,7 @@ def add_permissionless_delegator(block: BlockDraft, draft: Draft, tx: AddPermiss
     _join(block, draft, _Terms(tx.validator.validator, subnet_id, priority, tx.stake, None, tx.rewards_owner))
 
 
-def remove_subnet_validator(block: BlockDraft, draft: Draft, tx: RemoveSubnetValidatorTx) -> None:
+def remove_subnet_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RemoveSubnetValidatorTx) -> None:
     """A subnet's owner removes a validator, whether it has started or not."""
     place = (tx.subnet_id, tx.node_id)
     for stakers in (block.state.current, block.state.waiting):
@@ -99,26 +103,28 @@ def remove_subnet_validator(block: BlockDraft, draft: Draft, tx: RemoveSubnetVal
         raise block.fault(f"{tx.node_id.hex()} is no validator of the subnet", draft.tx)
 
 
-def promote(block: BlockDraft, staker: Staker) -> None:
+def start_staker(block: BlockEffectsBuilder, staker: Staker) -> None:
     """Let a staker start that waited for its time."""
     period = staker.period
     reward: int | None = 0
     if not staker.is_permissioned:
-        reward = mint(block, period.subnet_id, period.start_s, period.end_s, period.weight)
+        reward = mint_potential_reward(block, period.subnet_id, period.start_s, period.end_s, period.weight)
     block.state.waiting.remove(staker)
     started = replace(period, potential_reward=reward)
     block.state.current.add(replace(staker, period=started, priority=STARTED[staker.priority], next_s=period.end_s))
     block.started.append(PeriodStarted(period.tx_id, period.start_s, reward))
 
 
-def mint(block: BlockDraft, subnet_id: SubnetID, start_s: int, end_s: int, weight: int) -> int | None:
+def mint_potential_reward(
+    block: BlockEffectsBuilder, subnet_id: SubnetID, start_s: int, end_s: int, weight: int
+) -> int | None:
     """Add to a subnet's supply what a staking may earn, and return it; None where the supply is not known.
 
     Raises LedgerFault for a subnet that rewards nobody.
     """
     state = block.state
     if subnet_id == PRIMARY_NETWORK:
-        config = at_start(state.params.rewards, start_s, state.params.upgrades.helicon_s)
+        config = reward_config_at(state.params.rewards, start_s, state.params.upgrades.helicon_s)
     else:
         subnet = state.subnets.get(subnet_id)
         if subnet is None or subnet.transformation is None:
@@ -137,12 +143,12 @@ def mint(block: BlockDraft, subnet_id: SubnetID, start_s: int, end_s: int, weigh
     return reward
 
 
-def _join(block: BlockDraft, draft: Draft, terms: _Terms) -> None:
+def _join(block: BlockEffectsBuilder, draft: TxEffectsBuilder, terms: _Terms) -> None:
     state = block.state
     is_permissioned = terms.priority == Priority.PERMISSIONED_VALIDATOR_WAITS
     is_delegation = terms.shares is None and not is_permissioned
     if not is_delegation:
-        check_place(block, draft, terms.subnet_id, terms.validator.node_id)
+        check_not_validating(block, draft, terms.subnet_id, terms.validator.node_id)
     stake = block.stake(draft, terms.stake)
     if not stake and not is_permissioned:
         raise block.fault("nothing is staked", draft.tx)
@@ -150,17 +156,17 @@ def _join(block: BlockDraft, draft: Draft, terms: _Terms) -> None:
     period = _period(draft, terms, terms.validator.start_s if waits else state.time_s)
     if waits:
         opened = Staker(period, terms.priority, period.start_s, stake, len(draft.emitted))
-        enter(block, draft, state.waiting, opened)
+        add_staker(block, draft, state.waiting, opened)
         return
     reward: int | None = 0
     if not is_permissioned:
-        reward = mint(block, period.subnet_id, period.start_s, period.end_s, period.weight)
+        reward = mint_potential_reward(block, period.subnet_id, period.start_s, period.end_s, period.weight)
     period = replace(period, potential_reward=reward)
     priority = STARTED[terms.priority]
-    enter(block, draft, state.current, Staker(period, priority, period.end_s, stake, len(draft.emitted)))
+    add_staker(block, draft, state.current, Staker(period, priority, period.end_s, stake, len(draft.emitted)))
 
 
-def enter(block: BlockDraft, draft: Draft, stakers: StakerSet, staker: Staker) -> None:
+def add_staker(block: BlockEffectsBuilder, draft: TxEffectsBuilder, stakers: StakerSet, staker: Staker) -> None:
     """Add a staker that a transaction opens. Raises LedgerFault where it is there already."""
     if staker.tx_id in block.state.current.by_tx or staker.tx_id in block.state.waiting.by_tx:
         raise block.fault("the same staking twice", draft.tx)
@@ -168,14 +174,16 @@ def enter(block: BlockDraft, draft: Draft, stakers: StakerSet, staker: Staker) -
     draft.opened = staker.period
 
 
-def check_place(block: BlockDraft, draft: Draft, subnet_id: SubnetID, node_id: NodeID) -> None:
+def check_not_validating(
+    block: BlockEffectsBuilder, draft: TxEffectsBuilder, subnet_id: SubnetID, node_id: NodeID
+) -> None:
     """Raise LedgerFault where a node validates a subnet already, or will."""
     place = (subnet_id, node_id)
     if place in block.state.current.validators or place in block.state.waiting.validators:
         raise block.fault(f"{place[1].hex()} validates already", draft.tx)
 
 
-def _period(draft: Draft, terms: _Terms, start_s: int) -> StakingPeriod:
+def _period(draft: TxEffectsBuilder, terms: _Terms, start_s: int) -> StakingPeriod:
     return StakingPeriod(
         tx_id=draft.tx.id,
         subnet_id=terms.subnet_id,

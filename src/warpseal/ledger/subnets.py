@@ -21,43 +21,50 @@ from warpseal.chains.p_txs import (
     TransferSubnetOwnershipTx,
     TransformSubnetTx,
 )
-from warpseal.ledger.effects import ChainMade, L1Change, SubnetConverted, SubnetMade, SubnetOwned, SubnetTransformed
-from warpseal.ledger.effects_builder import BlockDraft, Draft
-from warpseal.ledger.p_state import Conversion, L1Validator, Subnet, Transformation
+from warpseal.ledger.effects import (
+    ChainCreated,
+    L1ValidatorChange,
+    SubnetConverted,
+    SubnetCreated,
+    SubnetOwnerChanged,
+    SubnetTransformed,
+)
+from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
+from warpseal.ledger.p_state import Conversion, L1Validator, SubnetState, Transformation
 from warpseal.ledger.params import RewardConfig
-from warpseal.ledger.utxo_flow import owed
+from warpseal.ledger.utxo_flow import build_payment
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
 
-def create_subnet(block: BlockDraft, draft: Draft, tx: CreateSubnetTx) -> None:
+def create_subnet(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: CreateSubnetTx) -> None:
     """A subnet comes to be, under the transaction's id."""
     subnet_id = SubnetID(draft.tx.id)
     if subnet_id in block.state.subnets:
         raise block.fault("the same subnet twice", draft.tx)
-    block.state.subnets[subnet_id] = Subnet(subnet_id, tx.owner)
-    draft.subnet = SubnetMade(subnet_id, tx.owner)
+    block.state.subnets[subnet_id] = SubnetState(subnet_id, tx.owner)
+    draft.subnet = SubnetCreated(subnet_id, tx.owner)
 
 
-def create_chain(block: BlockDraft, draft: Draft, tx: CreateChainTx) -> None:
+def create_chain(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: CreateChainTx) -> None:
     """A blockchain comes to be, under the transaction's id."""
-    known_subnet(block, draft, tx.subnet_id)
+    find_subnet(block, draft, tx.subnet_id)
     chain_id = ChainID(draft.tx.id)
     block.state.chains[chain_id] = tx.subnet_id
-    draft.chain = ChainMade(chain_id, tx.subnet_id, tx.chain_name, tx.vm_id)
+    draft.chain = ChainCreated(chain_id, tx.subnet_id, tx.chain_name, tx.vm_id)
 
 
-def transfer_subnet(block: BlockDraft, draft: Draft, tx: TransferSubnetOwnershipTx) -> None:
+def transfer_subnet(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: TransferSubnetOwnershipTx) -> None:
     """A subnet gets a new owner."""
-    subnet = known_subnet(block, draft, tx.subnet_id)
+    subnet = find_subnet(block, draft, tx.subnet_id)
     if subnet is not None:
         block.state.subnets[tx.subnet_id] = replace(subnet, owner=tx.new_owner)
-    draft.subnet = SubnetOwned(tx.subnet_id, tx.new_owner)
+    draft.subnet = SubnetOwnerChanged(tx.subnet_id, tx.new_owner)
 
 
-def transform_subnet(block: BlockDraft, draft: Draft, tx: TransformSubnetTx) -> None:
+def transform_subnet(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: TransformSubnetTx) -> None:
     """A subnet becomes elastic: whoever stakes its asset may validate."""
-    subnet = known_subnet(block, draft, tx.subnet_id)
+    subnet = find_subnet(block, draft, tx.subnet_id)
     if subnet is not None:
         if subnet.transformation is not None or subnet.conversion is not None:
             raise block.fault("the subnet is no permissioned one any more", draft.tx)
@@ -70,7 +77,7 @@ def transform_subnet(block: BlockDraft, draft: Draft, tx: TransformSubnetTx) -> 
     draft.subnet = SubnetTransformed(tx.subnet_id, tx.asset_id)
 
 
-def known_subnet(block: BlockDraft, draft: Draft, subnet_id: SubnetID) -> Subnet | None:
+def find_subnet(block: BlockEffectsBuilder, draft: TxEffectsBuilder, subnet_id: SubnetID) -> SubnetState | None:
     """Return the subnet; None where it may be from before what was indexed. Raises LedgerFault where it cannot be."""
     subnet = block.state.subnets.get(subnet_id)
     if subnet is None and block.state.is_complete:
@@ -81,9 +88,9 @@ def known_subnet(block: BlockDraft, draft: Draft, subnet_id: SubnetID) -> Subnet
 T = TypeVar("T")
 
 
-def convert_subnet(block: BlockDraft, draft: Draft, tx: ConvertSubnetToL1Tx) -> None:
+def convert_subnet(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: ConvertSubnetToL1Tx) -> None:
     """A permissioned subnet becomes an L1 with its first validators; permissioned ones stay until they end."""
-    subnet = known_subnet(block, draft, tx.subnet_id)
+    subnet = find_subnet(block, draft, tx.subnet_id)
     if subnet is not None and (subnet.conversion is not None or subnet.transformation is not None):
         raise block.fault("the subnet is no permissioned one any more", draft.tx)
     for validation_id, initial in zip(tx.validation_ids, tx.validators, strict=True):
@@ -107,10 +114,10 @@ def convert_subnet(block: BlockDraft, draft: Draft, tx: ConvertSubnetToL1Tx) -> 
     draft.subnet = SubnetConverted(tx.subnet_id, conversion_id, tx.manager_chain_id, tx.manager_address)
 
 
-def register_validator(block: BlockDraft, draft: Draft, tx: RegisterL1ValidatorTx) -> None:
+def register_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RegisterL1ValidatorTx) -> None:
     """An L1's manager adds a validator."""
     asked = _read(block, draft, tx.registration)
-    subnet = known_subnet(block, draft, asked.subnet_id)
+    subnet = find_subnet(block, draft, asked.subnet_id)
     if subnet is not None and subnet.conversion is None and block.state.is_complete:
         raise block.fault(f"subnet {asked.subnet_id.hex()} is no L1", draft.tx)
     validator = L1Validator(
@@ -128,7 +135,7 @@ def register_validator(block: BlockDraft, draft: Draft, tx: RegisterL1ValidatorT
     _begin(block, draft, validator, tx.balance)
 
 
-def set_weight(block: BlockDraft, draft: Draft, tx: SetL1ValidatorWeightTx) -> None:
+def set_weight(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: SetL1ValidatorWeightTx) -> None:
     """An L1's manager changes a validator's weight; 0 ends the validation and pays its balance back."""
     asked = _read(block, draft, tx.change)
     validator = _known(block, draft, asked.validation_id)
@@ -147,7 +154,7 @@ def set_weight(block: BlockDraft, draft: Draft, tx: SetL1ValidatorWeightTx) -> N
     _tell(block, draft, gone, -refund)
 
 
-def increase_balance(block: BlockDraft, draft: Draft, tx: IncreaseL1ValidatorBalanceTx) -> None:
+def increase_balance(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: IncreaseL1ValidatorBalanceTx) -> None:
     """Somebody pays for a validator, which becomes active again if it was not."""
     draft.l1_balance += tx.balance
     validator = _known(block, draft, tx.validation_id)
@@ -159,7 +166,7 @@ def increase_balance(block: BlockDraft, draft: Draft, tx: IncreaseL1ValidatorBal
     _tell(block, draft, funded, tx.balance)
 
 
-def disable_validator(block: BlockDraft, draft: Draft, tx: DisableL1ValidatorTx) -> None:
+def disable_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: DisableL1ValidatorTx) -> None:
     """Its owner makes a validator inactive and gets the balance back; the weight stays."""
     validator = _known(block, draft, tx.validation_id)
     if validator is None:
@@ -170,7 +177,7 @@ def disable_validator(block: BlockDraft, draft: Draft, tx: DisableL1ValidatorTx)
     _tell(block, draft, disabled, -refund)
 
 
-def _begin(block: BlockDraft, draft: Draft, validator: L1Validator, balance: int) -> None:
+def _begin(block: BlockEffectsBuilder, draft: TxEffectsBuilder, validator: L1Validator, balance: int) -> None:
     if validator.validation_id in block.state.l1.by_id:
         raise block.fault(f"validation {validator.validation_id.hex()} is there already", draft.tx)
     draft.l1_balance += balance
@@ -180,14 +187,14 @@ def _begin(block: BlockDraft, draft: Draft, validator: L1Validator, balance: int
     _tell(block, draft, funded, balance, is_new=True)
 
 
-def _known(block: BlockDraft, draft: Draft, validation_id: ValidationID) -> L1Validator | None:
+def _known(block: BlockEffectsBuilder, draft: TxEffectsBuilder, validation_id: ValidationID) -> L1Validator | None:
     validator = block.state.l1.by_id.get(validation_id)
     if validator is None and block.state.is_complete:
         raise block.fault(f"there is no validation {validation_id.hex()}", draft.tx)
     return validator
 
 
-def _refund(block: BlockDraft, draft: Draft, validator: L1Validator) -> int:
+def _refund(block: BlockEffectsBuilder, draft: TxEffectsBuilder, validator: L1Validator) -> int:
     """Pay back what is left, behind the base outputs, and return it; an inactive validator has nothing left."""
     if not validator.end_accumulated_fee:
         return 0
@@ -197,20 +204,20 @@ def _refund(block: BlockDraft, draft: Draft, validator: L1Validator) -> int:
     owner = validator.remaining_balance_owner
     owners = OutputOwners(0, owner.threshold, tuple(owner.addresses))  # type: ignore[arg-type]
     asset_id = block.state.params.staking_asset_id
-    block.grant(draft, draft.tx.id, len(draft.emitted), owed(asset_id, left, owners))
+    block.grant(draft, draft.tx.id, len(draft.emitted), build_payment(asset_id, left, owners))
     return left
 
 
 def _tell(
-    block: BlockDraft,
-    draft: Draft,
+    block: BlockEffectsBuilder,
+    draft: TxEffectsBuilder,
     validator: L1Validator,
     balance_change: int,
     *,
     is_new: bool = False,
 ) -> None:
     draft.l1.append(
-        L1Change(
+        L1ValidatorChange(
             validation_id=validator.validation_id,
             subnet_id=validator.subnet_id,
             node_id=validator.node_id,
@@ -229,7 +236,7 @@ def _tell(
     )
 
 
-def _read(block: BlockDraft, draft: Draft, parse: Callable[[], T]) -> T:
+def _read(block: BlockEffectsBuilder, draft: TxEffectsBuilder, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except MalformedMessage as malformed:

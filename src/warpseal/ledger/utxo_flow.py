@@ -22,12 +22,12 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx
-from warpseal.ledger.effects import Sums
-from warpseal.ledger.outputs import Consumed, KnownOutput, LedgerFault, LedgerOutput, OutputSource
+from warpseal.ledger.effects import AssetSums
+from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerFault, LedgerOutput, UtxoSource
 from warpseal.warp.ids import ChainID, hash160
 
 
-class Moving:
+class UtxoFlow:
     """The outputs that the transactions of one block spend and make, on top of those from before.
 
     source: None where the inputs were checked before. is_complete: whether an own output that nobody knows is a fault;
@@ -36,7 +36,7 @@ class Moving:
 
     __slots__ = ("chain_id", "height", "is_complete", "made", "source", "spent")
 
-    def __init__(self, chain_id: ChainID, height: int, source: OutputSource | None, is_complete: bool) -> None:
+    def __init__(self, chain_id: ChainID, height: int, source: UtxoSource | None, is_complete: bool) -> None:
         self.chain_id = chain_id
         self.height = height
         self.source = source
@@ -54,20 +54,20 @@ class Moving:
             key = utxo_id(spending.tx_id, spending.output_index)
             amount = spending.input.amount
             known = self.take(tx, key)
-            rebuilt = None
+            reconstructed = None
             if known is not None:
                 if known.amount != amount or known.asset_id != spending.asset_id:
                     raise self.fault(tx, f"input {key.hex()} is not what was made")
             elif self.source is not None:
                 if self.is_complete and created_on == self.chain_id:
                     raise self.fault(tx, f"input {key.hex()} is not there")
-                digest = digest or signed_digest(tx.encode_unsigned())
-                addresses = signers(digest, _signatures(tx, credential))
-                rebuilt = _rebuilt(spending, addresses, created_on, self.chain_id)
-            consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, rebuilt))
+                digest = digest or hash_unsigned_tx(tx.encode_unsigned())
+                addresses = recover_signers(digest, _signatures(tx, credential))
+                reconstructed = _reconstruct(spending, addresses, created_on, self.chain_id)
+            consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, reconstructed))
         return consumed
 
-    def take(self, tx: SignedTx[Any, Any], key: UtxoID) -> KnownOutput | None:
+    def take(self, tx: SignedTx[Any, Any], key: UtxoID) -> KnownUtxo | None:
         """Spend an output, and return it if it is known. Raises LedgerFault where this block spent it before."""
         if key in self.spent:
             raise self.fault(tx, f"input {key.hex()} is spent already")
@@ -88,7 +88,7 @@ class Moving:
         return LedgerFault(self.height, None if tx is None else tx.id, reason)
 
 
-def transferred(
+def build_transfer_output(
     tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID
 ) -> LedgerOutput:
     """Return output `index` of a transaction."""
@@ -110,7 +110,7 @@ def transferred(
     )
 
 
-def owed(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
+def build_payment(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
     """Return what the chain itself makes to pay `owner`."""
     return TransferableOutput(asset_id, TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses))
 
@@ -122,7 +122,7 @@ def add_amounts(sums: dict[AssetID, int], moved: Iterable[Consumed | LedgerOutpu
         sums[asset_id] = sums.get(asset_id, 0) + each.amount
 
 
-def as_sums(sums: dict[AssetID, int]) -> Sums:
+def nonzero_sums(sums: dict[AssetID, int]) -> AssetSums:
     """Return the sums above zero, by asset id."""
     if len(sums) == 1:
         ((asset_id, amount),) = sums.items()
@@ -137,7 +137,7 @@ def _signatures(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
     return signatures
 
 
-def _rebuilt(
+def _reconstruct(
     spending: TransferableInput, addresses: tuple[Address, ...], created_on: ChainID, held_on: ChainID
 ) -> LedgerOutput:
     spent = spending.input
@@ -170,17 +170,17 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
         return None
 
 
-def address_of(public_key: bytes) -> Address:
+def address_from_public_key(public_key: bytes) -> Address:
     """Return the 20 bytes of the P-, X- or C-Chain (Bech32) address of a compressed key."""
     return Address(hash160(public_key))
 
 
-def signed_digest(unsigned: bytes) -> bytes:
+def hash_unsigned_tx(unsigned: bytes) -> bytes:
     """Return what is signed of a transaction: SHA-256 of its bytes without the credentials."""
     return sha256(unsigned).digest()
 
 
-def signers(digest: bytes, signatures: tuple[bytes, ...]) -> tuple[Address, ...]:
+def recover_signers(digest: bytes, signatures: tuple[bytes, ...]) -> tuple[Address, ...]:
     """Return the addresses that signed, each once, in order; signatures that no key made are passed over."""
     keys = (recover_public_key(digest, signature) for signature in signatures)
-    return tuple(dict.fromkeys(address_of(key) for key in keys if key is not None))
+    return tuple(dict.fromkeys(address_from_public_key(key) for key in keys if key is not None))

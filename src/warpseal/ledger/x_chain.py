@@ -14,6 +14,7 @@ from warpseal.chains.components import LockOut, OutputOwners, TransferableOutput
 from warpseal.chains.ids import Address, AssetID
 from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
+    AssetOperation,
     CreateAssetTx,
     ExportTx,
     ImportTx,
@@ -24,7 +25,6 @@ from warpseal.chains.x_txs import (
     NftMintOutput,
     NftTransferOperation,
     NftTransferOutput,
-    Operation,
     OperationTx,
     PropertyBurnOperation,
     PropertyMintOperation,
@@ -37,13 +37,20 @@ from warpseal.chains.x_txs import (
     exported_outputs,
     produced_outputs,
 )
-from warpseal.ledger.effects import Sums
-from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind, OutputSource
-from warpseal.ledger.utxo_flow import Moving, add_amounts, as_sums, signed_digest, signers, transferred
+from warpseal.ledger.effects import AssetSums
+from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind, UtxoSource
+from warpseal.ledger.utxo_flow import (
+    UtxoFlow,
+    add_amounts,
+    build_transfer_output,
+    hash_unsigned_tx,
+    nonzero_sums,
+    recover_signers,
+)
 from warpseal.warp.ids import ChainID
 
 
-def x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
+def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
     """Return what a transaction makes, by output index: also of one that was only fetched to know an output."""
     unsigned = tx.unsigned
     made = [_output(utxo, chain_id, chain_id) for utxo in produced_outputs(tx)]
@@ -56,7 +63,7 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
     match utxo.output:
         case TransferOutput() | LockOut() as output:
             made = TransferableOutput(utxo.asset_id, output)
-            return transferred(utxo.tx_id, utxo.output_index, made, created_on, held_on)
+            return build_transfer_output(utxo.tx_id, utxo.output_index, made, created_on, held_on)
         case MintOutput(owners=owners):
             return _thing(utxo, owners, OutputKind.MINT, created_on)
         case NftMintOutput(group_id=group_id, owners=owners):
@@ -99,7 +106,7 @@ _SPENDS: Final[dict[type, OutputKind]] = {
 }
 
 
-def consume_operations(moving: Moving, tx: XTx, first_credential: int) -> list[Consumed]:
+def consume_operations(moving: UtxoFlow, tx: XTx, first_credential: int) -> list[Consumed]:
     """Spend what the operations of `tx` name, in their order. Raises LedgerFault."""
     unsigned = tx.unsigned
     operations = unsigned.operations if isinstance(unsigned, OperationTx) else ()
@@ -110,30 +117,34 @@ def consume_operations(moving: Moving, tx: XTx, first_credential: int) -> list[C
     ]
 
 
-def _consume(moving: Moving, tx: XTx, operation: Operation, reference: UtxoReference, credential: int) -> Consumed:
+def _consume(
+    moving: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
+) -> Consumed:
     key = reference.utxo_id
     amount = _amount(operation.operation)
     known = moving.take(tx, key)
-    rebuilt = None
+    reconstructed = None
     if known is not None:
         if known.asset_id != operation.asset_id or known.amount != amount:
             raise moving.fault(tx, f"input {key.hex()} is not what was made")
     elif moving.source is not None:
         if moving.is_complete:
             raise moving.fault(tx, f"input {key.hex()} is not there")
-        rebuilt = _rebuilt(moving, tx, operation, reference, credential)
-    return Consumed(key, moving.chain_id, operation.asset_id, amount, credential, rebuilt)
+        reconstructed = _reconstruct(moving, tx, operation, reference, credential)
+    return Consumed(key, moving.chain_id, operation.asset_id, amount, credential, reconstructed)
 
 
 def _amount(operation: XOperation) -> int:
     return 1 if isinstance(operation, NftTransferOperation) else 0
 
 
-def _rebuilt(moving: Moving, tx: XTx, operation: Operation, reference: UtxoReference, credential: int) -> LedgerOutput:
+def _reconstruct(
+    moving: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
+) -> LedgerOutput:
     done = operation.operation
     addresses: tuple[Address, ...] = ()
     if credential < len(tx.credentials):
-        addresses = signers(signed_digest(tx.encode_unsigned()), tx.credentials[credential].signatures)
+        addresses = recover_signers(hash_unsigned_tx(tx.encode_unsigned()), tx.credentials[credential].signatures)
     group_id, payload = _marks(done)
     return LedgerOutput(
         id=reference.utxo_id,
@@ -176,7 +187,7 @@ class Cap(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AssetMade:
+class AssetCreated:
     """An asset came to be, its id that of the transaction. is_nft: it has NFTs. alias: of the genesis only."""
 
     asset_id: AssetID
@@ -204,10 +215,10 @@ class XTxEffects:
     emitted: tuple[LedgerOutput, ...]
     source_chain_id: ChainID | None
     destination_chain_id: ChainID | None
-    unlocked: Sums
-    created: Sums
-    burned: Sums
-    asset: AssetMade | None
+    unlocked: AssetSums
+    created: AssetSums
+    burned: AssetSums
+    asset: AssetCreated | None
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
@@ -227,22 +238,22 @@ class XBlockEffects:
     txs: tuple[XTxEffects, ...]
 
 
-def apply_x(chain_id: ChainID, block: XBlock, source: OutputSource | None, *, is_complete: bool) -> XBlockEffects:
+def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *, is_complete: bool) -> XBlockEffects:
     """Return what the next block does.
 
     is_complete: whether every output of the chain is known since its genesis, so that an unknown one is a fault;
-    otherwise it is rebuilt from the input. Raises LedgerFault.
+    otherwise it is reconstructed from the input. Raises LedgerFault.
     """
-    moving = Moving(chain_id, block.height, source, is_complete)
-    txs = tuple(x_tx_effects(moving, tx, position, block.height) for position, tx in enumerate(block.txs))
+    moving = UtxoFlow(chain_id, block.height, source, is_complete)
+    txs = tuple(build_x_tx_effects(moving, tx, position, block.height) for position, tx in enumerate(block.txs))
     return XBlockEffects(chain_id, block, len(block.raw), len(block.txs), block.time, txs)
 
 
-def x_tx_effects(moving: Moving, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
+def build_x_tx_effects(moving: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
     """Return what one transaction does, on top of those before it in `moving`. Raises LedgerFault."""
     consumed = _transferred_in(moving, tx)
     operated = consume_operations(moving, tx, len(consumed)) if isinstance(tx.unsigned, OperationTx) else []
-    emitted = x_outputs(tx, moving.chain_id)
+    emitted = list_x_outputs(tx, moving.chain_id)
     moving.emit(emitted)
     unlocked: dict[AssetID, int] = {}
     created: dict[AssetID, int] = {}
@@ -257,24 +268,24 @@ def x_tx_effects(moving: Moving, tx: XTx, position: int, height: int | None = No
         emitted,
         unsigned.source_chain_id if isinstance(unsigned, ImportTx) else None,
         unsigned.destination_chain_id if isinstance(unsigned, ExportTx) else None,
-        as_sums(unlocked),
-        as_sums(created),
+        nonzero_sums(unlocked),
+        nonzero_sums(created),
         _burned(moving, tx, consumed),
         _asset(tx, unsigned) if isinstance(unsigned, CreateAssetTx) else None,
     )
 
 
-def x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEffects, ...]:
+def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEffects, ...]:
     """Return what the assets of the genesis begin with."""
-    moving = Moving(chain_id, 0, None, True)
+    moving = UtxoFlow(chain_id, 0, None, True)
     effects: list[XTxEffects] = []
     for position, asset in enumerate(genesis.assets):
-        made = x_tx_effects(moving, asset.tx, position)
+        made = build_x_tx_effects(moving, asset.tx, position)
         effects.append(replace(made, asset=_asset(asset.tx, asset.creation, asset.alias)))
     return tuple(effects)
 
 
-def _transferred_in(moving: Moving, tx: XTx) -> list[Consumed]:
+def _transferred_in(moving: UtxoFlow, tx: XTx) -> list[Consumed]:
     unsigned = tx.unsigned
     consumed = moving.consume(tx, unsigned.base.inputs, moving.chain_id, 0)
     if isinstance(unsigned, ImportTx):
@@ -282,7 +293,7 @@ def _transferred_in(moving: Moving, tx: XTx) -> list[Consumed]:
     return consumed
 
 
-def _burned(moving: Moving, tx: XTx, consumed: Sequence[Consumed]) -> Sums:
+def _burned(moving: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSums:
     burned: dict[AssetID, int] = {}
     add_amounts(burned, consumed)
     unsigned = tx.unsigned
@@ -291,11 +302,11 @@ def _burned(moving: Moving, tx: XTx, consumed: Sequence[Consumed]) -> Sums:
         burned[made.asset_id] = burned.get(made.asset_id, 0) - made.output.amount
     if burned and min(burned.values()) < 0:
         raise moving.fault(tx, "more comes out than went in")
-    return as_sums(burned)
+    return nonzero_sums(burned)
 
 
-def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetMade:
-    return AssetMade(
+def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreated:
+    return AssetCreated(
         AssetID(tx.id),
         creation.name,
         creation.symbol,

@@ -21,7 +21,7 @@ from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Validation
-from warpseal.ledger.params import known_parameters
+from warpseal.ledger.params import builtin_parameters
 from warpseal.node.failover import NodePool
 from warpseal.node.network import INFO_PATHS
 from warpseal.node.node_subnets import SubnetMembers
@@ -71,7 +71,7 @@ class OwnView:
 
     async def staking_asset(self, network_id: int) -> AssetID:
         """Return the id of AVAX: known for the public networks, else as nodes tell it."""
-        known = known_parameters(network_id)
+        known = builtin_parameters(network_id)
         return known.staking_asset_id if known is not None else await self._ask(_STAKING_ASSET)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:

@@ -54,7 +54,7 @@ def make_identity(seed: bytes, *, rsa_key: bool = False) -> Identity:
     """Return the identity that `seed` determines; an RSA-2048 key is fresh every time."""
     tls_key: PrivateKey = rsa.generate_private_key(65537, 2048) if rsa_key else _p256_key(seed)
     secret = bls.generate_secret(sha256(b"bls" + seed).digest())
-    public_key = bls.public_key_bytes(bls.public_key_of(secret))
+    public_key = bls.public_key_bytes(bls.derive_public_key(secret))
     leaf = parse_leaf(make_certificate(tls_key))
     return Identity(leaf, tls_key, secret, public_key, bls.prove_possession(secret))
 

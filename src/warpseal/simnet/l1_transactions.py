@@ -27,7 +27,7 @@ from warpseal.warp.l1_messages import (
     L1ValidatorWeight,
     RegisterL1Validator,
     SubnetToL1Conversion,
-    p_chain_message,
+    build_p_chain_message,
 )
 
 _ADDRESS_BYTES = 20
@@ -55,7 +55,7 @@ def conversion(state: ChainState, data: ConversionData, initial: Sequence[Initia
     """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
     payload = SubnetToL1Conversion(data.conversion_id).encode()
     signing_subnet_id = state.chains[data.manager_chain_id].subnet_id
-    attested = SimMessage(p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id)
+    attested = SimMessage(build_p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id)
     fundings = [Funding(one.proof, one.balance_navax) for one in initial]
     return Transaction(
         "ConvertSubnetToL1Tx",
@@ -80,7 +80,7 @@ def registration(state: ChainState, message: RegisterL1Validator, proof: bytes, 
         lambda: tx_builder.register(balance_navax, proof, signed()),
         subnet_id=message.subnet_id,
         validation_id=message.validation_id,
-        attested=SimMessage(p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id),
+        attested=SimMessage(build_p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id),
     )
 
 
@@ -96,7 +96,7 @@ def weight_change(state: ChainState, validation: Validation, nonce: int, weight:
         lambda: tx_builder.set_weight(signed()),
         subnet_id=validation.subnet_id,
         validation_id=validation.id,
-        attested=SimMessage(p_chain_message(state.network_id, payload), justification, manager.signing_subnet_id),
+        attested=SimMessage(build_p_chain_message(state.network_id, payload), justification, manager.signing_subnet_id),
     )
 
 

@@ -22,7 +22,7 @@ from warpseal.warp.l1_messages import (
     RegisterL1Validator,
     SubnetToL1Conversion,
     ValidatorUptime,
-    p_chain_message,
+    build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
@@ -126,7 +126,7 @@ def _gone(state: ChainState, subnet_id: SubnetID, number: int) -> SimMessage:
 
 
 def _fact(state: ChainState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID) -> SimMessage:
-    return SimMessage(p_chain_message(state.network_id, payload), justification, signing_subnet_id)
+    return SimMessage(build_p_chain_message(state.network_id, payload), justification, signing_subnet_id)
 
 
 def _key(digest: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.validator_sets import Validation
-from warpseal.warp.codec import Reader
+from warpseal.warp.codec import CodecReader
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -253,7 +253,7 @@ def _varint(raw: bytes, offset: int) -> tuple[int, int]:
 def codec_text(raw: bytes, error: MalformedMessage) -> str:
     """Return what a node's codec says of `raw`, which `error` refused."""
     try:
-        Reader(raw).version()
+        CodecReader(raw).version()
     except MalformedMessage:
         return "unknown codec version" if len(raw) >= 2 else "couldn't unpack codec version"
     return f"couldn't unmarshal: {error.reason}"

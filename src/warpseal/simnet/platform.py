@@ -26,7 +26,7 @@ from warpseal.warp.ids import (
     node_id_text,
     parse_node_id,
 )
-from warpseal.warp.validator_set import canonical_set
+from warpseal.warp.validator_set import build_canonical_set
 
 _NO_ID: Final = id_text(bytes(32))
 _NO_OWNER: Final = {"locktime": "0", "threshold": "0", "addresses": list[str]()}
@@ -130,7 +130,7 @@ class Platform:
         return json.dumps(shown, separators=(",", ":")).encode()
 
     def _make_warp_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
-        merged = canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+        merged = build_canonical_set((member.node_id, member.public_key, member.weight) for member in members)
         validators = [
             {
                 "publicKey": _hex(validator.public_key),

@@ -23,7 +23,7 @@ from warpseal.simnet.values import ChainKind, SimChain, SimValidator
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, Hash, MalformedMessage, SignedMessage, UnsignedMessage, encode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, canonical_set, meets
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
 
 UNEXPECTED: Final = -1
 UNREGISTERED: Final = -2
@@ -216,7 +216,7 @@ def verify_signed_message(state: ChainState, raw: bytes, subnet_id: SubnetID, he
     if indices and indices[-1] >= len(merged.validators):
         return f"unknown validator: bit {indices[-1]} of {len(merged.validators)}"
     weight = sum(merged.validators[index].weight for index in indices)
-    if not meets(weight, merged.total_weight, QUORUM):
+    if not has_quorum(weight, merged.total_weight, QUORUM):
         return f"insufficient weight: {weight} of {merged.total_weight} at height {height}"
     keys = [bls.parse_public_key(merged.validators[index].public_key) for index in indices]
     if not bls.verify_aggregate(keys, message.unsigned.raw, message.signature):
@@ -226,12 +226,12 @@ def verify_signed_message(state: ChainState, raw: bytes, subnet_id: SubnetID, he
 
 def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
     members = state.set_at(subnet_id, height)
-    return canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+    return build_canonical_set((member.node_id, member.public_key, member.weight) for member in members)
 
 
 def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:
     # A node may have had several, one after another.
     validations = {validation.node_id: validation for validation in state.validations.get(subnet_id, ())}
-    return canonical_set(
+    return build_canonical_set(
         (validation.node_id, validation.public_key, validation.weight) for validation in validations.values()
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from warpseal.warp.codec import sized, u32, u64, versioned
+from warpseal.warp.codec import pack_sized, pack_u32, pack_u64, pack_versioned
 from warpseal.warp.ids import SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData
 
@@ -38,9 +38,9 @@ _OUTPUT: Final = 7
 _CREDENTIAL: Final = 9
 _AUTHORISATION: Final = 10
 _OWNERS: Final = 11
-_NO_OWNER: Final = u32(0) + u32(0)
-_ONE_OWNER: Final = u64(0) + u32(1) + u32(1) + OWNER
-_FIRST_KEY: Final = u32(1) + u32(0)
+_NO_OWNER: Final = pack_u32(0) + pack_u32(0)
+_ONE_OWNER: Final = pack_u64(0) + pack_u32(1) + pack_u32(1) + OWNER
+_FIRST_KEY: Final = pack_u32(1) + pack_u32(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,46 +91,48 @@ class Funding:
 
 def create_subnet() -> TxDraft:
     """Return the transaction that makes a subnet; its id is the subnet's."""
-    return TxDraft("CreateSubnetTx", u32(_OWNERS) + _ONE_OWNER)
+    return TxDraft("CreateSubnetTx", pack_u32(_OWNERS) + _ONE_OWNER)
 
 
 def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> TxDraft:
     """Return the transaction that makes an EVM blockchain; its id is the blockchain's."""
     text = name.encode()
-    body = subnet_id + len(text).to_bytes(2, "big") + text + EVM_VM + u32(0) + sized(genesis) + _authorisation(1)
+    body = (
+        subnet_id + len(text).to_bytes(2, "big") + text + EVM_VM + pack_u32(0) + pack_sized(genesis) + _authorisation(1)
+    )
     return TxDraft("CreateChainTx", body, authorisation_signatures=1)
 
 
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
     """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
     validators = [
-        sized(one.node_id)
-        + u64(one.weight)
-        + u64(funding.balance_navax)
+        pack_sized(one.node_id)
+        + pack_u64(one.weight)
+        + pack_u64(funding.balance_navax)
         + one.public_key
         + funding.proof
         + _NO_OWNER
         + _NO_OWNER
         for one, funding in zip(data.validators, fundings, strict=True)
     ]
-    head = data.subnet_id + data.manager_chain_id + sized(data.manager_address) + u32(len(validators))
+    head = data.subnet_id + data.manager_chain_id + pack_sized(data.manager_address) + pack_u32(len(validators))
     funded = sum(funding.balance_navax for funding in fundings)
     return TxDraft("ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1)
 
 
 def register(balance_navax: int, proof: bytes, signed_message: bytes) -> TxDraft:
     """Return the registration of an L1 validator."""
-    return TxDraft("RegisterL1ValidatorTx", u64(balance_navax) + proof + sized(signed_message), balance_navax)
+    return TxDraft("RegisterL1ValidatorTx", pack_u64(balance_navax) + proof + pack_sized(signed_message), balance_navax)
 
 
 def set_weight(signed_message: bytes) -> TxDraft:
     """Return the change of an L1 validator's weight; weight 0 removes it."""
-    return TxDraft("SetL1ValidatorWeightTx", sized(signed_message))
+    return TxDraft("SetL1ValidatorWeightTx", pack_sized(signed_message))
 
 
 def increase_balance(validation_id: ValidationID, balance_navax: int) -> TxDraft:
     """Return the funding of an L1 validator."""
-    return TxDraft("IncreaseL1ValidatorBalanceTx", validation_id + u64(balance_navax), balance_navax)
+    return TxDraft("IncreaseL1ValidatorBalanceTx", validation_id + pack_u64(balance_navax), balance_navax)
 
 
 def disable(validation_id: ValidationID) -> TxDraft:
@@ -160,48 +162,60 @@ def change(utxo: Utxo, draft: TxDraft, raw: bytes) -> Utxo:
 
 def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]) -> bytes:
     """Return a block since Banff; the transactions go in without their codec version."""
-    head = u64(time_unix_s) + parent_id + u64(height) + u32(len(transactions))
-    return versioned(u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
+    head = pack_u64(time_unix_s) + parent_id + pack_u64(height) + pack_u32(len(transactions))
+    return pack_versioned(pack_u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
 
 
 def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int) -> bytes:
     """Return a genesis that knows utxos only."""
     outputs = (
-        utxo.tx_id + u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + sized(b"") for utxo in utxos
+        utxo.tx_id + pack_u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + pack_sized(b"")
+        for utxo in utxos
     )
     supply = sum(utxo.amount_navax for utxo in utxos)
-    return versioned(u32(len(utxos)), *outputs, u32(0), u32(0), u64(time_unix_s), u64(supply), b"\x00\x00")
+    return pack_versioned(
+        pack_u32(len(utxos)), *outputs, pack_u32(0), pack_u32(0), pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
+    )
 
 
 def genesis_block(genesis_bytes: bytes) -> bytes:
     """Return block 0: the commit of a genesis."""
-    return versioned(u32(_COMMIT_BLOCK), sha256(genesis_bytes).digest(), u64(0))
+    return pack_versioned(pack_u32(_COMMIT_BLOCK), sha256(genesis_bytes).digest(), pack_u64(0))
 
 
 def _signed(type_id: int, wallet: Wallet, utxo: Utxo, draft: TxDraft) -> bytes:
     if utxo.amount_navax < draft.burned_navax:
         raise ValueError(f"{utxo.amount_navax} nAVAX do not pay for {draft.burned_navax}")
-    unsigned = versioned(u32(type_id), _base(wallet, utxo, utxo.amount_navax - draft.burned_navax), draft.body)
+    unsigned = pack_versioned(
+        pack_u32(type_id), _base(wallet, utxo, utxo.amount_navax - draft.burned_navax), draft.body
+    )
     counts = [1] if draft.authorisation_signatures is None else [1, draft.authorisation_signatures]
     credentials = (_credential(unsigned, number, count) for number, count in enumerate(counts))
-    return unsigned + u32(len(counts)) + b"".join(credentials)
+    return unsigned + pack_u32(len(counts)) + b"".join(credentials)
 
 
 def _base(wallet: Wallet, utxo: Utxo, back_navax: int) -> bytes:
     output = wallet.asset_id + _output(back_navax)
-    spent = utxo.tx_id + u32(utxo.index) + wallet.asset_id + u32(_INPUT) + u64(utxo.amount_navax) + _FIRST_KEY
-    return u32(wallet.network_id) + wallet.chain_id + u32(1) + output + u32(1) + spent + sized(b"")
+    spent = (
+        utxo.tx_id
+        + pack_u32(utxo.index)
+        + wallet.asset_id
+        + pack_u32(_INPUT)
+        + pack_u64(utxo.amount_navax)
+        + _FIRST_KEY
+    )
+    return pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(1) + output + pack_u32(1) + spent + pack_sized(b"")
 
 
 def _output(amount_navax: int) -> bytes:
-    return u32(_OUTPUT) + u64(amount_navax) + _ONE_OWNER
+    return pack_u32(_OUTPUT) + pack_u64(amount_navax) + _ONE_OWNER
 
 
 def _authorisation(count: int) -> bytes:
-    return u32(_AUTHORISATION) + u32(count) + b"".join(u32(index) for index in range(count))
+    return pack_u32(_AUTHORISATION) + pack_u32(count) + b"".join(pack_u32(index) for index in range(count))
 
 
 def _credential(unsigned: bytes, number: int, count: int) -> bytes:
-    digest = sha256(unsigned + u32(number)).digest()
+    digest = sha256(unsigned + pack_u32(number)).digest()
     signature = digest + sha256(digest).digest() + bytes([digest[0] & 1])
-    return u32(_CREDENTIAL) + u32(count) + signature * count
+    return pack_u32(_CREDENTIAL) + pack_u32(count) + signature * count

@@ -24,7 +24,7 @@ from warpseal.validators.recent import RecentCache
 from warpseal.validators.set_cache import ParsedSet, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
-from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, build_canonical_set
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class ValidatorSets:
 
     def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedSet:
         """Return the canonical set and its keys; runs on a worker thread where the set is large."""
-        validators = canonical_set(entries)
+        validators = build_canonical_set(entries)
         keys = tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
         _ = validators.digest, validators.node_ids
         return ParsedSet(validators, keys)

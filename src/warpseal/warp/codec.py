@@ -23,7 +23,7 @@ class MalformedMessage(ValueError):
         self.reason = reason
 
 
-class Reader:
+class CodecReader:
     """Reads one encoded value from its first byte to its last. Every method raises `error` for bytes that do not fit.
 
     Codecs move `offset` and compare it with `size` themselves where speed matters. In every method `what` names the
@@ -113,27 +113,27 @@ class Reader:
             raise self.error(self.offset, f"{self.size - self.offset} bytes left over")
 
 
-def versioned(*parts: bytes) -> bytes:
+def pack_versioned(*parts: bytes) -> bytes:
     """Return the codec version followed by `parts`."""
     return VERSION + b"".join(parts)
 
 
-def u32(value: int) -> bytes:
+def pack_u32(value: int) -> bytes:
     """Return `value` as a big-endian uint32."""
     return value.to_bytes(4, "big")
 
 
-def u64(value: int) -> bytes:
+def pack_u64(value: int) -> bytes:
     """Return `value` as a big-endian uint64."""
     return value.to_bytes(8, "big")
 
 
-def sized(value: bytes) -> bytes:
+def pack_sized(value: bytes) -> bytes:
     """Return `value` after its uint32 length."""
-    return u32(len(value)) + value
+    return pack_u32(len(value)) + value
 
 
-def exactly(value: bytes, length: int, what: str) -> bytes:
+def require_length(value: bytes, length: int, what: str) -> bytes:
     """Return `value`, which must have `length` bytes; ValueError otherwise."""
     if len(value) != length:
         raise ValueError(f"{what} has {len(value)} bytes, not {length}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.warp.codec import MalformedMessage, exactly
+from warpseal.warp.codec import MalformedMessage, require_length
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 
@@ -61,7 +61,7 @@ class L1ValidatorRegistrationJustification:
     @classmethod
     def bootstrap(cls, subnet_id: SubnetID, index: int) -> L1ValidatorRegistrationJustification:
         """Return the proof for the initial validator at `index` of a subnet's conversion."""
-        inner = _field(_SUBNET_ID_FIELD, exactly(subnet_id, ID_BYTES, "subnet id"))
+        inner = _field(_SUBNET_ID_FIELD, require_length(subnet_id, ID_BYTES, "subnet id"))
         if index:
             inner += _varint(_INDEX_FIELD << 3 | _VARINT) + _varint(index)
         proven = bootstrap_validation_id(subnet_id, index)

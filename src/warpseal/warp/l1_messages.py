@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from warpseal.warp.codec import MalformedMessage, Reader, exactly, sized, u32, u64, versioned
+from warpseal.warp.codec import (
+    CodecReader,
+    MalformedMessage,
+    pack_sized,
+    pack_u32,
+    pack_u64,
+    pack_versioned,
+    require_length,
+)
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
@@ -40,7 +48,7 @@ class SubnetToL1Conversion:
 
     def encode(self) -> bytes:
         """Return the message's bytes."""
-        return versioned(u32(_CONVERSION_TYPE), exactly(self.conversion_id, ID_BYTES, "conversion id"))
+        return pack_versioned(pack_u32(_CONVERSION_TYPE), require_length(self.conversion_id, ID_BYTES, "conversion id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +76,11 @@ class ConversionData:
 
     def encode(self) -> bytes:
         """Return the data's bytes: a codec version, but no type id."""
-        return versioned(
-            exactly(self.subnet_id, ID_BYTES, "subnet id"),
-            exactly(self.manager_chain_id, ID_BYTES, "manager chain id"),
-            sized(self.manager_address),
-            u32(len(self.validators)),
+        return pack_versioned(
+            require_length(self.subnet_id, ID_BYTES, "subnet id"),
+            require_length(self.manager_chain_id, ID_BYTES, "manager chain id"),
+            pack_sized(self.manager_address),
+            pack_u32(len(self.validators)),
             *(_encode_conversion_validator(validator) for validator in self.validators),
         )
 
@@ -120,15 +128,15 @@ class RegisterL1Validator:
 
     def encode(self) -> bytes:
         """Return the message's bytes."""
-        return versioned(
-            u32(_REGISTER_TYPE),
-            exactly(self.subnet_id, ID_BYTES, "subnet id"),
-            sized(self.node_id),
-            exactly(self.public_key, _KEY_BYTES, "public key"),
-            u64(self.expiry),
+        return pack_versioned(
+            pack_u32(_REGISTER_TYPE),
+            require_length(self.subnet_id, ID_BYTES, "subnet id"),
+            pack_sized(self.node_id),
+            require_length(self.public_key, _KEY_BYTES, "public key"),
+            pack_u64(self.expiry),
             _encode_owner(self.remaining_balance_owner),
             _encode_owner(self.disable_owner),
-            u64(self.weight),
+            pack_u64(self.weight),
         )
 
 
@@ -151,7 +159,7 @@ class L1ValidatorRegistration:
     def encode(self) -> bytes:
         """Return the message's bytes."""
         validation_id = _encode_validation_id(self.validation_id)
-        return versioned(u32(_REGISTRATION_TYPE), validation_id, bytes([self.registered]))
+        return pack_versioned(pack_u32(_REGISTRATION_TYPE), validation_id, bytes([self.registered]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ class L1ValidatorWeight:
     def encode(self) -> bytes:
         """Return the message's bytes."""
         validation_id = _encode_validation_id(self.validation_id)
-        return versioned(u32(_WEIGHT_TYPE), validation_id, u64(self.nonce), u64(self.weight))
+        return pack_versioned(pack_u32(_WEIGHT_TYPE), validation_id, pack_u64(self.nonce), pack_u64(self.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,20 +204,22 @@ class ValidatorUptime:
 
     def encode(self) -> bytes:
         """Return the message's bytes."""
-        return versioned(u32(_UPTIME_TYPE), _encode_validation_id(self.validation_id), u64(self.uptime_s))
+        return pack_versioned(
+            pack_u32(_UPTIME_TYPE), _encode_validation_id(self.validation_id), pack_u64(self.uptime_s)
+        )
 
 
 def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
     """Return the validation id of the initial validator at `index` (uint32) of a subnet's conversion."""
-    return ValidationID(sha256(exactly(subnet_id, ID_BYTES, "subnet id") + u32(index)).digest())
+    return ValidationID(sha256(require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)).digest())
 
 
-def p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
+def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
     """Return the message in which the P-Chain says `payload` (one of the messages above, encoded)."""
     return UnsignedMessage.build(network_id, P_CHAIN, AddressedCall(b"", payload).encode())
 
 
-def uptime_of(message: UnsignedMessage) -> ValidatorUptime | None:
+def parse_uptime_message(message: UnsignedMessage) -> ValidatorUptime | None:
     """Return the uptime that an L1 is asked to attest, or None where the message is none of that kind."""
     if message.source_chain_id == P_CHAIN:
         return None
@@ -220,22 +230,22 @@ def uptime_of(message: UnsignedMessage) -> ValidatorUptime | None:
         return None
 
 
-def _reader(raw: bytes, type_id: int, what: str) -> Reader:
-    reader = Reader(raw)
+def _reader(raw: bytes, type_id: int, what: str) -> CodecReader:
+    reader = CodecReader(raw)
     reader.version()
     reader.type_id(type_id, what)
     return reader
 
 
-def _read_validation_id(reader: Reader) -> ValidationID:
+def _read_validation_id(reader: CodecReader) -> ValidationID:
     return ValidationID(reader.take(ID_BYTES, "validation id"))
 
 
 def _encode_validation_id(validation_id: ValidationID) -> bytes:
-    return exactly(validation_id, ID_BYTES, "validation id")
+    return require_length(validation_id, ID_BYTES, "validation id")
 
 
-def _read_owner(reader: Reader, what: str) -> PChainOwner:
+def _read_owner(reader: CodecReader, what: str) -> PChainOwner:
     threshold = reader.u32(f"threshold of {what}")
     count = reader.u32(f"address count of {what}")
     raw = reader.take(count * _ADDRESS_BYTES, f"addresses of {what}")
@@ -244,10 +254,10 @@ def _read_owner(reader: Reader, what: str) -> PChainOwner:
 
 
 def _encode_owner(owner: PChainOwner) -> bytes:
-    addresses = (exactly(address, _ADDRESS_BYTES, "address") for address in owner.addresses)
-    return u32(owner.threshold) + u32(len(owner.addresses)) + b"".join(addresses)
+    addresses = (require_length(address, _ADDRESS_BYTES, "address") for address in owner.addresses)
+    return pack_u32(owner.threshold) + pack_u32(len(owner.addresses)) + b"".join(addresses)
 
 
 def _encode_conversion_validator(validator: ConversionValidator) -> bytes:
-    public_key = exactly(validator.public_key, _KEY_BYTES, "public key")
-    return sized(validator.node_id) + public_key + u64(validator.weight)
+    public_key = require_length(validator.public_key, _KEY_BYTES, "public key")
+    return pack_sized(validator.node_id) + public_key + pack_u64(validator.weight)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from warpseal.warp.codec import MalformedMessage, Reader, exactly, sized, u32, versioned
+from warpseal.warp.codec import CodecReader, MalformedMessage, pack_sized, pack_u32, pack_versioned, require_length
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
 
 
@@ -58,7 +58,7 @@ class Hash:
 
     def encode(self) -> bytes:
         """Return the payload's bytes."""
-        return versioned(u32(_HASH_TYPE), exactly(self.hash, _HASH_BYTES, "hash"))
+        return pack_versioned(pack_u32(_HASH_TYPE), require_length(self.hash, _HASH_BYTES, "hash"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class AddressedCall:
 
     def encode(self) -> bytes:
         """Return the payload's bytes."""
-        return versioned(u32(_ADDRESSED_CALL_TYPE), sized(self.source_address), sized(self.payload))
+        return pack_versioned(pack_u32(_ADDRESSED_CALL_TYPE), pack_sized(self.source_address), pack_sized(self.payload))
 
 
-def _payload_reader(raw: bytes, type_id: int, what: str) -> Reader:
+def _payload_reader(raw: bytes, type_id: int, what: str) -> CodecReader:
     if len(raw) > PAYLOAD_LIMIT_BYTES:
         raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
-    reader = Reader(raw)
+    reader = CodecReader(raw)
     reader.version()
     reader.type_id(type_id, what)
     return reader
@@ -114,7 +114,7 @@ class UnsignedMessage:
     @classmethod
     def parse(cls, raw: bytes) -> UnsignedMessage:
         """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
-        reader = Reader(raw)
+        reader = CodecReader(raw)
         message = _read_unsigned(reader, raw)
         reader.finish()
         return message
@@ -122,8 +122,8 @@ class UnsignedMessage:
     @classmethod
     def build(cls, network_id: int, source_chain_id: ChainID, payload: bytes) -> UnsignedMessage:
         """Return a message; network_id is a uint32, source_chain_id has 32 bytes."""
-        chain = exactly(source_chain_id, ID_BYTES, "source chain id")
-        raw = versioned(u32(network_id), chain, sized(payload))
+        chain = require_length(source_chain_id, ID_BYTES, "source chain id")
+        raw = pack_versioned(pack_u32(network_id), chain, pack_sized(payload))
         return cls(network_id, source_chain_id, payload, raw)
 
 
@@ -143,7 +143,7 @@ class SignedMessage:
     @classmethod
     def parse(cls, raw: bytes) -> SignedMessage:
         """Return the message whose bytes are exactly `raw`. Raises MalformedMessage; padded signers too."""
-        reader = Reader(raw)
+        reader = CodecReader(raw)
         unsigned = _read_unsigned(reader, raw)
         reader.type_id(_BIT_SET_SIGNATURE, "bit set signature")
         signers = reader.sized("signers")
@@ -157,8 +157,8 @@ class SignedMessage:
 
     def encode(self) -> bytes:
         """Return the bytes that verifiers take."""
-        signature = exactly(self.signature, SIGNATURE_BYTES, "signature")
-        return self.unsigned.raw + u32(_BIT_SET_SIGNATURE) + sized(self.signers) + signature
+        signature = require_length(self.signature, SIGNATURE_BYTES, "signature")
+        return self.unsigned.raw + pack_u32(_BIT_SET_SIGNATURE) + pack_sized(self.signers) + signature
 
 
 def unwrap_log_data(raw: bytes) -> bytes | None:
@@ -176,7 +176,7 @@ def unwrap_log_data(raw: bytes) -> bytes | None:
     return raw[2 * word : 2 * word + length]
 
 
-def _read_unsigned(reader: Reader, raw: bytes) -> UnsignedMessage:
+def _read_unsigned(reader: CodecReader, raw: bytes) -> UnsignedMessage:
     reader.version()
     network_id = reader.u32("network id")
     source_chain_id = ChainID(reader.take(ID_BYTES, "source chain id"))

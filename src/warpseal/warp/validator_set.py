@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from warpseal.warp.codec import u32, u64
+from warpseal.warp.codec import pack_u32, pack_u64
 from warpseal.warp.ids import NODE_ID_BYTES, NodeID
 
 PUBLIC_KEY_BYTES: Final = 48
@@ -100,7 +100,7 @@ def canonical_sort_key(public_key: bytes) -> bytes:
     return bytes([public_key[0] & 0x1F]) + public_key[1:] + bytes([public_key[0] >> 5 & 1])
 
 
-def canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> CanonicalValidatorSet:
+def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> CanonicalValidatorSet:
     """Return the canonical set of members (node id, compressed key or None, weight), in any order.
 
     Equal keys are merged with their weights and nodes; a member without a key counts in the total only.
@@ -168,12 +168,12 @@ def _checked_sort_key(public_key: bytes) -> bytes:
 
 
 def _digest_of(members: CanonicalValidatorSet) -> bytes:
-    parts = [u64(members.total_weight), u32(len(members.validators))]
+    parts = [pack_u64(members.total_weight), pack_u32(len(members.validators))]
     for validator in members.validators:
         parts += [
             validator.public_key,
-            u64(validator.weight),
-            u32(len(validator.node_ids)),
+            pack_u64(validator.weight),
+            pack_u32(len(validator.node_ids)),
             *validator.node_ids,
         ]
     return sha256(b"".join(parts)).digest()
@@ -184,6 +184,6 @@ def required_weight(total: int, percentage: int) -> int:
     return -(-total * percentage // 100)
 
 
-def meets(signed: int, total: int, percentage: int) -> bool:
+def has_quorum(signed: int, total: int, percentage: int) -> bool:
     """Tell whether weight `signed` out of `total` reaches `percentage` percent, as verifiers compute it."""
     return percentage * total <= 100 * signed

@@ -22,7 +22,7 @@ from tests.l1.follower.world import (
     recorded_l1_txs,
 )
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
 from warpseal.l1.follower.l1_rows import parse_followed_block
 from warpseal.l1.follower.ports import FollowedBlock
@@ -195,7 +195,7 @@ async def test_a_registration_whose_message_is_no_message_is_undecodable() -> No
     registering = next(tx.unsigned for tx in recorded_l1_txs() if isinstance(tx.unsigned, RegisterL1ValidatorTx))
     broken = P_TX.build(replace(registering, message=bytes(10)))
     chain, index = Chain(20), MemoryIndex()
-    chain.put(lambda parent, height: Block.build("BanffStandardBlock", parent, height, 1, (broken,)).raw)
+    chain.put(lambda parent, height: PBlock.build("BanffStandardBlock", parent, height, 1, (broken,)).raw)
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, index, FROM_0) as follower:
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("undecodable_block", 20)

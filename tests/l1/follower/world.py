@@ -13,7 +13,7 @@ from typing import Any
 from tests.chains.p_vectors import recorded, unchecked
 from tests.node.recorded_node import RecordedNode, RpcFault, upstream_of
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
 from warpseal.l1.follower.follower import PChainFollower
@@ -73,8 +73,8 @@ class Chain:
 
     def _make(self, parent: BlockID, height: int, txs: tuple[PSignedTx, ...]) -> bytes:
         if height < self._apricot:
-            return Block.build("ApricotCommitBlock", parent, height).raw
-        return Block.build("BanffStandardBlock", parent, height, BANFF_S + height, txs).raw
+            return PBlock.build("ApricotCommitBlock", parent, height).raw
+        return PBlock.build("BanffStandardBlock", parent, height, BANFF_S + height, txs).raw
 
     def fork(self, height: int) -> Chain:
         """Return another chain that has the same blocks up to `height` and as many as this one."""
@@ -82,7 +82,7 @@ class Chain:
         other.raw = self.raw[: height + 1]
         other._parent = BlockID(other.id_at(height))
         while other.tip < self.tip:
-            other.put(lambda parent, at: Block.build("BanffStandardBlock", parent, at, BANFF_S + at + 1).raw)
+            other.put(lambda parent, at: PBlock.build("BanffStandardBlock", parent, at, BANFF_S + at + 1).raw)
         return other
 
 
@@ -93,7 +93,7 @@ def of_unknown_type(parent: BlockID, height: int) -> bytes:
 
 def cut_short(parent: BlockID, height: int) -> bytes:
     """Return a block whose last byte is missing."""
-    return Block.build("BanffStandardBlock", parent, height, BANFF_S).raw[:-1]
+    return PBlock.build("BanffStandardBlock", parent, height, BANFF_S).raw[:-1]
 
 
 def encoded(raw: bytes) -> dict[str, str]:

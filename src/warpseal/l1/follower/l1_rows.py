@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warpseal.chains.p_blocks import Block, parse_p_block
+from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
@@ -29,7 +29,7 @@ def parse_followed_block(raw: bytes) -> FollowedBlock:
     return FollowedBlock(block.height, block.id, block.parent_id, block.time, rows, origins)
 
 
-def _rows(block: Block) -> Iterator[L1Transaction]:
+def _rows(block: PBlock) -> Iterator[L1Transaction]:
     for position, tx in enumerate(block.txs):
         about = _about(tx)
         if about is not None:
