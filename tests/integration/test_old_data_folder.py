@@ -1,0 +1,136 @@
+"""A data folder of an earlier version, kept in `tests/vectors`, is opened with every signature in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import zstandard
+from sqlalchemy import Connection, select
+
+from tests.eventually import until
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration import indexed_daemon
+from tests.integration.daemon import config_of, running, simulated
+from tests.integration.judge import judge
+from tests.integration.process import started
+from tests.paths import VECTORS
+from warpseal.bls import parse_public_key, verify, verify_aggregate
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.store.api_keys import digest_of
+from warpseal.store.schema import ADDRESSES, BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import open_store
+from warpseal.warp.ids import MessageID
+from warpseal.warp.message import UnsignedMessage
+
+OLD = VECTORS / "data-folder-443d240"
+NETWORK_ID = "88888"
+# The network whose messages the folder has, except that no validator signs any more.
+SILENT = Plan(
+    validators=4,
+    l1s=(L1Plan(validators=4, spare=1),),
+    messages=3,
+    epoch_blocks=40,
+    rules=(parse_rule("all:silent"),),
+)
+# A signed message ends with the BLS signature.
+SIGNATURE_BYTES = 96
+
+
+def unpack(folder: Path, *names: str) -> Path:
+    """Copy files of the old folder to where a daemon with the data folder `folder` finds them; return that place."""
+    place = folder / NETWORK_ID
+    place.mkdir(parents=True)
+    for name in names:
+        (place / name).write_bytes(zstandard.decompress((OLD / f"{name}.zst").read_bytes()))
+    return place
+
+
+@pytest.fixture
+def old() -> dict[str, Any]:
+    """What the daemon answered that wrote the folder."""
+    found: dict[str, Any] = json.loads((OLD / "signed.json").read_text())
+    return found
+
+
+async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
+    tmp_path: Path, old: dict[str, Any]
+) -> None:
+    async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
+        rows = await store.read(lambda connection: connection.execute(select(MESSAGES)).all(), 10.0)
+        entries = {MessageID(row.message_id): await store.archive.load(MessageID(row.message_id)) for row in rows}
+        raws = {MessageID(row.message_id): row.raw for row in rows}
+    for message_id, entry in entries.items():
+        for signed in entry.signatures:
+            assert verify_aggregate(list(map(parse_public_key, signed.public_keys)), raws[message_id], signed.signature)
+        for share in entry.shares:
+            assert verify(parse_public_key(share.public_key), raws[message_id], share.signature)
+    for answer in old["signed"]:
+        entry = entries[UnsignedMessage.parse(bytes.fromhex(answer["unsigned"])).id]
+        signature = bytes.fromhex(answer["signed"])[-SIGNATURE_BYTES:]
+        assert signature in [signed.signature for signed in entry.signatures]
+    assert len(entries[UnsignedMessage.parse(bytes.fromhex(old["sharesOf"])).id].shares) == 3
+    assert sum(len(entry.signatures) for entry in entries.values()) == 8
+    assert sum(len(entry.shares) for entry in entries.values()) == 25
+
+
+async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[str, Any]) -> None:
+    async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
+        digest = digest_of(old["apiKey"])
+        assert digest is not None
+        key = await store.api_keys.key_of(digest)
+        assert key is not None
+        assert (key.name, key.units_per_minute) == ("alice", 100)
+
+        def count(connection: Connection) -> dict[str, int]:
+            tables = (ADDRESSES, ORIGINS, L1_TRANSACTIONS, BLOCK_RANGES)
+            return {table.name: len(connection.execute(select(table)).all()) for table in tables}
+
+        assert await store.read(count, 10.0) == {
+            "addresses": 18,
+            "origins": 5,
+            "l1_transactions": 5,
+            "block_ranges": 1,
+        }
+
+
+async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_more(
+    tmp_path: Path, old: dict[str, Any]
+) -> None:
+    unpack(tmp_path / "data", "store.db")
+    async with simulated(SILENT) as network, running(config_of(network, tmp_path)) as daemon:
+        signers = {
+            message.unsigned.raw.hex(): subnet.subnet_id
+            for subnet in network.subnets
+            for message in network.messages_of(subnet.subnet_id)
+        }
+        answers = [answer for answer in old["signed"] if answer["unsigned"] in signers]
+        assert len(answers) == 4
+        for answer in answers:
+            unsigned = answer["unsigned"]
+            reply = await daemon.post("/aggregate-signatures", {"message": unsigned})
+            assert reply.signed == answer["signed"]
+            judge(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
+        assert not any(validator.counts.app_requests for validator in network.validators)
+
+
+async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(tmp_path: Path) -> None:
+    place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
+    async with serving(ReplayNode()) as node:
+        file = indexed_daemon.config_file(tmp_path, node, index_chains=["p"])
+        async with started("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+            api_url, _ = await daemon.listening()
+
+            async def is_indexed() -> bool:
+                async with session.get(f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1") as reply:
+                    body = await reply.json()
+                return reply.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip("P")
+
+            await until(is_indexed)
+            assert not list(place.glob("waiting-blocks*"))
+            daemon.process.terminate()
+            assert await daemon.ended() == 0
