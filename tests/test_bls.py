@@ -1,4 +1,4 @@
-"""BLS: the vectors of the notes, agreement with py-ecc, and refusal of everything that is no key or share."""
+"""BLS: documented vectors, agreement with py-ecc, and refusal of malformed keys and shares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py_ecc.bls.ciphersuites import G2ProofOfPossession as Oracle
 
-from tests.warp import story
+from tests.warp import l1_txs
 from warpseal import bls
 
 SECRETS = [bls.secret_from_bytes(b"AvalancheLocalNetworkValidator0%d" % number) for number in range(1, 6)]
@@ -67,7 +67,7 @@ OUTSIDE_SUBGROUP = bytes.fromhex(
 
 
 @pytest.mark.parametrize(("number", "vector"), list(enumerate(LOCAL)))
-def test_local_validators_have_the_keys_and_proofs_of_the_notes(number: int, vector: tuple[str, str]) -> None:
+def test_local_validators_have_the_documented_keys_and_proofs(number: int, vector: tuple[str, str]) -> None:
     public_key, proof = (bytes.fromhex(text) for text in vector)
     assert bls.public_key_bytes(KEYS[number]) == public_key
     assert bls.sign_possession(SECRETS[number], public_key) == proof
@@ -90,8 +90,8 @@ def test_local_validators_have_the_keys_and_proofs_of_the_notes(number: int, vec
             "8cfd7909d153b9604b62b143ba36207bb7e64867424480202a67dc68768346d95c90983c2d279c64c43c51136b2a05e0"
             "1602d52aa6376fda17fa6e2a18a083e49d9c450eab7b89b1d5555da5c489872e02b7e5227b77550af1330e5a71f8c368",
         ),
-        (story.CONVERSION_KEY.hex(), story.CONVERSION_POSSESSION.hex()),
-        (story.REGISTERED_KEY.hex(), story.REGISTERED_POSSESSION.hex()),
+        (l1_txs.CONVERSION_KEY.hex(), l1_txs.CONVERSION_POSSESSION.hex()),
+        (l1_txs.REGISTERED_KEY.hex(), l1_txs.REGISTERED_POSSESSION.hex()),
     ],
 )
 def test_proofs_of_possession_of_real_nodes_verify(public_key: str, proof: str) -> None:
@@ -99,7 +99,7 @@ def test_proofs_of_possession_of_real_nodes_verify(public_key: str, proof: str) 
     assert bls.verify_possession(bls.parse_public_key(key), key, bytes.fromhex(proof))
 
 
-def test_a_secret_key_gives_the_public_key_of_the_notes() -> None:
+def test_a_secret_key_gives_the_documented_public_key() -> None:
     raw = bytes.fromhex("6668fecd4595b81e4d568398c820bbf3f073cb222902279fa55ebb84764ed2e3")
     secret = bls.secret_from_bytes(raw)
     assert bls.secret_bytes(secret) == raw
@@ -108,14 +108,14 @@ def test_a_secret_key_gives_the_public_key_of_the_notes() -> None:
     )
 
 
-def test_another_valid_key_of_the_notes_is_accepted() -> None:
+def test_another_documented_key_is_accepted() -> None:
     raw = bytes.fromhex(
         "879aadf523f1682a3ebcec7ab27f90924a4fed8e346236bb48402cd8c19bfe6653ee82935a02e8823cb9738ff0588182"
     )
     assert bls.public_key_bytes(bls.parse_public_key(raw)) == raw
 
 
-def test_a_signed_ip_has_the_signature_of_the_notes() -> None:
+def test_a_signed_ip_has_the_documented_signature() -> None:
     signature = bls.sign_possession(SECRETS[0], IP_CLAIM)
     assert signature.hex() == (
         "b7dd4a2c8bf88a7851cfdaf7cfcc297ec2711d3ad4b331cd63cb7c0e0a79aa4da700d274a5f610b15e2a87cd4b61de3b"
@@ -124,13 +124,13 @@ def test_a_signed_ip_has_the_signature_of_the_notes() -> None:
     assert bls.verify_possession(KEYS[0], IP_CLAIM, signature)
 
 
-def test_a_share_has_the_signature_of_the_notes() -> None:
+def test_a_share_has_the_documented_signature() -> None:
     assert bls.sign(SECRETS[0], UNSIGNED) == SIGNATURE_1
     assert bls.verify(KEYS[0], UNSIGNED, SIGNATURE_1)
-    assert bls.share_bytes(bls.decode_share(SIGNATURE_1)) == SIGNATURE_1
+    assert bls.sum_shares([bls.decode_share(SIGNATURE_1)]) == SIGNATURE_1
 
 
-def test_four_shares_sum_to_the_aggregate_of_the_notes() -> None:
+def test_four_shares_sum_to_the_documented_aggregate() -> None:
     chosen = [4, 1, 2, 3]
     shares = [bls.decode_share(bls.sign(SECRETS[index], UNSIGNED)) for index in chosen]
     keys = [KEYS[index] for index in chosen]
@@ -155,7 +155,7 @@ def test_py_ecc_agrees_on_signatures_aggregates_and_proofs() -> None:
     assert Oracle.PopProve(numbers[0]) == bls.sign_possession(SECRETS[0], public_keys[0])
 
 
-def test_py_ecc_refuses_what_is_refused_here() -> None:
+def test_py_ecc_refuses_the_same_signature() -> None:
     public_key = BLSPubkey(bls.public_key_bytes(KEYS[1]))
     assert not Oracle.Verify(public_key, UNSIGNED, BLSSignature(SIGNATURE_1))
     assert not bls.verify(KEYS[1], UNSIGNED, SIGNATURE_1)
@@ -174,12 +174,12 @@ def test_py_ecc_refuses_what_is_refused_here() -> None:
         bytes([bytes.fromhex(LOCAL[0][0])[0] & 0x7F]) + bytes.fromhex(LOCAL[0][0])[1:],
     ],
 )
-def test_what_is_no_public_key_is_refused(raw: bytes) -> None:
+def test_malformed_public_keys_are_refused(raw: bytes) -> None:
     with pytest.raises(bls.MalformedKey):
         bls.parse_public_key(raw)
 
 
-def test_a_point_outside_the_subgroup_is_no_public_key() -> None:
+def test_a_public_key_outside_the_subgroup_is_refused() -> None:
     # x = 4 lies on the curve: refused as a key, not as bytes.
     with pytest.raises(bls.MalformedKey, match="invalid"):
         bls.parse_public_key(b"\x80" + bytes(46) + b"\x04")
@@ -198,7 +198,7 @@ def test_a_point_outside_the_subgroup_is_no_public_key() -> None:
         bytes([SIGNATURE_1[0] & 0x7F]) + SIGNATURE_1[1:],
     ],
 )
-def test_what_is_no_share_is_refused(raw: bytes) -> None:
+def test_malformed_shares_are_refused(raw: bytes) -> None:
     with pytest.raises(bls.MalformedShare):
         bls.decode_share(raw)
     assert not bls.verify(KEYS[0], UNSIGNED, raw)
@@ -207,7 +207,7 @@ def test_what_is_no_share_is_refused(raw: bytes) -> None:
 
 def test_a_share_outside_the_subgroup_decodes_but_never_verifies() -> None:
     share = bls.decode_share(OUTSIDE_SUBGROUP)
-    assert bls.share_bytes(share) == OUTSIDE_SUBGROUP
+    assert bls.sum_shares([share]) == OUTSIDE_SUBGROUP
     total = bls.sum_shares([share, bls.decode_share(SIGNATURE_1)])
     for signature in (OUTSIDE_SUBGROUP, total):
         assert not bls.verify(KEYS[0], UNSIGNED, signature)
@@ -224,7 +224,7 @@ def multiple(raw: bytes, factor: int) -> bytes:
     return total
 
 
-def test_a_signature_bent_by_a_point_of_another_order_is_refused() -> None:
+def test_a_signature_plus_a_point_of_another_order_is_refused() -> None:
     # The group order times a point outside the subgroup: what is left has no part in the subgroup at all.
     stray = bls.decode_share(multiple(OUTSIDE_SUBGROUP, GROUP_ORDER))
     for honest in (SIGNATURE_1, bls.sign_possession(SECRETS[0], UNSIGNED)):
@@ -249,7 +249,7 @@ def test_shares_and_keys_that_cancel_out_verify_nothing() -> None:
 def test_errors_of_two_shares_that_cancel_verify_only_as_a_sum() -> None:
     first, second = (bls.sign(secret, UNSIGNED) for secret in SECRETS[:2])
     error = bls.decode_share(bls.sign(SECRETS[2], UNSIGNED))
-    raw = bls.share_bytes(error)
+    raw = bls.sum_shares([error])
     opposite = bls.decode_share(bytes([raw[0] ^ 0x20]) + raw[1:])
     bent = bls.sum_shares([bls.decode_share(first), error])
     bent_back = bls.sum_shares([bls.decode_share(second), opposite])
@@ -260,12 +260,12 @@ def test_errors_of_two_shares_that_cancel_verify_only_as_a_sum() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", bytes(32), b"\xff" * 32, b"\x01" * 31, b"\x01" * 33])
-def test_what_is_no_secret_key_is_refused(raw: bytes) -> None:
+def test_malformed_secret_keys_are_refused(raw: bytes) -> None:
     with pytest.raises(bls.MalformedKey):
         bls.secret_from_bytes(raw)
 
 
-def test_a_seed_determines_the_secret_key_and_none_makes_a_new_one() -> None:
+def test_a_seed_determines_the_secret_key_and_without_one_it_is_random() -> None:
     seeded = [bls.secret_bytes(bls.generate_secret(b"\x07" * 32)) for _ in range(2)]
     fresh = {bls.secret_bytes(bls.generate_secret()) for _ in range(3)}
     assert seeded[0] == seeded[1]
@@ -275,20 +275,20 @@ def test_a_seed_determines_the_secret_key_and_none_makes_a_new_one() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_key_and_share_that_write_themselves_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_decoded_to_a_key_or_share_that_encodes_to_them(raw: bytes) -> None:
     for head in (raw, b"\x80" + raw, b"\xa0" + raw + bytes(47)):
         with suppress(bls.MalformedKey):
             assert bls.public_key_bytes(bls.parse_public_key(head[:48])) == head[:48]
         with suppress(bls.MalformedShare):
-            assert bls.share_bytes(bls.decode_share(head)) == head
+            assert bls.sum_shares([bls.decode_share(head)]) == head
 
 
 @given(st.binary(min_size=96, max_size=96), st.integers(0, 0x1F))
-def test_points_of_any_x_decode_or_are_refused_and_never_verify(raw: bytes, top: int) -> None:
+def test_decoded_points_of_any_x_never_verify(raw: bytes, top: int) -> None:
     candidate = bytes([0x80 | top]) + raw[1:48] + bytes([raw[48] & 0x1F]) + raw[49:]
     try:
         share = bls.decode_share(candidate)
     except bls.MalformedShare:
         return
-    assert bls.share_bytes(share) == candidate
+    assert bls.sum_shares([share]) == candidate
     assert not bls.verify(KEYS[0], UNSIGNED, candidate)

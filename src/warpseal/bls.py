@@ -12,16 +12,15 @@ from typing import Final, NewType
 
 from blspy import G1Element, G2Element, GTElement, PopSchemeMPL, PrivateKey
 
-# Opaque: only this module knows what is inside.
+# Opaque outside this module.
 PublicKey = NewType("PublicKey", object)
 Share = NewType("Share", object)
 SecretKey = NewType("SecretKey", object)
-Deviation = NewType("Deviation", object)  # Equal ones compare equal.
+Deviation = NewType("Deviation", object)  # Equal deviations compare equal.
 
 PUBLIC_KEY_BYTES: Final = 48
 SHARE_BYTES: Final = 96
 SECRET_KEY_BYTES: Final = 32
-MESSAGE_DST: Final = b"BLS_SIG_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
 POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
 
 _INFINITY_FLAG: Final = 0x40
@@ -37,15 +36,15 @@ NO_DEVIATION: Final = Deviation(_G1.pair(G2Element()))
 
 
 class MalformedKey(ValueError):
-    """Bytes that are no key: wrong length, off the curve or the subgroup, infinity, zero or out of range."""
+    """The bytes are no key: wrong length, off the curve or the subgroup, infinity, zero or out of range."""
 
 
 class MalformedShare(ValueError):
-    """Bytes that are no point of the signature curve, or the point at infinity."""
+    """The bytes are no point of the signature curve, or they are the point at infinity."""
 
 
 def parse_public_key(raw: bytes) -> PublicKey:
-    """Return the key behind 48 compressed bytes: on the curve, in the subgroup, not infinity.
+    """Return the key of 48 compressed bytes: on the curve, in the subgroup, not infinity.
 
     Raises MalformedKey.
     """
@@ -65,9 +64,9 @@ def public_key_bytes(key: PublicKey) -> bytes:
 
 
 def decode_share(raw: bytes) -> Share:
-    """Return the point behind 96 compressed bytes: on the curve, not infinity, the subgroup NOT checked.
+    """Return the point of 96 compressed bytes: on the curve, not infinity, the subgroup NOT checked.
 
-    Raises MalformedShare. Whoever uses a share checks the sum that it entered, with `verify`.
+    Raises MalformedShare. Callers check the sum that the share enters, with `verify`.
     """
     if len(raw) != SHARE_BYTES:
         raise MalformedShare(f"a share has {SHARE_BYTES} bytes, not {len(raw)}")
@@ -77,11 +76,6 @@ def decode_share(raw: bytes) -> Share:
         return Share(G2Element.from_bytes_unchecked(raw))
     except ValueError as error:
         raise MalformedShare(f"no point of the curve: {error}") from None
-
-
-def share_bytes(share: Share) -> bytes:
-    """Return the 96 compressed bytes of a share."""
-    return bytes(share)  # type: ignore[call-overload, no-any-return]
 
 
 def sum_shares(shares: Sequence[Share]) -> bytes:
@@ -98,7 +92,7 @@ def sum_public_keys(keys: Iterable[PublicKey]) -> PublicKey:
 
 
 def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Tell whether 96 bytes are `key`'s signature over `message`: subgroup check, then one pairing check."""
+    """Return whether 96 bytes are `key`'s signature over `message`: subgroup check, then one pairing check."""
     point = _checked_signature(signature)
     if point is None or key == _G1_INFINITY:
         return False
@@ -106,7 +100,7 @@ def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
 
 
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
-    """Tell whether 96 bytes are the sum of exactly `keys`' signatures over `message`. No keys: never."""
+    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False without keys."""
     return bool(keys) and verify(sum_public_keys(keys), message, signature)
 
 
@@ -131,7 +125,7 @@ def subtract_shares(left: Share, right: Share) -> Share:
 
 
 def is_in_subgroup(share: Share) -> bool:
-    """Tell whether a share, or a sum of shares, lies in the subgroup; where not, pairings say nothing about it."""
+    """Return whether a share, or a sum of shares, lies in the subgroup; pairings prove nothing otherwise."""
     try:
         G2Element.from_bytes(bytes(share))  # type: ignore[call-overload]
     except ValueError:
@@ -140,12 +134,12 @@ def is_in_subgroup(share: Share) -> bool:
 
 
 def hash_to_curve(message: bytes) -> Share:
-    """Return the point of a message that keys multiply to sign it."""
+    """Return the point that a message is hashed to; a key signs the message by multiplying it."""
     return Share(PopSchemeMPL.g2_from_message(message))
 
 
 def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
-    """Return how a share deviates from what its key makes of a hashed message; NO_DEVIATION: not at all.
+    """Return the deviation of a share from its key's signature over a hashed message; NO_DEVIATION for a good share.
 
     Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of
     shares against the sum of their keys is the product of the deviations.
@@ -171,7 +165,7 @@ def invert_deviation(value: Deviation) -> Deviation:
 
 
 def generate_secret(seed: bytes | None = None) -> SecretKey:
-    """Return a fresh secret key, or the one that a seed of at least 32 bytes determines. Raises MalformedKey."""
+    """Return a random secret key, or the key that a seed of at least 32 bytes determines. Raises MalformedKey."""
     if seed is not None and len(seed) < SECRET_KEY_BYTES:
         raise MalformedKey(f"a seed has at least {SECRET_KEY_BYTES} bytes, not {len(seed)}")
     return SecretKey(PopSchemeMPL.key_gen(secrets.token_bytes(SECRET_KEY_BYTES) if seed is None else seed))
@@ -205,8 +199,8 @@ def sign(secret: SecretKey, message: bytes) -> bytes:
 def sign_possession(secret: SecretKey, message: bytes) -> bytes:
     """Return the 96-byte signature over `message` under the proof-of-possession DST (signed IPs, key proofs).
 
-    Double-and-add of the hashed point, for want of a scalar multiplication in blspy 2.0.3. NOT constant time:
-    use it for throw-away keys and simulated validators only.
+    Double-and-add of the hashed point, since blspy 2.0.3 has no scalar multiplication. NOT constant time:
+    use it for temporary keys and simulated validators only.
     """
     point = G2Element.from_message(message, POSSESSION_DST)
     total = G2Element()
@@ -218,12 +212,12 @@ def sign_possession(secret: SecretKey, message: bytes) -> bytes:
 
 
 def prove_possession(secret: SecretKey) -> bytes:
-    """Return the proof that goes with a registered key: 96 bytes over its 48 (proof-of-possession DST)."""
+    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes (proof-of-possession DST)."""
     return bytes(PopSchemeMPL.pop_prove(secret))
 
 
 def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Tell whether 96 bytes are the signature of `key` over `message` under the proof-of-possession DST."""
+    """Return whether 96 bytes are the signature of `key` over `message` under the proof-of-possession DST."""
     point = _checked_signature(signature)
     if point is None or key == _G1_INFINITY:
         return False
@@ -232,12 +226,12 @@ def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
 
 
 def is_signature(raw: bytes) -> bool:
-    """Tell whether 96 bytes are a point of the signature group, not infinity, whoever signed whatever."""
+    """Return whether 96 bytes are a point of the signature group, not infinity; by any key, over any message."""
     return _checked_signature(raw) is not None
 
 
 def _checked_signature(raw: bytes) -> G2Element | None:
-    """Return the point, or None when it is malformed, infinity or outside the subgroup."""
+    """Return the point, or None if it is malformed, infinity or outside the subgroup."""
     if len(raw) != SHARE_BYTES or raw[0] & _INFINITY_FLAG:
         return None
     try:

@@ -15,7 +15,7 @@ from warpseal.aggregation.budget import ByteBudget
 from warpseal.aggregation.goals import Goal
 from warpseal.aggregation.shares import SHARE_COST_BYTES, Candidate, ShareCache
 from warpseal.aggregation.suspects import Suspects
-from warpseal.bls import MalformedShare, share_bytes
+from warpseal.bls import MalformedShare, sum_shares
 from warpseal.warp.ids import MessageID
 
 FIRST, SECOND, THIRD = (MessageID(sha256(text).digest()) for text in (b"1", b"2", b"3"))
@@ -51,7 +51,7 @@ def cache(max_messages: int = 10, limit_bytes: int = 10**6) -> ShareCache:
 def test_a_share_is_decoded_once_and_kept_by_message_and_key() -> None:
     shares = cache()
     candidate = shares.offer(FIRST, KEY, raw(1))
-    assert candidate.raw == share_bytes(candidate.share) == raw(1)
+    assert candidate.raw == sum_shares([candidate.share]) == raw(1)
     assert not candidate.proven
     assert shares.offer(FIRST, KEY, raw(1)) is candidate
     assert shares.listen(FIRST, Ear()) == {KEY: candidate}

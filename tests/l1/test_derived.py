@@ -18,7 +18,7 @@ import pytest
 
 from tests import paths
 from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
-from tests.warp import story
+from tests.warp import l1_txs
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.errors import NoMessage
 from warpseal.l1.attestation import Attestation, derive_attestation, removal_message
@@ -99,7 +99,7 @@ def test_the_story_of_one_l1_gives_the_messages_that_are_known_of_it() -> None:
     conversion = of_story("ConvertSubnetToL1Tx")
     assert conversion.payload == SubnetToL1Conversion(parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz"))
     assert conversion.message.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
-    assert conversion.justification == story.SUBNET
+    assert conversion.justification == l1_txs.SUBNET
     registration = of_story("RegisterL1ValidatorTx")
     assert registration.payload == L1ValidatorRegistration(REGISTERED, True)
     assert registration.message.id.hex() == "669f7a8d4d82aa5b90f1715b879de82177eef8c4310c0d7184cf68ac8a2a017e"

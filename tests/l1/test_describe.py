@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import paths
-from tests.warp import fuji, story
+from tests.warp import fuji, l1_txs
 from warpseal.l1.describe import MAX_MESSAGE_BYTES, describe
 from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
@@ -84,11 +84,11 @@ def test_each_message_of_the_p_chain_is_told_by_its_name() -> None:
 
 
 def test_the_story_of_an_l1_is_told_as_its_messages_were_signed() -> None:
-    told = describe(story.SIGNED_REGISTER)
+    told = describe(l1_txs.SIGNED_REGISTER)
     assert told["messageId"]["hex"] == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
     assert call_of(told)["validationId"]["cb58"] == id_text(VALIDATION)
     assert call_of(told)["remainingBalanceOwner"] == {"threshold": 0, "addresses": []}
-    assert call_of(describe(story.SIGNED_WEIGHT))["meaning"] == "an L1 asks the P-Chain to change a validator's weight"
+    assert call_of(describe(l1_txs.SIGNED_WEIGHT))["meaning"] == "an L1 asks the P-Chain to change a validator's weight"
 
 
 def test_the_same_type_number_is_a_conversion_of_the_p_chain_and_an_uptime_of_an_l1() -> None:
@@ -205,7 +205,7 @@ def test_an_expiry_beyond_all_calendars_has_no_time() -> None:
     assert (call["expiry"], call["expiryTime"]) == (str(2**64 - 1), None)
 
 
-SEEDS = [fuji.SIGNED_WEIGHT, fuji.SIGNED_REGISTER, story.SIGNED_REGISTER, bytes.fromhex(ICM["fujiLogData"])]
+SEEDS = [fuji.SIGNED_WEIGHT, fuji.SIGNED_REGISTER, l1_txs.SIGNED_REGISTER, bytes.fromhex(ICM["fujiLogData"])]
 
 
 @settings(max_examples=150)

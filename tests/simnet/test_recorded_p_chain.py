@@ -13,7 +13,7 @@ import zstandard
 
 from tests.simnet.client import call
 from tests.simnet.sessions import VECTORS, recorded, small_network
-from tests.warp import fuji, story
+from tests.warp import fuji, l1_txs
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.behaviours import Refusal
@@ -108,16 +108,18 @@ async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(name:
 def story_world() -> ChainState:
     """The P-Chain of network 12345 after the story's registration and its change of weight."""
     state = small_network(messages=0, network_id=12345, l1s=()).state
-    message = RegisterL1Validator.parse(story.REGISTER_PAYLOAD)
+    message = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
     manager = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))
-    state.subnets[story.SUBNET] = SimSubnet(story.SUBNET, "l1-0", STORY_CONVERSION, manager)
-    initial = bootstrap_validation_id(story.SUBNET, 0)
+    state.subnets[l1_txs.SUBNET] = SimSubnet(l1_txs.SUBNET, "l1-0", STORY_CONVERSION, manager)
+    initial = bootstrap_validation_id(l1_txs.SUBNET, 0)
     state.add_validation(
-        Validation(story.SUBNET, NodeID(bytes(20)), story.CONVERSION_KEY, 49463, initial, 0, is_l1=True)
+        Validation(l1_txs.SUBNET, NodeID(bytes(20)), l1_txs.CONVERSION_KEY, 49463, initial, 0, is_l1=True)
     )
     node_id = NodeID(message.node_id)
     state.add_validation(
-        Validation(story.SUBNET, node_id, story.REGISTERED_KEY, 5, message.validation_id, 0, 1, min_nonce=2, is_l1=True)
+        Validation(
+            l1_txs.SUBNET, node_id, l1_txs.REGISTERED_KEY, 5, message.validation_id, 0, 1, min_nonce=2, is_l1=True
+        )
     )
     return state
 
@@ -128,25 +130,25 @@ def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int |
 
 
 def test_the_story_of_network_12345_is_attested(story_world: ChainState) -> None:
-    assert code(story_world, SubnetToL1Conversion(STORY_CONVERSION).encode(), story.SUBNET) is None
+    assert code(story_world, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
     assert code(story_world, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_world, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
-    sent = AddressedCall.parse(SignedMessage.parse(story.SIGNED_WEIGHT).unsigned.payload).payload
+    sent = AddressedCall.parse(SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload).payload
     assert code(story_world, sent) is None
 
 
 def test_its_removal_is_attested_with_the_storys_justification(story_world: ChainState) -> None:
     gone = L1ValidatorRegistration(STORY_VALIDATION, False).encode()
-    proof = bytes.fromhex("128e01") + story.REGISTER_PAYLOAD
+    proof = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
     assert code(story_world, gone, proof) == PChainCode.VALIDATION_EXISTS
     validation = story_world.validation(STORY_VALIDATION)
     assert validation is not None
     validation.present = False
     assert code(story_world, gone, proof) is None
-    initial = story_world.validations[story.SUBNET][0]
+    initial = story_world.validations[l1_txs.SUBNET][0]
     initial.present = False
     gone = L1ValidatorRegistration(initial.id, False).encode()
-    for text in ("0a220a20" + story.SUBNET.hex(), "0a240a20" + story.SUBNET.hex() + "1000"):
+    for text in ("0a220a20" + l1_txs.SUBNET.hex(), "0a240a20" + l1_txs.SUBNET.hex() + "1000"):
         assert code(story_world, gone, bytes.fromhex(text)) is None
 
 

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from tests.simnet.sessions import VECTORS, small_network
-from tests.warp import story
+from tests.warp import l1_txs
 from warpseal import bls
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, parse_p_tx
@@ -38,12 +38,12 @@ def vectors() -> dict[str, bytes]:
 def story_drafts() -> Iterator[TxDraft]:
     conversion = parse_p_tx(vectors()["ConvertSubnetToL1Tx"]).unsigned
     assert isinstance(conversion, ConvertSubnetToL1Tx)
-    node = ConversionValidator(conversion.validators[0].node_id, story.CONVERSION_KEY, 49463)
-    data = ConversionData(story.SUBNET, conversion.manager_chain_id, b"", (node,))
+    node = ConversionValidator(conversion.validators[0].node_id, l1_txs.CONVERSION_KEY, 49463)
+    data = ConversionData(l1_txs.SUBNET, conversion.manager_chain_id, b"", (node,))
     yield tx_builder.create_subnet()
-    yield tx_builder.convert(data, [Funding(story.CONVERSION_POSSESSION, 1_000_000_000)])
-    yield tx_builder.register(1_000_000_000, story.REGISTERED_POSSESSION, story.SIGNED_REGISTER)
-    yield tx_builder.set_weight(story.SIGNED_WEIGHT)
+    yield tx_builder.convert(data, [Funding(l1_txs.CONVERSION_POSSESSION, 1_000_000_000)])
+    yield tx_builder.register(1_000_000_000, l1_txs.REGISTERED_POSSESSION, l1_txs.SIGNED_REGISTER)
+    yield tx_builder.set_weight(l1_txs.SIGNED_WEIGHT)
     yield tx_builder.increase_balance(VALIDATION, 2)
     yield tx_builder.disable(VALIDATION)
 

@@ -1,4 +1,4 @@
-"""Ids: every vector of the notes, round trips, and refusals that name the fault."""
+"""Ids: documented vectors, round trips, and refusals that name the fault."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_id_reads_from_base58_check_and_hex(text: str) -> None:
         "z" * 100_000,
     ],
 )
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_malformed_ids_are_refused(text: str) -> None:
     with pytest.raises(MalformedID) as caught:
         parse_id(text)
     assert len(str(caught.value)) < 400
@@ -129,7 +129,7 @@ def test_base58_check_round_trips(raw: bytes) -> None:
 
 
 @given(st.text(max_size=70))
-def test_text_either_reads_as_an_id_that_writes_itself_or_is_refused(text: str) -> None:
+def test_any_text_is_refused_or_parsed_to_an_id_that_formats_to_it(text: str) -> None:
     try:
         raw = cb58_decode(text)
     except MalformedID:

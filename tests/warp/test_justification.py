@@ -1,4 +1,4 @@
-"""Justifications: both forms of the notes, agreement with the protobuf definition, strictness."""
+"""Justifications: documented bytes of both kinds, agreement with the protobuf definition, strictness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.warp import story
+from tests.warp import l1_txs
 from tests.warp.fuji import UNSIGNED_REGISTER
 from tests.warp.test_l1_messages import registers
 from warpseal.warp.ids import SubnetID, id_text, parse_id
@@ -18,7 +18,7 @@ SUBNET = SubnetID(b"\x01" * 32)
 subnet_ids = st.binary(min_size=32, max_size=32).map(SubnetID)
 
 
-def test_a_bootstrap_proof_has_the_bytes_of_the_notes() -> None:
+def test_a_bootstrap_proof_has_the_documented_bytes() -> None:
     raw = bytes.fromhex("0a240a20") + SUBNET + bytes.fromhex("1003")
     proof = L1ValidatorRegistrationJustification.bootstrap(SUBNET, 3)
     assert proof.raw == raw
@@ -28,9 +28,9 @@ def test_a_bootstrap_proof_has_the_bytes_of_the_notes() -> None:
 
 
 def test_index_zero_may_be_left_out_or_written() -> None:
-    short = bytes.fromhex("0a220a20") + story.SUBNET
-    long = bytes.fromhex("0a240a20") + story.SUBNET + bytes.fromhex("1000")
-    assert L1ValidatorRegistrationJustification.bootstrap(story.SUBNET, 0).raw == short
+    short = bytes.fromhex("0a220a20") + l1_txs.SUBNET
+    long = bytes.fromhex("0a240a20") + l1_txs.SUBNET + bytes.fromhex("1000")
+    assert L1ValidatorRegistrationJustification.bootstrap(l1_txs.SUBNET, 0).raw == short
     for raw in (short, long):
         proof = L1ValidatorRegistrationJustification.parse(raw)
         assert id_text(proof.validation_id) == "9FAftNgNBrzHUMMApsSyV6RcFiL9UmCbvsCu28xdLV2mQ7CMo"
@@ -51,12 +51,12 @@ def test_the_bootstrap_proofs_of_a_fuji_l1_name_their_validations(index: int, te
 
 
 def test_the_proof_of_a_registered_validator_carries_its_registration() -> None:
-    raw = bytes.fromhex("128e01") + story.REGISTER_PAYLOAD
-    proof = L1ValidatorRegistrationJustification.registered(RegisterL1Validator.parse(story.REGISTER_PAYLOAD))
+    raw = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
+    proof = L1ValidatorRegistrationJustification.registered(RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD))
     assert proof.raw == raw
     assert L1ValidatorRegistrationJustification.parse(raw) == proof
     assert id_text(proof.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
-    assert proof.subnet_id == story.SUBNET
+    assert proof.subnet_id == l1_txs.SUBNET
 
 
 def test_the_removal_proof_of_a_fuji_validator_names_its_validation() -> None:
@@ -71,7 +71,7 @@ def test_the_removal_proof_of_a_fuji_validator_names_its_validation() -> None:
     [
         ("", "exactly one"),
         ("0a220a20" + "01" * 32 + "0a220a20" + "01" * 32, "unexpected field 1"),
-        ("128e01" + story.REGISTER_PAYLOAD.hex() + "0a220a20" + "01" * 32, "exactly one"),
+        ("128e01" + l1_txs.REGISTER_PAYLOAD.hex() + "0a220a20" + "01" * 32, "exactly one"),
         ("1a00", "unexpected field 3"),
         ("0800", "unexpected field 1 of wire type 0"),
         ("0a00", "32 bytes"),
@@ -86,12 +86,12 @@ def test_the_removal_proof_of_a_fuji_validator_names_its_validation() -> None:
         ("0a240a20" + "01" * 32 + "10", "cut short"),
         ("0a", "no minimal varint"),
         ("1200", "malformed"),
-        ("128d01" + story.REGISTER_PAYLOAD[:-1].hex(), "malformed"),
-        ("128f01" + story.REGISTER_PAYLOAD.hex() + "00", "left over"),
+        ("128d01" + l1_txs.REGISTER_PAYLOAD[:-1].hex(), "malformed"),
+        ("128f01" + l1_txs.REGISTER_PAYLOAD.hex() + "00", "left over"),
         ("01" * 32, "unexpected field 0"),
     ],
 )
-def test_what_proves_nothing_is_refused_with_the_reason(raw: str, reason: str) -> None:
+def test_malformed_proofs_are_refused_with_the_reason(raw: str, reason: str) -> None:
     with pytest.raises(MalformedJustification, match=reason.replace("^", r"\^")):
         L1ValidatorRegistrationJustification.parse(bytes.fromhex(raw))
 
@@ -116,7 +116,7 @@ def test_proofs_of_registrations_round_trip_and_every_other_length_is_refused(
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_a_proof_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_parsed_to_a_proof_of_these_bytes(raw: bytes) -> None:
     try:
         proof = L1ValidatorRegistrationJustification.parse(raw)
     except MalformedJustification:

@@ -1,4 +1,4 @@
-"""L1 messages and derived ids: the L1 story of the notes, the Fuji fixtures, round trips."""
+"""L1 messages and derived ids: documented vectors of one L1, Fuji fixtures, round trips."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.warp import story
+from tests.warp import l1_txs
 from tests.warp.fuji import SIGNED_REGISTER, SIGNED_WEIGHT, UNSIGNED_REGISTER
 from warpseal import bls
 from warpseal.warp.codec import MalformedMessage
@@ -68,19 +68,19 @@ KINDS: tuple[tuple[st.SearchStrategy[Message], Callable[[bytes], Message]], ...]
 )
 
 
-def test_a_weight_message_has_the_bytes_of_the_notes() -> None:
+def test_a_weight_message_has_the_documented_bytes() -> None:
     raw = bytes.fromhex("000000000003") + ID + bytes.fromhex("00000000000000010000000000000064")
     assert L1ValidatorWeight(ID, 1, 100).encode() == raw
     assert L1ValidatorWeight.parse(raw) == L1ValidatorWeight(ID, 1, 100)
 
 
-def test_an_uptime_message_has_the_bytes_of_the_notes() -> None:
+def test_an_uptime_message_has_the_documented_bytes() -> None:
     raw = bytes.fromhex("000000000000") + ID + bytes.fromhex("0000000000000050")
     assert ValidatorUptime(ID, 80).encode() == raw
     assert ValidatorUptime.parse(raw) == ValidatorUptime(ID, 80)
 
 
-def test_a_registration_in_a_p_chain_message_has_the_bytes_of_the_notes() -> None:
+def test_a_registration_in_a_p_chain_message_has_the_documented_bytes() -> None:
     message = build_p_chain_message(12345, L1ValidatorRegistration(ID, True).encode())
     middle = "00000035000000000001000000000000002700000000000200010203"
     assert message.raw.hex() == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
@@ -100,24 +100,24 @@ def test_a_registered_flag_is_zero_or_one() -> None:
         (5, "iko6bbk8Qk7SiPFuzC87dqCVb7W5eiUP7r9aS7UaUPqGXRBT9"),
     ],
 )
-def test_initial_validators_have_the_validation_ids_of_the_notes(index: int, text: str) -> None:
+def test_initial_validators_have_the_documented_validation_ids(index: int, text: str) -> None:
     subnet_id = SubnetID(parse_id("2DN6PTi2uXNCzzNz1p2ckGcW2eqTfpt2kv2a1h7EV36hYV3XRJ"))
     assert id_text(bootstrap_validation_id(subnet_id, index)) == text
 
 
-def test_index_three_of_a_made_up_subnet_has_the_validation_id_of_the_notes() -> None:
+def test_validator_three_of_a_subnet_has_the_documented_validation_id() -> None:
     expected = "ae9418a121508ce13a4b35cbb8b3f4e9fe283c2cd5ef5aa2beb862c97f821f22"
     assert bootstrap_validation_id(SubnetID(b"\x01" * 32), 3).hex() == expected
 
 
-def test_a_made_up_conversion_has_the_id_of_the_notes() -> None:
+def test_a_conversion_has_the_documented_id() -> None:
     validator = ConversionValidator(b"\x04" * 20, KEY_1, 100)
     data = ConversionData(SubnetID(b"\x01" * 32), ChainID(b"\x02" * 32), b"\x03" * 20, (validator,))
     assert len(data.encode()) == 174
     assert data.conversion_id.hex() == "2516040b57772ef0a8ad02ba53d54e2ff8450b73e0d46c49c532eb003aae3502"
 
 
-def test_a_made_up_registration_has_the_validation_id_of_the_notes() -> None:
+def test_a_registration_has_the_documented_validation_id() -> None:
     message = RegisterL1Validator(
         subnet_id=SubnetID(b"\x01" * 32),
         node_id=b"\x04" * 20,
@@ -134,10 +134,10 @@ def test_a_made_up_registration_has_the_validation_id_of_the_notes() -> None:
 def story_conversion() -> ConversionData:
     node = parse_node_id("NodeID-K1LV379WF46iHh4RCSKou2Up5bUBRWCVV")
     manager = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))
-    return ConversionData(story.SUBNET, manager, b"", (ConversionValidator(node, story.CONVERSION_KEY, 49463),))
+    return ConversionData(l1_txs.SUBNET, manager, b"", (ConversionValidator(node, l1_txs.CONVERSION_KEY, 49463),))
 
 
-def test_the_story_begins_with_a_conversion() -> None:
+def test_the_recorded_conversion_parses() -> None:
     data = story_conversion()
     assert data.encode().hex() == (
         "0000a0673b4ee5ec44e57c8ab250dd7cd7b68d04421f64bd6559a4284a3ee358ff2b705f3d4415f990225d3df5ce437d7af2"
@@ -146,7 +146,7 @@ def test_the_story_begins_with_a_conversion() -> None:
         "0000c137"
     )
     assert id_text(data.conversion_id) == "2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz"
-    first = bootstrap_validation_id(story.SUBNET, 0)
+    first = bootstrap_validation_id(l1_txs.SUBNET, 0)
     assert id_text(first) == "9FAftNgNBrzHUMMApsSyV6RcFiL9UmCbvsCu28xdLV2mQ7CMo"
     message = build_p_chain_message(12345, SubnetToL1Conversion(data.conversion_id).encode())
     assert message.raw.hex() == (
@@ -156,14 +156,14 @@ def test_the_story_begins_with_a_conversion() -> None:
     assert message.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
 
 
-def test_the_story_goes_on_with_a_registration() -> None:
-    register = RegisterL1Validator.parse(story.REGISTER_PAYLOAD)
-    assert register.subnet_id == story.SUBNET
+def test_the_recorded_registration_parses() -> None:
+    register = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
+    assert register.subnet_id == l1_txs.SUBNET
     assert node_id_text(Node(register.node_id)) == "NodeID-9fF2qf4sV13WKzdr7rgUeY3PFXVEVia9s"
     assert register.expiry == 1_728_425_768
     assert register.weight == 1
     assert register.remaining_balance_owner == register.disable_owner == PChainOwner(0, ())
-    assert register.encode() == story.REGISTER_PAYLOAD
+    assert register.encode() == l1_txs.REGISTER_PAYLOAD
     assert id_text(register.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
     message = build_p_chain_message(12345, L1ValidatorRegistration(register.validation_id, True).encode())
     assert message.raw.hex() == (
@@ -173,8 +173,8 @@ def test_the_story_goes_on_with_a_registration() -> None:
     assert message.id.hex() == "669f7a8d4d82aa5b90f1715b879de82177eef8c4310c0d7184cf68ac8a2a017e"
 
 
-def test_the_story_ends_with_a_weight_and_a_removal() -> None:
-    validation_id = RegisterL1Validator.parse(story.REGISTER_PAYLOAD).validation_id
+def test_the_recorded_weight_change_and_removal_parse() -> None:
+    validation_id = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD).validation_id
     weight = build_p_chain_message(12345, L1ValidatorWeight(validation_id, 1, 5).encode())
     assert weight.raw.hex() == (
         P_CHAIN_HEAD + "000000440000000000010000000000000036000000000003"
@@ -188,15 +188,15 @@ def test_the_story_ends_with_a_weight_and_a_removal() -> None:
     )
 
 
-def test_the_story_was_signed_by_the_validator_of_the_conversion() -> None:
-    key = bls.parse_public_key(story.CONVERSION_KEY)
-    register = SignedMessage.parse(story.SIGNED_REGISTER)
-    weight = SignedMessage.parse(story.SIGNED_WEIGHT)
+def test_the_recorded_messages_were_signed_by_the_validator_of_the_conversion() -> None:
+    key = bls.parse_public_key(l1_txs.CONVERSION_KEY)
+    register = SignedMessage.parse(l1_txs.SIGNED_REGISTER)
+    weight = SignedMessage.parse(l1_txs.SIGNED_WEIGHT)
     assert register.unsigned.id.hex() == "56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
     assert weight.unsigned.id.hex() == "2f8dcb9234fabd6ae8762d018a030102c9ef82689f43ff33ebbfac88bada6b01"
-    assert AddressedCall.parse(register.unsigned.payload).payload == story.REGISTER_PAYLOAD
+    assert AddressedCall.parse(register.unsigned.payload).payload == l1_txs.REGISTER_PAYLOAD
     asked = L1ValidatorWeight.parse(AddressedCall.parse(weight.unsigned.payload).payload)
-    registered = RegisterL1Validator.parse(story.REGISTER_PAYLOAD)
+    registered = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
     assert asked == L1ValidatorWeight(registered.validation_id, 1, 5)
     for message in (register, weight):
         assert message.signer_indices == (0,)
@@ -204,7 +204,7 @@ def test_the_story_was_signed_by_the_validator_of_the_conversion() -> None:
     assert not bls.verify_aggregate([key], register.unsigned.raw, weight.signature)
 
 
-def test_a_weight_change_of_fuji_reads_as_it_was_meant() -> None:
+def test_a_weight_change_of_fuji_parses() -> None:
     call = AddressedCall.parse(SignedMessage.parse(SIGNED_WEIGHT).unsigned.payload)
     assert call.source_address.hex() == "0feedc0de0000000000000000000000000000000"
     weight = L1ValidatorWeight.parse(call.payload)
@@ -212,7 +212,7 @@ def test_a_weight_change_of_fuji_reads_as_it_was_meant() -> None:
     assert (weight.nonce, weight.weight) == (4, 41)
 
 
-def test_a_signed_registration_of_fuji_reads_as_it_was_meant() -> None:
+def test_a_signed_registration_of_fuji_parses() -> None:
     call = AddressedCall.parse(SignedMessage.parse(SIGNED_REGISTER).unsigned.payload)
     assert call.source_address.hex() == "33b9785e20ec582d5009965fb3346f1716e8a423"
     register = RegisterL1Validator.parse(call.payload)
@@ -223,7 +223,7 @@ def test_a_signed_registration_of_fuji_reads_as_it_was_meant() -> None:
     assert register.validation_id.hex() == "7e63e180982c2dd2bc250a6ed2fe8fc4c82fd9cc540fcc6bb3ad9f46fc6ab029"
 
 
-def test_an_unsigned_registration_of_fuji_reads_as_it_was_meant() -> None:
+def test_an_unsigned_registration_of_fuji_parses() -> None:
     message = UnsignedMessage.parse(UNSIGNED_REGISTER)
     assert message.id.hex() == "9e883c90bee7398d20cf3dd1e96b53a1b8b929833888532e2a2e37f2f6067c39"
     assert id_text(message.source_chain_id) == "28zXo5erueBemgxPjLom6Vhsm6oVyftLtfQSt61fd62SghoXrz"
@@ -278,8 +278,8 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
     assert parse_uptime_message(build_p_chain_message(5, uptime.encode())) is None
 
 
-def test_the_address_count_of_an_owner_is_no_way_to_exhaust_memory() -> None:
-    raw = bytearray(story.REGISTER_PAYLOAD)
+def test_a_huge_address_count_is_refused_before_memory_is_allocated() -> None:
+    raw = bytearray(l1_txs.REGISTER_PAYLOAD)
     raw[122:126] = b"\xff\xff\xff\xff"
     with pytest.raises(MalformedMessage, match="addresses of remaining balance owner needs 85899345900 bytes"):
         RegisterL1Validator.parse(bytes(raw))
@@ -307,7 +307,7 @@ def test_messages_round_trip_and_every_other_length_is_malformed(
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
-def test_any_bytes_are_a_message_that_writes_itself_or_malformed(tail: bytes, type_id: int) -> None:
+def test_any_bytes_are_a_message_that_encodes_to_them_or_malformed(tail: bytes, type_id: int) -> None:
     for raw in (tail, bytes(2) + type_id.to_bytes(4, "big") + tail):
         for _, parse in KINDS:
             try:

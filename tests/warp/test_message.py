@@ -1,4 +1,4 @@
-"""Unsigned and signed messages: the bytes of the notes, round trips, and refusal of every other byte."""
+"""Messages, payloads and signer bit sets: documented bytes, round trips, and refusal of all other bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from tests.warp.fuji import SIGNED_REGISTER as FUJI_REGISTER
 from tests.warp.fuji import SIGNED_WEIGHT as FUJI_WEIGHT
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, id_text
-from warpseal.warp.message import SignedMessage, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import (
+    PAYLOAD_LIMIT_BYTES,
+    AddressedCall,
+    Hash,
+    MalformedSigners,
+    SignedMessage,
+    UnsignedMessage,
+    decode_signers,
+    encode_signers,
+    unwrap_log_data,
+)
 
 UNSIGNED = bytes.fromhex(
     "00000000007b010203000000000000000000000000000000000000000000000000000000000000000006666f6f626172"
@@ -32,7 +42,7 @@ signer_bits = st.integers(0, 2**70).map(lambda bits: bits.to_bytes((bits.bit_len
 signed_messages = st.builds(SignedMessage, unsigned_messages, signer_bits, st.binary(min_size=96, max_size=96))
 
 
-def test_an_unsigned_message_reads_as_the_notes_say() -> None:
+def test_an_unsigned_message_has_the_documented_parts() -> None:
     message = UnsignedMessage.parse(UNSIGNED)
     assert message.network_id == 123
     assert message.source_chain_id == b"\x01\x02\x03" + bytes(29)
@@ -69,7 +79,7 @@ def test_a_signed_registration_of_fuji_reads_back() -> None:
     assert message.encode() == FUJI_REGISTER
 
 
-def test_messages_are_equal_when_their_bytes_are() -> None:
+def test_messages_with_equal_bytes_are_equal() -> None:
     assert UnsignedMessage.parse(UNSIGNED) == UnsignedMessage.parse(UNSIGNED)
     assert len({UnsignedMessage.parse(UNSIGNED), UnsignedMessage.parse(UNSIGNED)}) == 1
     assert UnsignedMessage.parse(UNSIGNED) != UnsignedMessage.build(123, ChainID(bytes(32)), b"foobar")
@@ -149,7 +159,7 @@ def test_a_truncated_or_extended_message_is_malformed_and_nothing_else(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_message_that_writes_itself_or_malformed(raw: bytes) -> None:
+def test_any_bytes_are_a_message_that_encodes_to_them_or_malformed(raw: bytes) -> None:
     for read in (UnsignedMessage.parse, SignedMessage.parse):
         try:
             message = read(raw)
@@ -182,5 +192,99 @@ def test_log_data_unwraps_to_its_bytes(data: bytes) -> None:
         (32).to_bytes(32, "big"),
     ],
 )
-def test_what_is_not_exactly_log_data_does_not_unwrap(raw: bytes) -> None:
+def test_malformed_log_data_is_not_unwrapped(raw: bytes) -> None:
     assert unwrap_log_data(raw) is None
+
+
+HASH = bytes.fromhex("000000000000040506") + bytes(29)
+CALL = bytes.fromhex("0000000000010000001001020300000000000000000000000000000000030a0b0c")
+
+
+def test_a_hash_payload_has_the_documented_bytes() -> None:
+    assert Hash.parse(HASH) == Hash(b"\x04\x05\x06" + bytes(29))
+    assert Hash(b"\x04\x05\x06" + bytes(29)).encode() == HASH
+
+
+def test_an_addressed_call_has_the_documented_bytes() -> None:
+    call = AddressedCall(b"\x01\x02\x03" + bytes(13), b"\x0a\x0b\x0c")
+    assert call.encode() == CALL
+    assert AddressedCall.parse(CALL) == call
+
+
+def test_each_payload_refuses_the_type_of_the_other() -> None:
+    with pytest.raises(MalformedMessage, match="type id is 1, not 0"):
+        Hash.parse(CALL)
+    with pytest.raises(MalformedMessage, match="type id is 0, not 1"):
+        AddressedCall.parse(HASH)
+
+
+def test_a_hash_of_another_length_is_not_encoded() -> None:
+    with pytest.raises(ValueError, match="hash has 31 bytes"):
+        Hash(bytes(31)).encode()
+
+
+def test_the_longest_payload_that_verifiers_parse_is_24_kib() -> None:
+    longest = AddressedCall(b"", bytes(PAYLOAD_LIMIT_BYTES - 14)).encode()
+    assert len(longest) == PAYLOAD_LIMIT_BYTES == 24576
+    assert AddressedCall.parse(longest).encode() == longest
+    with pytest.raises(MalformedMessage, match="at most 24576 bytes"):
+        AddressedCall.parse(AddressedCall(b"", bytes(PAYLOAD_LIMIT_BYTES - 13)).encode())
+
+
+@given(st.builds(AddressedCall, st.binary(max_size=40), st.binary(max_size=200)), st.data())
+def test_addressed_calls_round_trip_and_every_other_length_is_malformed(
+    call: AddressedCall, data: st.DataObject
+) -> None:
+    raw = call.encode()
+    assert AddressedCall.parse(raw) == call
+    for wrong in (
+        raw[: data.draw(st.integers(0, len(raw) - 1))],
+        raw + data.draw(st.binary(min_size=1, max_size=9)),
+    ):
+        with pytest.raises(MalformedMessage):
+            AddressedCall.parse(wrong)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_payload_that_encodes_to_them_or_malformed(raw: bytes) -> None:
+    for read in (Hash.parse, AddressedCall.parse):
+        try:
+            assert read(raw).encode() == raw
+        except MalformedMessage:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("indices", "raw"),
+    [
+        ((), ""),
+        ((0,), "01"),
+        ((1, 2), "06"),
+        ((8,), "0100"),
+        ((0, 1, 2, 3), "0f"),
+        ((3, 4, 8, 14, 18, 22, 23), "c44118"),
+    ],
+)
+def test_bit_sets_have_the_documented_bytes(indices: tuple[int, ...], raw: str) -> None:
+    assert encode_signers(indices).hex() == raw
+    assert decode_signers(bytes.fromhex(raw)) == indices
+
+
+@pytest.mark.parametrize("raw", ["00", "0001", "00c44118"])
+def test_a_padded_bit_set_is_refused(raw: str) -> None:
+    with pytest.raises(MalformedSigners):
+        decode_signers(bytes.fromhex(raw))
+
+
+@given(st.sets(st.integers(0, 4000), max_size=50))
+def test_bit_sets_round_trip_in_any_order(indices: set[int]) -> None:
+    assert decode_signers(encode_signers(indices)) == tuple(sorted(indices))
+    assert encode_signers(sorted(indices, reverse=True)) == encode_signers(sorted(indices))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_bit_set_that_encodes_to_them_or_padded(raw: bytes) -> None:
+    try:
+        assert encode_signers(decode_signers(raw)) == raw
+    except MalformedSigners:
+        assert raw[0] == 0

@@ -19,8 +19,9 @@ from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id
-from warpseal.warp.message import MalformedMessage, SignedMessage
+from warpseal.warp.message import SignedMessage
 
 _MAX_INPUT_BYTES = 1024 * 1024
 

@@ -31,8 +31,8 @@ from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
 from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import Call
 from warpseal.node.state import decode_asset
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text, parse_id
-from warpseal.warp.message import MalformedMessage
 
 T = TypeVar("T")
 _Key = tuple[NodeID, SubnetID]

@@ -12,9 +12,10 @@ from hashlib import sha256
 from warpseal.simnet.signing import verify_signed_message
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import SentMessage
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
-from warpseal.warp.message import AddressedCall, MalformedMessage, SignedMessage, UnsignedMessage
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.validator_sets import Validation
-from warpseal.warp.codec import CodecReader
+from warpseal.warp.codec import CodecReader, MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -22,7 +22,7 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     bootstrap_validation_id,
 )
-from warpseal.warp.message import AddressedCall, MalformedMessage, UnsignedMessage
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 _MAX_NONCE: Final = 2**64 - 1
 _Inner = SubnetToL1Conversion | L1ValidatorRegistration | L1ValidatorWeight | RegisterL1Validator

@@ -20,9 +20,10 @@ from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.p_chain_verifier import codec_text
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import ChainKind, SimChain, SimValidator
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import AddressedCall, Hash, MalformedMessage, SignedMessage, UnsignedMessage, encode_signers
+from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
 
 UNEXPECTED: Final = -1

@@ -1,7 +1,7 @@
-"""The proof that a validation existed, which a signer of "not registered" asks for.
+"""The proof that a validation existed, which validators need before they sign "not registered".
 
-Source of truth: `L1ValidatorRegistrationJustification` of avalanchego `proto/platformvm/platformvm.proto`;
-read by hand, strictly, so that this room needs no protobuf.
+Source of truth: `L1ValidatorRegistrationJustification` of avalanchego `proto/platformvm/platformvm.proto`. It is parsed
+by hand, since protobuf libraries accept bytes that the P-Chain's signers would not write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Fields = dict[int, int | bytes]
 
 
 class MalformedJustification(ValueError):
-    """Bytes that prove no validation. `reason` says why."""
+    """The bytes prove no validation. reason: why not."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -34,9 +34,10 @@ class MalformedJustification(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class L1ValidatorRegistrationJustification:
-    """Names the subnet and the validation that `raw` proves: an initial validator or a later one.
+    """The proof `raw` that a validation of a subnet existed.
 
-    index: of an initial validator; registration: of a later one; None where it is the other.
+    index: the position of an initial validator; registration: the message that registered a later one. One of them is
+    None.
     """
 
     subnet_id: SubnetID

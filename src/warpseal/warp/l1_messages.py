@@ -1,4 +1,4 @@
-"""What the P-Chain and L1s tell each other about L1 validators, and the ids that follow from it.
+"""Messages between the P-Chain and L1s about L1 validators, and the ids that follow from them.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/warp/message`; for the uptime
 `graft/subnet-evm/warp/messages`.
@@ -26,7 +26,7 @@ _CONVERSION_TYPE: Final = 0
 _REGISTER_TYPE: Final = 1
 _REGISTRATION_TYPE: Final = 2
 _WEIGHT_TYPE: Final = 3
-# A type of the L1's own chain; the P-Chain's type 0 is another message.
+# The type id belongs to the L1's own chain; type 0 of the P-Chain is another message.
 _UPTIME_TYPE: Final = 0
 _KEY_BYTES: Final = 48
 _ADDRESS_BYTES: Final = 20
@@ -62,7 +62,7 @@ class ConversionValidator:
 
 @dataclass(frozen=True, slots=True)
 class ConversionData:
-    """What a conversion id commits to; the validators stand in the order of the transaction."""
+    """The data that a conversion id commits to; the validators are in the order of the transaction."""
 
     subnet_id: SubnetID
     manager_chain_id: ChainID
@@ -87,7 +87,7 @@ class ConversionData:
 
 @dataclass(frozen=True, slots=True)
 class PChainOwner:
-    """Who may spend or decide: `threshold` of the addresses (20 bytes each)."""
+    """The owners of a balance or an authority: `threshold` of the addresses (20 bytes each) must sign."""
 
     threshold: int
     addresses: tuple[bytes, ...]
@@ -215,12 +215,12 @@ def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
 
 
 def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
-    """Return the message in which the P-Chain says `payload` (one of the messages above, encoded)."""
+    """Return the P-Chain's message that carries `payload`, one of the messages above, encoded."""
     return UnsignedMessage.build(network_id, P_CHAIN, AddressedCall(b"", payload).encode())
 
 
 def parse_uptime_message(message: UnsignedMessage) -> ValidatorUptime | None:
-    """Return the uptime that an L1 is asked to attest, or None where the message is none of that kind."""
+    """Return the uptime that an L1 is asked to attest, or None if the message has another kind of payload."""
     if message.source_chain_id == P_CHAIN:
         return None
     try:

@@ -1,6 +1,7 @@
-"""The bit set that names the signers of a message. Source of truth: avalanchego `utils/set/bits.go`.
+"""Unsigned and signed Warp messages, their payloads, the signer bit set, and the log data that carries a message.
 
-A big-endian integer of minimal length; bit i stands for the validator of canonical index i. Nobody: no bytes.
+Source of truth: avalanchego `vms/platformvm/warp/{unsigned_message,message,signature}.go`,
+`vms/platformvm/warp/payload`, `utils/set/bits.go`.
 """
 
 from __future__ import annotations
@@ -13,33 +14,97 @@ from typing import Final
 from warpseal.warp.codec import CodecReader, MalformedMessage, pack_sized, pack_u32, pack_versioned, require_length
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
 
+SIGNATURE_BYTES: Final = 96
+# Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted it.
+PAYLOAD_LIMIT_BYTES: Final = 24 * 1024
+
+_BIT_SET_SIGNATURE: Final = 0
+_HASH_TYPE: Final = 0
+_ADDRESSED_CALL_TYPE: Final = 1
+_HASH_BYTES: Final = 32
+_ABI_WORD_BYTES: Final = 32
+
 
 class MalformedSigners(ValueError):
     """A bit set with a leading zero byte; verifiers refuse it."""
 
 
-def encode_signers(indices: Iterable[int]) -> bytes:
-    """Return the bit set of canonical `indices` (0 or more, each once counts; order does not matter)."""
-    bits = 0
-    for index in indices:
-        bits |= 1 << index
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+@dataclass(frozen=True, slots=True)
+class UnsignedMessage:
+    """The message that validators sign. raw: its bytes, which the other fields are parts of. Equal if `raw` is."""
+
+    network_id: int = field(compare=False)
+    source_chain_id: ChainID = field(compare=False)
+    payload: bytes = field(compare=False, repr=False)
+    raw: bytes = field(repr=False)
+    id: MessageID = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", MessageID(sha256(self.raw).digest()))
+
+    @classmethod
+    def parse(cls, raw: bytes) -> UnsignedMessage:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
+        reader = CodecReader(raw)
+        message = _read_unsigned(reader, raw)
+        reader.finish()
+        return message
+
+    @classmethod
+    def build(cls, network_id: int, source_chain_id: ChainID, payload: bytes) -> UnsignedMessage:
+        """Return a message; network_id is a uint32, source_chain_id has 32 bytes."""
+        chain = require_length(source_chain_id, ID_BYTES, "source chain id")
+        raw = pack_versioned(pack_u32(network_id), chain, pack_sized(payload))
+        return cls(network_id, source_chain_id, payload, raw)
 
 
-def decode_signers(raw: bytes) -> tuple[int, ...]:
-    """Return the canonical indices in ascending order. Raises MalformedSigners for a padded encoding."""
-    if raw[:1] == b"\x00":
-        raise MalformedSigners("the signers' bit set starts with a zero byte")
-    digits = bin(int.from_bytes(raw, "big"))[:1:-1]
-    return tuple(index for index, digit in enumerate(digits) if digit == "1")
+@dataclass(frozen=True, slots=True)
+class SignedMessage:
+    """A message with its aggregate signature (96 bytes, compressed G2) and the bit set of its signers."""
+
+    unsigned: UnsignedMessage
+    signers: bytes
+    signature: bytes = field(repr=False)
+
+    @property
+    def signer_indices(self) -> tuple[int, ...]:
+        """Canonical indices of the signers, ascending."""
+        return decode_signers(self.signers)
+
+    @classmethod
+    def parse(cls, raw: bytes) -> SignedMessage:
+        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage, also for padded signers."""
+        reader = CodecReader(raw)
+        unsigned = _read_unsigned(reader, raw)
+        reader.type_id(_BIT_SET_SIGNATURE, "bit set signature")
+        signers = reader.sized("signers")
+        try:
+            decode_signers(signers)
+        except MalformedSigners as error:
+            raise MalformedMessage(reader.offset - len(signers), str(error)) from None
+        signature = reader.take(SIGNATURE_BYTES, "signature")
+        reader.finish()
+        return cls(unsigned, signers, signature)
+
+    def encode(self) -> bytes:
+        """Return the bytes that verifiers accept."""
+        signature = require_length(self.signature, SIGNATURE_BYTES, "signature")
+        return self.unsigned.raw + pack_u32(_BIT_SET_SIGNATURE) + pack_sized(self.signers) + signature
 
 
-# Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted it.
-PAYLOAD_LIMIT_BYTES: Final = 24 * 1024
+def unwrap_log_data(raw: bytes) -> bytes | None:
+    """Return the one ABI `bytes` argument of a SendWarpMessage event, or None if `raw` is no such data.
 
-_HASH_TYPE: Final = 0
-_ADDRESSED_CALL_TYPE: Final = 1
-_HASH_BYTES: Final = 32
+    Strict: offset 0x20, the length, then the data with zeros up to a multiple of 32 bytes and nothing else.
+    """
+    word = _ABI_WORD_BYTES
+    if len(raw) < 2 * word or len(raw) % word or int.from_bytes(raw[:word], "big") != word:
+        return None
+    length = int.from_bytes(raw[word : 2 * word], "big")
+    padding = len(raw) - 2 * word - length
+    if not 0 <= padding < word or raw[2 * word + length :].strip(b"\x00"):
+        return None
+    return raw[2 * word : 2 * word + length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,98 +147,23 @@ class AddressedCall:
         return pack_versioned(pack_u32(_ADDRESSED_CALL_TYPE), pack_sized(self.source_address), pack_sized(self.payload))
 
 
-def _payload_reader(raw: bytes, type_id: int, what: str) -> CodecReader:
-    if len(raw) > PAYLOAD_LIMIT_BYTES:
-        raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
-    reader = CodecReader(raw)
-    reader.version()
-    reader.type_id(type_id, what)
-    return reader
+def encode_signers(indices: Iterable[int]) -> bytes:
+    """Return the bit set of canonical `indices`, in any order.
 
-
-__all__ = ["SIGNATURE_BYTES", "MalformedMessage", "SignedMessage", "UnsignedMessage", "unwrap_log_data"]
-
-SIGNATURE_BYTES: Final = 96
-_BIT_SET_SIGNATURE: Final = 0
-_ABI_WORD_BYTES: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class UnsignedMessage:
-    """What validators sign: `raw`, whose other fields are its parts. Equal when `raw` is."""
-
-    network_id: int = field(compare=False)
-    source_chain_id: ChainID = field(compare=False)
-    payload: bytes = field(compare=False, repr=False)
-    raw: bytes = field(repr=False)
-    id: MessageID = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", MessageID(sha256(self.raw).digest()))
-
-    @classmethod
-    def parse(cls, raw: bytes) -> UnsignedMessage:
-        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage."""
-        reader = CodecReader(raw)
-        message = _read_unsigned(reader, raw)
-        reader.finish()
-        return message
-
-    @classmethod
-    def build(cls, network_id: int, source_chain_id: ChainID, payload: bytes) -> UnsignedMessage:
-        """Return a message; network_id is a uint32, source_chain_id has 32 bytes."""
-        chain = require_length(source_chain_id, ID_BYTES, "source chain id")
-        raw = pack_versioned(pack_u32(network_id), chain, pack_sized(payload))
-        return cls(network_id, source_chain_id, payload, raw)
-
-
-@dataclass(frozen=True, slots=True)
-class SignedMessage:
-    """A message with its aggregate signature (96 bytes, compressed G2) and the bit set of who signed."""
-
-    unsigned: UnsignedMessage
-    signers: bytes
-    signature: bytes = field(repr=False)
-
-    @property
-    def signer_indices(self) -> tuple[int, ...]:
-        """Canonical indices of the signers, ascending."""
-        return decode_signers(self.signers)
-
-    @classmethod
-    def parse(cls, raw: bytes) -> SignedMessage:
-        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage; padded signers too."""
-        reader = CodecReader(raw)
-        unsigned = _read_unsigned(reader, raw)
-        reader.type_id(_BIT_SET_SIGNATURE, "bit set signature")
-        signers = reader.sized("signers")
-        try:
-            decode_signers(signers)
-        except MalformedSigners as error:
-            raise MalformedMessage(reader.offset - len(signers), str(error)) from None
-        signature = reader.take(SIGNATURE_BYTES, "signature")
-        reader.finish()
-        return cls(unsigned, signers, signature)
-
-    def encode(self) -> bytes:
-        """Return the bytes that verifiers take."""
-        signature = require_length(self.signature, SIGNATURE_BYTES, "signature")
-        return self.unsigned.raw + pack_u32(_BIT_SET_SIGNATURE) + pack_sized(self.signers) + signature
-
-
-def unwrap_log_data(raw: bytes) -> bytes | None:
-    """Return the one ABI `bytes` argument of a SendWarpMessage event, or None where `raw` is no such data.
-
-    Strict: offset 0x20, the length, then the data with zeros up to a multiple of 32 bytes and nothing else.
+    It is a big-endian integer of minimal length, empty without indices; bit i stands for canonical index i.
     """
-    word = _ABI_WORD_BYTES
-    if len(raw) < 2 * word or len(raw) % word or int.from_bytes(raw[:word], "big") != word:
-        return None
-    length = int.from_bytes(raw[word : 2 * word], "big")
-    padding = len(raw) - 2 * word - length
-    if not 0 <= padding < word or raw[2 * word + length :].strip(b"\x00"):
-        return None
-    return raw[2 * word : 2 * word + length]
+    bits = 0
+    for index in indices:
+        bits |= 1 << index
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+
+
+def decode_signers(raw: bytes) -> tuple[int, ...]:
+    """Return the canonical indices in ascending order. Raises MalformedSigners for a padded encoding."""
+    if raw[:1] == b"\x00":
+        raise MalformedSigners("the signers' bit set starts with a zero byte")
+    digits = bin(int.from_bytes(raw, "big"))[:1:-1]
+    return tuple(index for index, digit in enumerate(digits) if digit == "1")
 
 
 def _read_unsigned(reader: CodecReader, raw: bytes) -> UnsignedMessage:
@@ -182,3 +172,12 @@ def _read_unsigned(reader: CodecReader, raw: bytes) -> UnsignedMessage:
     source_chain_id = ChainID(reader.take(ID_BYTES, "source chain id"))
     payload = reader.sized("payload")
     return UnsignedMessage(network_id, source_chain_id, payload, raw[: reader.offset])
+
+
+def _payload_reader(raw: bytes, type_id: int, what: str) -> CodecReader:
+    if len(raw) > PAYLOAD_LIMIT_BYTES:
+        raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
+    reader = CodecReader(raw)
+    reader.version()
+    reader.type_id(type_id, what)
+    return reader

@@ -1,6 +1,6 @@
-"""The canonical validator set: who may sign, with which weight, at which bit.
+"""The canonical validator set: the keys that may sign, their weights and signer bits; and the quorum.
 
-Source of truth: avalanchego `snow/validators/warp.go`.
+Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/warp/signature.go`. Integers only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INFINITY_FLAG: Final = 0x40
 
 
 class InvalidValidatorSet(ValueError):
-    """Members that make no canonical set: overflow, malformed key or node id, wrong order, a node twice."""
+    """The members make no canonical set: an overflow, a malformed key or node id, or a node that is listed twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Validator:
 class CanonicalValidatorSet:
     """Keyed validators in canonical order (the position is the signer bit) and the weight of all members.
 
-    total_weight includes members without a key. Made by `canonical_set` or `verified_set`, which check it.
+    total_weight includes members without a key. Built by `build_canonical_set`, which checks it.
     """
 
     validators: tuple[Validator, ...]
@@ -84,18 +84,18 @@ class CanonicalValidatorSet:
 
     def _nodes(self) -> dict[NodeID, int]:
         if self._by_node is None:
-            nodes = {node: index for index, one in enumerate(self.validators) for node in one.node_ids}
+            nodes = {node: index for index, validator in enumerate(self.validators) for node in validator.node_ids}
             object.__setattr__(self, "_by_node", nodes)
         assert self._by_node is not None
         return self._by_node
 
 
 def canonical_sort_key(public_key: bytes) -> bytes:
-    """Return the key that puts validators in canonical order, from a compressed G1 point.
+    """Return the key that sorts validators in canonical order, from a compressed G1 point.
 
     public_key: 48 bytes; the top three bits are flags, the third meaning "y is the larger root".
     Returns 49 bytes: x with the flags cleared, then that flag. Canonical order sorts the uncompressed
-    x||y; for one x the larger y is the flagged one, so both orders agree, and raw compressed bytes do not.
+    x||y; for equal x the larger y is the flagged one, so both orders agree, and raw compressed bytes do not.
     """
     return bytes([public_key[0] & 0x1F]) + public_key[1:] + bytes([public_key[0] >> 5 & 1])
 
@@ -110,53 +110,33 @@ def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> 
     weights: dict[bytes, int] = {}
     nodes: dict[bytes, list[NodeID]] = {}
     for node_id, public_key, weight in entries:
-        total += _checked_weight(weight)
+        if not 0 <= weight <= MAX_WEIGHT:
+            raise InvalidValidatorSet("a weight does not fit 64 bits")
+        total += weight
         if public_key is not None:
             weights[public_key] = weights.get(public_key, 0) + weight
             nodes.setdefault(public_key, []).append(node_id)
     merged = (Validator(key, weight, tuple(sorted(nodes[key]))) for key, weight in weights.items())
-    checked = [(_checked_sort_key(one.public_key), one) for one in merged]
-    checked.sort(key=lambda pair: pair[0])
-    return _checked_set(tuple(validator for _, validator in checked), total)
-
-
-def verified_set(validators: Iterable[Validator], total_weight: int) -> CanonicalValidatorSet:
-    """Return a set whose validators claim to be merged and in canonical order already.
-
-    Order and merging are verified, node ids of one key are sorted. Raises InvalidValidatorSet.
-    """
-    members = tuple(
-        Validator(one.public_key, _checked_weight(one.weight), tuple(sorted(one.node_ids))) for one in validators
-    )
-    before = b""
-    for position, member in enumerate(members):
-        key = _checked_sort_key(member.public_key)
-        if key <= before:
-            raise InvalidValidatorSet(f"validator {position} is not in canonical order")
-        before = key
-    if sum(member.weight for member in members) > total_weight:
-        raise InvalidValidatorSet("the validators weigh more than the total")
-    return _checked_set(members, total_weight)
-
-
-def _checked_set(members: tuple[Validator, ...], total_weight: int) -> CanonicalValidatorSet:
-    if total_weight > MAX_WEIGHT:
+    validators = tuple(sorted(merged, key=lambda validator: _checked_sort_key(validator.public_key)))
+    if total > MAX_WEIGHT:
         raise InvalidValidatorSet("the total weight exceeds 64 bits")
     seen: set[NodeID] = set()
-    for member in members:
-        if not member.node_ids:
-            raise InvalidValidatorSet("a key without a node")
-        for node_id in member.node_ids:
+    for validator in validators:
+        for node_id in validator.node_ids:
             if len(node_id) != NODE_ID_BYTES or node_id in seen:
-                raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or named twice")
+                raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or listed twice")
             seen.add(node_id)
-    return CanonicalValidatorSet(members, total_weight)
+    return CanonicalValidatorSet(validators, total)
 
 
-def _checked_weight(weight: int) -> int:
-    if not 0 <= weight <= MAX_WEIGHT:
-        raise InvalidValidatorSet("a weight does not fit 64 bits")
-    return weight
+def required_weight(total: int, percentage: int) -> int:
+    """Return the least weight that is at least `percentage` percent of `total`."""
+    return -(-total * percentage // 100)
+
+
+def has_quorum(signed: int, total: int, percentage: int) -> bool:
+    """Return whether weight `signed` out of `total` reaches `percentage` percent, as verifiers compute it."""
+    return percentage * total <= 100 * signed
 
 
 def _checked_sort_key(public_key: bytes) -> bytes:
@@ -177,13 +157,3 @@ def _digest_of(members: CanonicalValidatorSet) -> bytes:
             *validator.node_ids,
         ]
     return sha256(b"".join(parts)).digest()
-
-
-def required_weight(total: int, percentage: int) -> int:
-    """Return the least weight that is at least `percentage` percent of `total`."""
-    return -(-total * percentage // 100)
-
-
-def has_quorum(signed: int, total: int, percentage: int) -> bool:
-    """Tell whether weight `signed` out of `total` reaches `percentage` percent, as verifiers compute it."""
-    return percentage * total <= 100 * signed

@@ -24,9 +24,10 @@ from warpseal.errors import (
     UndecodableMessage,
     UnusableJustification,
 )
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, MalformedID, SubnetID, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
-from warpseal.warp.message import MalformedMessage, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import UnsignedMessage, unwrap_log_data
 
 DEFAULT_QUORUM: Final = 67
 MAX_PERCENTAGE: Final = 100

@@ -1,11 +1,11 @@
-"""One L1's story on network 12345, as the P-Chain transactions of avalanchego's fee tests tell it."""
+"""Transactions of one L1 on network 12345, from the fee tests of avalanchego."""
 
 from __future__ import annotations
 
 from warpseal.warp.ids import SubnetID
 
 SUBNET = SubnetID(bytes.fromhex("a0673b4ee5ec44e57c8ab250dd7cd7b68d04421f64bd6559a4284a3ee358ff2b"))
-# The one validator of the conversion: its key and the proof that it has it.
+# The only validator of the conversion: its key and the proof of possession.
 CONVERSION_KEY = bytes.fromhex(
     "a3783a891cb41cadbfcf456da149f30e7af972677a162b984bef0779f254baac51ec042df1781d1295df80fb41c80126"
 )
@@ -13,7 +13,7 @@ CONVERSION_POSSESSION = bytes.fromhex(
     "9731fc6c25e1e5940dc3cb8509e30348fa712742cfdc83678acc9f95908eb98b89b28802fb559b4a2a6ff3216707c07f"
     "0ceb0b45a95f4f9a9540bbd3331d8ab4f233bffa4abb97fad9d59a1695f31b92a2b89e365facf7ab8c30de7c4a496d1e"
 )
-# The validator registered later, and what the L1 signed to register it and to change its weight.
+# The validator that was registered later, and the messages that the L1 signed to register it and to change its weight.
 REGISTERED_KEY = bytes.fromhex(
     "b62034315c5d11cea4190f6ea8997821c02483d29adb5e4567843f7a44c39b2ffa20c8520dc358702fb1ec29f2746dcc"
 )
