@@ -16,14 +16,13 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tests import paths
-from warpseal.evm_rpc.build import ForwardedChain, forwarded_chains
+from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains
 from warpseal.evm_rpc.calls import RpcAnswer, RpcCall
 from warpseal.evm_rpc.chain_config import ChainConfig, chain_config
-from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver, silent
+from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm_chain import EvmChain
-from warpseal.node.upgrades import decode_upgrades
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.node.info import decode_upgrades
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.warp.ids import ChainID
 
@@ -276,7 +275,7 @@ async def forwarding(
     *urls: str,
     config: ChainConfig | None = None,
     settings: EvmRpcSettings = SETTINGS,
-    observer: ForwardingObserver = silent,
+    observer: ForwardingObserver | None = None,
     ws: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
 ) -> AsyncIterator[ForwardedChain]:
@@ -286,7 +285,7 @@ async def forwarding(
         return config
 
     chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny)
-    async with forwarded_chains([chain], settings, lambda _: configured, observer) as (forwarded,):
+    async with open_forwarded_chains([chain], settings, lambda _: configured, observer) as (forwarded,):
         yield forwarded
 
 

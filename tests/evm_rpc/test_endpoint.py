@@ -35,7 +35,7 @@ from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.chain_config import ChainConfig
-from warpseal.evm_rpc.forwarder import ForwardingObserver, silent
+from warpseal.evm_rpc.forwarder import ForwardingObserver
 from warpseal.metrics import Metrics
 from warpseal.warp.ids import id_text
 
@@ -105,7 +105,7 @@ async def served(
     ws: tuple[str, ...] = (),
     settings: Any = FORWARDING,
     data: DataApiSettings | None = None,
-    observer: ForwardingObserver = silent,
+    observer: ForwardingObserver | None = None,
 ) -> AsyncIterator[Served]:
     async with forwarding(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
         interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())

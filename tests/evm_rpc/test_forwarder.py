@@ -11,7 +11,7 @@ from typing import Any
 from tests.eventually import until
 from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, running, told
 from warpseal.evm_rpc.forwarder import EvmForwarder
-from warpseal.evm_rpc.node import FaultKind, NodeFault, NodeReply
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
 
 UNREACHABLE = (-32000, "no node of this chain can be reached")
 UNSURE = (-32000, "the node did not answer; it may have done what it was asked")
@@ -21,7 +21,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.one(call(method, *params), body)
-    return json.loads(reply.body) if isinstance(reply, NodeReply) else told(reply)
+    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else told(reply)
 
 
 async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
@@ -29,7 +29,7 @@ async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
         assert await single(front.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
         node.status = 403
         reply = await front.forwarder.one(call("eth_call"), b"{}")
-        assert isinstance(reply, NodeReply)
+        assert isinstance(reply, EvmNodeReply)
         assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
 
 
@@ -123,7 +123,7 @@ async def test_a_node_of_another_chain_is_refused() -> None:
         assert "another chain: chain id 5" in front.pool.refused()[1]
         good.status = 503
         reply = await front.forwarder.one(call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}')
-        assert isinstance(reply, NodeReply)
+        assert isinstance(reply, EvmNodeReply)
         assert reply.status == 503
         assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
 
@@ -208,7 +208,7 @@ async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None
     async with running(node), forwarding(node.url) as front:
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
         node.answers["eth_chainId"] = "0x5"
-        front.pool.note_fault(front.pool.members[0], NodeFault(FaultKind.LOST))
+        front.pool.note_fault(front.pool.members[0], EvmNodeError(EvmErrorKind.LOST))
         await front.pool.check()
         assert await single(front.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
         assert node.count("eth_getFilterChanges") == 0
@@ -237,7 +237,7 @@ async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
         for status, wanted in ((200, "0x1"), (503, "0x2")):
             first.status = status
             reply = await front.forwarder.reads({"eth_gasPrice", "eth_call"}, body, 2)
-            assert isinstance(reply, NodeReply)
+            assert isinstance(reply, EvmNodeReply)
             assert [one["id"] for one in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2

@@ -17,7 +17,7 @@ from warpseal.l1.supersede_guard import Watch
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.l1.validity_cache import ValidityLookup
-from warpseal.node.limits import Origin as CallOrigin
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID

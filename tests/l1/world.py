@@ -26,12 +26,11 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.store import Store, open_store
 from warpseal.validators.activity import L1Activity
-from warpseal.validators.chains import Chains
-from warpseal.validators.epochs import Epochs
-from warpseal.validators.keys import PublicKeys
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
+from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
-from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
+from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
 from warpseal.warp.ids import SubnetID, id_text
 
 STORY = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
@@ -106,7 +105,7 @@ def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
 @dataclass
 class _Built:
     heights: ProposedHeight
-    followed: FollowedSubnets
+    followed: SubnetTracker
     sets: ValidatorSets
     messages: L1MessageService
     follower: dict[str, Any]
@@ -122,9 +121,9 @@ def _build(
 ) -> _Built:
     platform, network_id = upstream.platform, 88888
     heights = ProposedHeight(platform, poll_s=0.05)
-    sets = ValidatorSets(platform, heights, PublicKeys(1_000), config.validators)
-    chains, epochs = Chains(platform), Epochs(upstream.proposervm)
-    followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), peers, config.validators)
+    sets = ValidatorSets(platform, heights, PublicKeyCache(1_000), config.validators)
+    chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
+    followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
     rooms = AggregationDeps(
         peers, heights, sets, chains, epochs, L1Activity(platform, chains), followed, Metrics(), store.archive
     )

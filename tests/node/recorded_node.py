@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests import paths
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.rpc import CallObserver, open_session, silent
+from warpseal.node.rpc import CallObserver, open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
@@ -157,13 +157,15 @@ def settings_for(*uris: str, **changes: Any) -> NodeSettings:
 
 
 @asynccontextmanager
-async def upstream_of(*nodes: RecordedNode, observer: CallObserver = silent, **changes: Any) -> AsyncIterator[Upstream]:
+async def upstream_of(
+    *nodes: RecordedNode, observer: CallObserver | None = None, **changes: Any
+) -> AsyncIterator[Upstream]:
     """Serve the nodes and yield clients of them."""
     async with serving(*nodes) as uris, open_session() as session:
         yield connected(session, settings_for(*uris, **changes), observer)
 
 
-def connected(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver = silent) -> Upstream:
+def connected(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver | None = None) -> Upstream:
     """Return clients with the given settings."""
     return connect_upstream(settings, session, observer=observer)
 

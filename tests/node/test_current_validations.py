@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, recorded_result, upstream_of
 from warpseal.errors import NodeUnavailable
-from warpseal.node.current_validations import CurrentValidation, decode_current_validations
+from warpseal.node.p_chain import CurrentValidation, decode_current_validations
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"
@@ -25,10 +25,10 @@ async def test_those_of_an_l1_have_their_own_ids_and_the_one_without_balance_is_
         node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"),
         49_463,
         1_795_226_756,
-        is_l1=True,
-        is_active=True,
+        balance=99_999_999_949,
     )
-    assert [one.is_active for one in current] == [True, True, True, False]
+    assert [validation.balance for validation in current] == [99_999_999_949, 101_999_999_779, 99_999_999_779, 0]
+    assert [validation.is_active for validation in current] == [True, True, True, False]
 
 
 async def test_a_permissioned_one_is_known_by_its_transaction_and_always_active() -> None:

@@ -10,9 +10,8 @@ from aiohttp import web
 
 from tests.node.recorded_node import L1_CHAIN, RECORDED, RecordedNode, RpcFault, refusing_uri, serving, settings_for
 from warpseal.errors import NodeUnavailable
-from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmClient, LogFilter, LogsRefused
-from warpseal.node.evm_chain import EvmChain
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
 from warpseal.warp.ids import id_text

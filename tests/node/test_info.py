@@ -65,7 +65,7 @@ async def test_every_info_node_is_asked_and_one_suffices() -> None:
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
     async with serving(*nodes) as uris, open_session() as session:
         info = connected(session, settings_for(refusing_uri(), *uris)).info
-        told = await info.peers_of_each()
+        told = await info.all_peers()
         assert not told.complete
         assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in told.hints
         assert len(told.hints) == len(set(told.hints))

@@ -20,7 +20,8 @@ from tests.node.recorded_node import (
     upstream_of,
 )
 from warpseal.errors import NodeUnavailable
-from warpseal.node.p_chain import L1ValidatorState, TxStatus, ValidationAt, checked_hex
+from warpseal.node.json_values import decode_checked_hex
+from warpseal.node.p_chain import L1ValidatorState, TxStatus, ValidationAt
 from warpseal.node.platform import PlatformClient
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
@@ -150,7 +151,7 @@ def x_or_none(params: Params) -> Any:
 @pytest.mark.parametrize("text", ["", "0x", "0x00", "0x0000000000", "zz", "0x 0011223344"])
 def test_hex_without_its_checksum_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"hex|white"):
-        checked_hex(text)
+        decode_checked_hex(text)
 
 
 async def test_hostile_answers_are_no_answers() -> None:

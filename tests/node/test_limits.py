@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpseal.node.limits import CallQueue, Origin, QueueFull, UpstreamLimit
+from warpseal.node.limits import CallOrigin, CallQueue, QueueFull, UpstreamLimit
 
 
 def test_the_oldest_go_first_and_only_so_many_at_once() -> None:
@@ -85,13 +85,13 @@ async def test_callers_wait_for_a_slot_and_the_daemon_does_not() -> None:
     order: list[str] = []
     release = asyncio.Event()
 
-    async def hold(name: str, origin: Origin) -> None:
+    async def hold(name: str, origin: CallOrigin) -> None:
         async with limit.slot(origin):
             order.append(name)
             await release.wait()
 
     async with asyncio.TaskGroup() as tasks:
-        for name, origin in (("first", Origin.CALLER), ("second", Origin.CALLER), ("poll", Origin.DAEMON)):
+        for name, origin in (("first", CallOrigin.CALLER), ("second", CallOrigin.CALLER), ("poll", CallOrigin.DAEMON)):
             tasks.create_task(hold(name, origin))
             await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_time_alone_lets_the_next_one_go() -> None:
     limit = UpstreamLimit(at_once=10, per_s=1)
     started_at = asyncio.get_running_loop().time()
     for _ in range(2):
-        async with limit.slot(Origin.CALLER):
+        async with limit.slot(CallOrigin.CALLER):
             pass
     assert asyncio.get_running_loop().time() - started_at >= 0.99
 
@@ -114,7 +114,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
     release = asyncio.Event()
 
     async def hold() -> None:
-        async with limit.slot(Origin.CALLER):
+        async with limit.slot(CallOrigin.CALLER):
             await release.wait()
 
     tasks = [asyncio.create_task(hold()) for _ in range(4)]
@@ -125,7 +125,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
     tasks[2].cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in outcomes] == [False, True, True, False]
-    async with asyncio.timeout(1), limit.slot(Origin.CALLER):
+    async with asyncio.timeout(1), limit.slot(CallOrigin.CALLER):
         pass
 
 
@@ -135,7 +135,7 @@ async def test_a_slot_given_in_the_tick_of_a_cancellation_comes_back() -> None:
         first = asyncio.Event()
 
         async def hold(until: asyncio.Event = first) -> None:
-            async with limit.slot(Origin.CALLER):
+            async with limit.slot(CallOrigin.CALLER):
                 await until.wait()
 
         holder = asyncio.create_task(hold())
@@ -146,5 +146,5 @@ async def test_a_slot_given_in_the_tick_of_a_cancellation_comes_back() -> None:
         await holder
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
-    async with asyncio.timeout(1), limit.slot(Origin.CALLER):
+    async with asyncio.timeout(1), limit.slot(CallOrigin.CALLER):
         pass

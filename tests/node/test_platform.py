@@ -23,9 +23,9 @@ from tests.node.recorded_node import (
 )
 from warpseal.bls import parse_public_key
 from warpseal.errors import NodeFailure, NodeUnavailable
+from warpseal.node.errors import HeightAhead, MethodMissing
 from warpseal.node.p_chain import decode_validators_at
-from warpseal.node.platform import CurrentValidator, Subnet, ValidatorEntry
-from warpseal.node.refusals import HeightAhead, MethodMissing
+from warpseal.node.platform import Subnet, ValidatorEntry
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
 from warpseal.warp.validator_set import build_canonical_set
 
@@ -173,45 +173,6 @@ async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str
     assert subnet is not None
     assert subnet.manager_address == b""
     assert subnet.is_l1
-
-
-async def test_current_validators_of_an_l1_have_balances() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
-        current = await upstream.platform.current_validators(L1)
-    assert [one.balance for one in current] == [99_999_999_949, 101_999_999_779, 99_999_999_779, 0]
-    assert current[0].weight == 49_463
-    assert current[0].public_key == bytes.fromhex(SIGNER)
-
-
-async def test_current_validators_of_other_subnets_have_none() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
-        for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
-            current = await upstream.platform.current_validators(subnet_id)
-            assert current
-            assert {one.balance for one in current} == {None}
-
-
-async def test_the_key_of_a_primary_network_validator_is_its_signers() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
-        current = await upstream.platform.current_validators(PRIMARY_NETWORK)
-    keys = {one.public_key for one in current}
-    assert None not in keys
-    assert len(keys) == 3
-
-
-async def test_legacy_validators_beside_those_of_an_l1_pay_no_fee() -> None:
-    legacy = {"txID": "x", "startTime": "1", "endTime": "2", "weight": 7, "nodeID": "NodeID-111111111111111111116DBWJs"}
-    listed = recorded_result("platform.getCurrentValidators", subnetID=L1_TEXT)["validators"]
-    answer = {"validators": [legacy, listed[3]]}
-    async with upstream_of(RecordedNode({"platform.getCurrentValidators": answer})) as upstream:
-        current = await upstream.platform.current_validators(L1)
-    assert current[0] == CurrentValidator(EMPTY_NODE_ID, None, 7, None)
-    assert current[1].balance == 0
-
-
-async def test_a_subnet_without_validators_may_be_told_as_null() -> None:
-    async with upstream_of(RecordedNode({"platform.getCurrentValidators": {"validators": None}})) as upstream:
-        assert await upstream.platform.current_validators(L1) == ()
 
 
 def test_the_obsolete_wrapped_shape_with_bare_numbers_is_read() -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connected, refusing_uri, serving
 from warpseal.errors import NodeUnavailable
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.limits import Origin
+from warpseal.node.limits import CallOrigin
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 
@@ -62,7 +62,7 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
         settings = NodeSettings(endpoints, endpoints, call_timeout_s=0.2)
         upstream = connected(session, settings)
         texts += [repr(settings), str(settings), str(await upstream.info.probe())]
-        for origin in Origin:
+        for origin in CallOrigin:
             try:
                 texts.append(str(await upstream.platform.validated_by(L1_CHAIN, origin=origin)))
             except NodeUnavailable as error:

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
 from warpseal.history.outputs import Asset
-from warpseal.prices.amounts import decimal_text
 from warpseal.prices.avax import AvaxPrices
-from warpseal.prices.fetched import FetchedPrices
+from warpseal.prices.fetched import WebPrices
 from warpseal.prices.settings import PriceSettings
-from warpseal.prices.table import PriceTable, read_table
-from warpseal.prices.urls import NAMES, filled, unknown_names
+from warpseal.prices.table import PriceTable, format_price, read_table
+from warpseal.prices.urls import NAMES, fill_template, unknown_placeholders
 
 DAY = date(2024, 3, 9)
 NOON = 1_709_985_600
@@ -71,7 +70,7 @@ def test_a_file_that_is_not_there_is_no_reason_to_guess(tmp_path: Path) -> None:
 
 @given(st.decimals(min_value="0.000000000001", max_value="1000000000000", places=12))
 def test_prices_keep_every_digit(price: Any) -> None:
-    assert decimal_text(price) == format(price, "f")
+    assert format_price(price) == format(price, "f")
 
 
 async def test_only_avax_by_its_id_has_a_price_and_the_first_source_that_knows_tells_it() -> None:
@@ -87,14 +86,14 @@ async def test_only_avax_by_its_id_has_a_price_and_the_first_source_that_knows_t
 
 def test_a_template_is_filled_with_what_is_asked_for() -> None:
     template = "{currency}/{CURRENCY}/{date}/{day}-{month}-{year}/{timestamp}/{other}"
-    assert filled(template, "usd", DAY) == "usd/USD/2024-03-09/09-03-2024/1709942400/{other}"
-    assert list(unknown_names(template, NAMES)) == ["other"]
+    assert fill_template(template, "usd", DAY) == "usd/USD/2024-03-09/09-03-2024/1709942400/{other}"
+    assert list(unknown_placeholders(template, NAMES)) == ["other"]
 
 
 @asynccontextmanager
 async def source(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
-) -> AsyncIterator[FetchedPrices]:
+) -> AsyncIterator[WebPrices]:
     """Prices of a web server that answers as told."""
 
     async def told(request: web.Request) -> web.StreamResponse:
@@ -110,7 +109,7 @@ async def source(
     settings = PriceSettings(url=f"http://{host}:{port}/{{date}}?vs={{currency}}", path="market.0.{currency}")
     try:
         async with aiohttp.ClientSession() as session:
-            yield FetchedPrices(replace(settings, **changes), session)
+            yield WebPrices(replace(settings, **changes), session)
     finally:
         await runner.cleanup()
 

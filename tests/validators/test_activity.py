@@ -10,26 +10,26 @@ from aiohttp import web
 from tests.eventually import until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
 from tests.validators.world import nth_node, world
-from warpseal.node.platform import CurrentValidator
-from warpseal.validators.activity import reluctant_nodes
+from warpseal.node.p_chain import CurrentValidation
+from warpseal.validators.activity import inactive_nodes
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text
 
 METHOD = "platform.getCurrentValidators"
 INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
 
-def validator(number: int, balance: int | None) -> CurrentValidator:
-    return CurrentValidator(nth_node(number), None, 1, balance)
+def validator(number: int, balance: int | None) -> CurrentValidation:
+    return CurrentValidation(bytes(32), nth_node(number), 1, 0, balance)
 
 
 def test_an_l1_validator_below_the_balance_is_reluctant() -> None:
     current = [validator(0, 0), validator(1, 2_047), validator(2, 2_048), validator(3, None)]
-    assert reluctant_nodes(current, 2_048) == {nth_node(0), nth_node(1)}
+    assert inactive_nodes(current, 2_048) == {nth_node(0), nth_node(1)}
 
 
 def test_a_node_with_one_sound_validation_is_not() -> None:
     current = [validator(0, 0), validator(0, 10**9), validator(1, 0), validator(1, None), validator(2, 0)]
-    assert reluctant_nodes(current, 2_048) == {nth_node(2)}
+    assert inactive_nodes(current, 2_048) == {nth_node(2)}
 
 
 async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -> None:
@@ -120,7 +120,14 @@ async def test_a_subnet_that_nobody_knows_is_not_fatal() -> None:
 
 async def test_an_l1_of_a_thousand_validators_is_read() -> None:
     listed = [
-        {"nodeID": node_id_text(nth_node(n)), "weight": "1", "validationID": "x", "balance": str(n), "minNonce": "0"}
+        {
+            "nodeID": node_id_text(nth_node(n)),
+            "weight": "1",
+            "startTime": "1",
+            "validationID": id_text(bytes(30) + n.to_bytes(2, "big")),
+            "balance": str(n),
+            "minNonce": "0",
+        }
         for n in range(1_000)
     ]
     async with world(RecordedNode({METHOD: {"validators": listed}})) as here:

@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.node.recorded_node import RecordedNode
 from tests.validators.world import HEIGHT, Clock, world
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.heights import ProposedHeight
 
 
 def failing(_: object) -> web.Response:

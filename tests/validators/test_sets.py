@@ -13,7 +13,7 @@ from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
 from tests.validators.world import HEIGHT, SET, made_up_set, nth_key, nth_node, world
 from warpseal.bls import parse_public_key, public_key_bytes
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
-from warpseal.validators.keys import PublicKeys
+from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.warp.ids import PRIMARY_NETWORK, node_id_text
 
 
@@ -264,7 +264,7 @@ async def test_an_unchanged_answer_is_not_built_again() -> None:
 
 
 def test_parsed_keys_are_bounded() -> None:
-    keys = PublicKeys(max_keys=2)
+    keys = PublicKeyCache(max_keys=2)
     for number in range(5):
         assert public_key_bytes(keys.parse(nth_key(number))) == nth_key(number)
     assert len(keys) == 2

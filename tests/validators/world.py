@@ -12,13 +12,12 @@ from tests.node.recorded_node import RecordedNode, recorded_result, upstream_of
 from warpseal.bls import PublicKey, parse_public_key, public_key_bytes, sum_public_keys
 from warpseal.node.upstream import Upstream
 from warpseal.validators.activity import L1Activity
-from warpseal.validators.chains import Chains
-from warpseal.validators.epochs import Epochs
-from warpseal.validators.keys import PublicKeys
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
+from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
+from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
 from warpseal.warp.ids import NodeID, SubnetID, node_id_text
 
 SET = "platform.getValidatorsAt"
@@ -48,16 +47,16 @@ class World:
     def __post_init__(self) -> None:
         platform = self.upstream.platform
         self.heights = ProposedHeight(platform, poll_s=self.settings.height_poll_s, now=self.clock)
-        self.keys = PublicKeys(self.settings.key_cache_keys, self.parse)
+        self.keys = PublicKeyCache(self.settings.key_cache_keys, self.parse)
         self.sets = ValidatorSets(platform, self.heights, self.keys, self.settings)
-        self.chains = Chains(platform, now=self.clock)
-        self.epochs = Epochs(self.upstream.proposervm, now=self.clock)
+        self.chains = ChainLookup(platform, now=self.clock)
+        self.epochs = EpochHeights(self.upstream.proposervm, now=self.clock)
         self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
 
-    def followed(self, peers: Peers, forgotten: list[SubnetID] | None = None) -> FollowedSubnets:
+    def followed(self, peers: Peers, forgotten: list[SubnetID] | None = None) -> SubnetTracker:
         """Return the followed subnets, which tell `peers`."""
-        return FollowedSubnets(
-            FollowSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
+        return SubnetTracker(
+            TrackerSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
             peers,
             self.settings,
             on_forgotten=(forgotten if forgotten is not None else []).append,

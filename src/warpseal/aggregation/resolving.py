@@ -19,7 +19,7 @@ from warpseal.errors import (
     Verdict,
     WrongNetwork,
 )
-from warpseal.node.refusals import RpcRefusal
+from warpseal.node.errors import RpcRefusal
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet

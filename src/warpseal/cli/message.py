@@ -14,8 +14,8 @@ from warpseal.errors import StartupError, WarpsealError
 from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
 from warpseal.l1.verification import DEFAULT_QUORUM, VerificationTarget, verify_at
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient
-from warpseal.node.refusals import RpcRefusal
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream

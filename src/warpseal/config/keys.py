@@ -23,15 +23,14 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.settings import L1Settings
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm_chain import EvmChain
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.plugins.settings import PluginSettings
 from warpseal.ops.profiles.settings import ProfileSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
-from warpseal.prices.urls import host_of
+from warpseal.prices.urls import display_host
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import redacted_url
 from warpseal.validators.settings import ValidatorSettings
@@ -113,7 +112,7 @@ def describe(key: Key, config: Config) -> str:
     if key.secret:
         return "set" if value else "none"
     if key.parse is v.price_url:
-        return host_of(value) or "none"
+        return display_host(value) or "none"
     return _shown(redacted_url(value) if key.parse is v.store_url else value)
 
 

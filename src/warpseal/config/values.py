@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm_chain import EvmChain
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.ops.logs.loggers import LEVELS
 from warpseal.peers.settings import ManualPeer
 from warpseal.prices import urls
@@ -185,7 +184,7 @@ def price_path(value: Any, path: str) -> str:
 
 
 def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
-    unknown = next(urls.unknown_names(template, known), None)
+    unknown = next(urls.unknown_placeholders(template, known), None)
     if unknown is not None:
         raise fault(path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{one}}}" for one in known))
 

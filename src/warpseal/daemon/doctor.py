@@ -14,7 +14,7 @@ from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.metrics.registry import Metrics
-from warpseal.node.failover import NodeAnswer
+from warpseal.node.pool import NodeResult
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.reachability import ReachState
 from warpseal.store.settings import OFF
@@ -116,7 +116,7 @@ async def _until_connected(core: Services, patience_s: float) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def _check_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+def _check_nodes(setting: str, answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     for answer in answers:
         where = f"{setting}[{answer.position}] {answer.shown}"
         if answer.failure is not None:
@@ -128,7 +128,7 @@ def _check_nodes(setting: str, answers: Sequence[NodeAnswer[int]]) -> Iterator[F
         yield Finding(Grade.BAD, f"no node of {setting} answers", "nothing works without one")
 
 
-def _check_heights(answers: Sequence[NodeAnswer[int]]) -> Iterator[Finding]:
+def _check_heights(answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     yield from _check_nodes("p-chain-api", answers)
     tip = max((answer.value for answer in answers if answer.value is not None), default=0)
     for answer in answers:

@@ -10,17 +10,17 @@ from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.build import ForwardedChain, follow, forwarded_chains
-from warpseal.evm_rpc.chain_config_loader import ConfiguredChain
-from warpseal.evm_rpc.forwarder import Configured, ForwardingObserver, silent
-from warpseal.node.evm_chain import EvmChain
+from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains, run_chains
+from warpseal.evm_rpc.chain_config_loader import ChainConfigLoader
+from warpseal.evm_rpc.forwarder import Configured, ForwardingObserver
+from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
     from warpseal.node.info import InfoClient
-    from warpseal.node.node_view import OwnView
+    from warpseal.node.node_view import NodeViewClient
 
 _PATIENCE_S: Final = 10.0
 
@@ -29,18 +29,22 @@ class EvmApi:
     """Forwards from the start; what needs the network to be derived comes with `open`."""
 
     def __init__(
-        self, config: Config, interfaces: NodeInterfaces, admission: Admission, observer: ForwardingObserver = silent
+        self,
+        config: Config,
+        interfaces: NodeInterfaces,
+        admission: Admission,
+        observer: ForwardingObserver | None = None,
     ) -> None:
         self._config = config
         self._interfaces = interfaces
         self._admission = admission
         self._observer = observer
-        self._view: OwnView | None = None
+        self._view: NodeViewClient | None = None
         self._info: InfoClient | None = None
         self._times: Mapping[str, int] | None = None
         self._opened = asyncio.Event()
 
-    def open(self, view: OwnView, info: InfoClient) -> None:
+    def open(self, view: NodeViewClient, info: InfoClient) -> None:
         """Learn where a chain's genesis and the network's upgrade times are known."""
         self._view, self._info = view, info
         self._opened.set()
@@ -48,12 +52,12 @@ class EvmApi:
     async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
         """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
         evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
-        async with forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
+        async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
             for chain in chains:
                 self._interfaces.add_evm(chain, self._admission, settings)
                 health.register(evm_check(chain))
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(follow(chains))
+                tasks.create_task(run_chains(chains))
                 for chain in chains:
                     tasks.create_task(_learn(chain, know_evm))
 
@@ -61,7 +65,7 @@ class EvmApi:
         async def genesis() -> bytes | None:
             return await self._genesis(chain.blockchain_id)
 
-        return ConfiguredChain(chain.upgrade_file, genesis, self._upgrade_times)
+        return ChainConfigLoader(chain.upgrade_file, genesis, self._upgrade_times)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         try:

@@ -38,14 +38,13 @@ from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.settings import OFF
 from warpseal.store.store import Store, open_store
 from warpseal.validators.activity import L1Activity
-from warpseal.validators.chains import Chains
-from warpseal.validators.epochs import Epochs
-from warpseal.validators.keys import PublicKeys
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
+from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
-from warpseal.validators.subnet_tracker import FollowedSubnets, FollowSources
-from warpseal.validators.uptime.peer_view import SeenPeers
-from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
+from warpseal.validators.uptime.peer_view import PeerView
+from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import id_text, node_id_text
 
 
@@ -64,12 +63,12 @@ class Services:
     heights: ProposedHeight
     sets: ValidatorSets
     network: PeerNetwork
-    followed: FollowedSubnets
+    followed: SubnetTracker
     aggregator: SignatureAggregator
     store: Store
     follower: PChainFollower
     l1_messages: L1MessageService
-    observed: Observations
+    observed: UptimeRecorder
     background: tuple[Service, ...]
 
     async def run(self) -> None:
@@ -94,7 +93,7 @@ class Upstreams:
     """What everything stands on: the nodes' clients, parsed keys, and the one thread for large answers."""
 
     upstream: Upstream
-    keys: PublicKeys
+    keys: PublicKeyCache
     decoding: Executor
 
 
@@ -104,7 +103,7 @@ async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upst
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
-        keys = PublicKeys(config.validators.key_cache_keys)
+        keys = PublicKeyCache(config.validators.key_cache_keys)
         upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
         yield Upstreams(upstream, keys, decoding)
 
@@ -127,11 +126,11 @@ async def build_services(
         leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
         sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
-        chains = Chains(platform)
-        epochs = Epochs(upstream.proposervm)
+        chains = ChainLookup(platform)
+        epochs = EpochHeights(upstream.proposervm)
         network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
-        observed = Observations(SeenPeers(network), store.observed, claim.identity.node_id, config.uptime)
-        followed = FollowedSubnets(FollowSources(heights, sets, platform, upstream.info), network, settings)
+        observed = UptimeRecorder(PeerView(network), store.observed, claim.identity.node_id, config.uptime)
+        followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), network, settings)
         rooms = AggregationDeps(
             peers=network,
             heights=heights,
@@ -212,7 +211,7 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
         yield ValidatorSample(node_id_text(node_id), one.asked, one.answers, one.errors, one.not_taken, one.latency_s)
 
 
-def _subnets(followed: FollowedSubnets) -> Iterator[SubnetSample]:
+def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
     for subnet_id in followed.followed():
         yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
 

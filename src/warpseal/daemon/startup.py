@@ -27,10 +27,9 @@ from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
-from warpseal.node.node_view import OwnView
+from warpseal.node.node_view import NodeViewClient
 from warpseal.peers.identity import lock_identity
-from warpseal.prices.avax import AvaxPrices, DailyPrices
-from warpseal.prices.sources import open_sources
+from warpseal.prices.avax import AvaxPrices, PriceSource, open_price_sources
 from warpseal.runtime.backoff import Backoff
 from warpseal.store.settings import OFF
 from warpseal.warp.ids import node_id_text
@@ -44,7 +43,7 @@ async def start_services(
     config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeApi, EvmApi], metrics: Metrics
 ) -> None:
     face, evm = faces
-    async with open_sources(config.prices) as price_sources, open_upstreams(config, metrics) as ground:
+    async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as ground:
         evm.open(ground.upstream.view, ground.upstream.info)
         network_id = await _network_id(ground.upstream.info, (opening, data))
         async with AsyncExitStack() as stack:
@@ -96,10 +95,10 @@ class _Known:
     """What the Data API stands on beside the index."""
 
     network_id: int
-    view: OwnView
+    view: NodeViewClient
     secrets: KeyStore
     aliases: ChainAliases
-    price_sources: Sequence[DailyPrices]
+    price_sources: Sequence[PriceSource]
     observed: UptimeSource
 
     async def services(self) -> DataServices:

@@ -12,15 +12,15 @@ from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services
 from warpseal.errors import CallRefused
-from warpseal.node.chain_validators import ChainValidators
-from warpseal.node.current_validations import CurrentValidation
+from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.upstream import Upstream
-from warpseal.validators.chain_validators import ListedChain, OwnKnowledge
-from warpseal.validators.chains import Chains
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations, Validations
-from warpseal.validators.refresher import Following, ValidatorRounds
-from warpseal.validators.uptime.recorder import Observations
-from warpseal.validators.uptime.values import Subject, Uptime
+from warpseal.validators.refresher import TemporaryTracking, ValidatorRefresher
+from warpseal.validators.uptime.counter import Subject, Uptime
+from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, NodeID, id_text
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class _PeerUptime:
     """What we see of validators: who is connected now, and what was observed."""
 
     connected: Callable[[NodeID], bool]
-    observed: Observations
+    observed: UptimeRecorder
 
     def is_connected(self, node_id: NodeID) -> bool:
         return self.connected(node_id)
@@ -46,7 +46,7 @@ class ValidatorsApi:
     def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
         self._config = config
         self._interfaces = interfaces
-        self._chains: dict[ChainID, ListedChain] = {}
+        self._chains: dict[ChainID, ChainValidatorList] = {}
 
     async def run(self, core: Services, upstream: Upstream) -> None:
         """Put up chains, and keep watching who validates them, until cancelled."""
@@ -56,22 +56,22 @@ class ValidatorsApi:
             observed.watch(map(_subject, validations))
 
         settings = self._config.validators
-        chains = Chains(upstream.platform)
+        chains = ChainLookup(upstream.platform)
         current = CurrentValidations(upstream.platform, watch, kept_s=2 * settings.current_refresh_s)
-        known = OwnKnowledge(chains, current, _PeerUptime(core.network.is_connected, observed))
+        known = LocalView(chains, current, _PeerUptime(core.network.is_connected, observed))
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
-                self._put_up(chain_id, ChainValidators(()), known)
+                self._put_up(chain_id, ChainValidatorsClient(()), known)
 
         for chain_id, nodes in upstream.validators.items():
             self._put_up(chain_id, nodes, known)
-        following = Following(core.followed, core.heights, core.sets)
-        rounds = ValidatorRounds(chains, current, following, settings, appeared)
+        following = TemporaryTracking(core.followed, core.heights, core.sets)
+        rounds = ValidatorRefresher(chains, current, following, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
-    def _put_up(self, chain_id: ChainID, nodes: ChainValidators, known: OwnKnowledge) -> None:
-        chain = self._chains[chain_id] = ListedChain(chain_id, nodes, known)
+    def _put_up(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:
+        chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, known)
         routes = ValidatorsEndpoint(chain, self._config.api).routes()
         try:
             self._interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from warpseal.evm_rpc.forwarder import Configured, EvmForwarder, ForwardingObserver, silent
+from warpseal.evm_rpc.forwarder import Configured, EvmForwarder, ForwardingObserver
 from warpseal.evm_rpc.methods import DenyList
 from warpseal.evm_rpc.node import EvmNode, Sessions, open_sessions
 from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
-from warpseal.node.evm_chain import EvmChain
+from warpseal.node.endpoint import EvmChain
 from warpseal.warp.ids import ChainID, id_text
 
 
@@ -35,18 +35,18 @@ class ForwardedChain:
 
 
 @asynccontextmanager
-async def forwarded_chains(
+async def open_forwarded_chains(
     chains: Iterable[EvmChain],
     settings: EvmRpcSettings,
     configured: Callable[[EvmChain], Configured],
-    observer: ForwardingObserver = silent,
+    observer: ForwardingObserver | None = None,
 ) -> AsyncIterator[tuple[ForwardedChain, ...]]:
     """Hold the sessions to all nodes of these chains; nothing is asked before it is needed, or `follow` runs."""
     async with open_sessions(settings) as sessions:
         yield tuple(_forwarded(chain, sessions, settings, configured(chain), observer) for chain in chains)
 
 
-async def follow(chains: Iterable[ForwardedChain]) -> None:
+async def run_chains(chains: Iterable[ForwardedChain]) -> None:
     """Watch the nodes of these chains until cancelled."""
     async with asyncio.TaskGroup() as tasks:
         for chain in chains:
@@ -60,7 +60,7 @@ def _forwarded(
     sessions: Sessions,
     settings: EvmRpcSettings,
     configured: Configured,
-    observer: ForwardingObserver,
+    observer: ForwardingObserver | None,
 ) -> ForwardedChain:
     nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
     pool = EvmPool(nodes, settings)

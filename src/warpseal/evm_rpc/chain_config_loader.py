@@ -23,7 +23,7 @@ UpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
 """Returns Unix seconds by upgrade; None where nobody tells now."""
 
 
-class ConfiguredChain:
+class ChainConfigLoader:
     """The configuration of one chain, put together at first need; the upgrade file is read again when it changes.
 
     Without an upgrade file nothing is known: what a chain does after its genesis stands nowhere else.

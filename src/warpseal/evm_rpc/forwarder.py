@@ -10,14 +10,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from warpseal.evm_rpc.arguments import plain_timestamp
 from warpseal.evm_rpc.calls import METHOD_NOT_FOUND, RpcAnswer, RpcCall, RpcError, RpcFailure
 from warpseal.evm_rpc.chain_config import ChainConfig
-from warpseal.evm_rpc.filters import FilterHomes
+from warpseal.evm_rpc.filters import FilterRegistry
 from warpseal.evm_rpc.head_tracking import HEADS, head_in, tells
 from warpseal.evm_rpc.messages import decode_answers, encode_calls, result_of
 from warpseal.evm_rpc.methods import (
@@ -29,9 +29,9 @@ from warpseal.evm_rpc.methods import (
     MethodClass,
     class_of,
 )
-from warpseal.evm_rpc.node import FaultKind, NodeFault, NodeReply
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
 from warpseal.evm_rpc.outgoing_calls import Sending, Work, told_of
-from warpseal.evm_rpc.pool import EvmPool, Member
+from warpseal.evm_rpc.pool import EvmPool, EvmPoolMember
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.subnet_evm import derive, with_last_changed
 
@@ -52,15 +52,6 @@ class ForwardingObserver(Protocol):
         """
 
 
-class _Silent:
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
-        return None
-
-
-silent: Final[ForwardingObserver] = _Silent()
-"""Counts nothing."""
-
-
 class EvmForwarder:
     """One chain. name: its id, for metrics. configured: whence what no node tells is derived."""
 
@@ -71,7 +62,7 @@ class EvmForwarder:
         denied: DenyList,
         settings: EvmRpcSettings,
         configured: Configured,
-        observer: ForwardingObserver = silent,
+        observer: ForwardingObserver | None = None,
     ) -> None:
         self.name = name
         self.pool = pool
@@ -79,9 +70,9 @@ class EvmForwarder:
         self._settings = settings
         self._configured = configured
         self._observer = observer
-        self._filters = FilterHomes()
+        self._filters = FilterRegistry()
 
-    async def one(self, call: RpcCall, body: bytes) -> NodeReply | RpcAnswer:
+    async def one(self, call: RpcCall, body: bytes) -> EvmNodeReply | RpcAnswer:
         """Return a node's answer to a single call as it came, or ours. body: the call, in its envelope."""
         answered = self.at_once(call)
         if isinstance(answered, RpcAnswer):
@@ -92,7 +83,7 @@ class EvmForwarder:
         home = self._filters.home_of(call.params) if kind is MethodClass.USE_FILTER else None
         return await self._passed(Sending(call, body), await self._in_turn(home))
 
-    async def reads(self, methods: AbstractSet[str], body: bytes, calls: int) -> NodeReply | RpcAnswer | None:
+    async def reads(self, methods: AbstractSet[str], body: bytes, calls: int) -> EvmNodeReply | RpcAnswer | None:
         """Return a node's answer to a batch as it came, or the error of all; None where each call has to be looked at.
 
         methods: of its calls. None of them is a notification. A batch for which None is returned may have been asked.
@@ -101,14 +92,14 @@ class EvmForwarder:
             return None
         if self._compares_heads and not HEADS.isdisjoint(methods):
             return None
-        reply = await self._passed(Sending(RpcCall(next(iter(methods))), body, calls), await self.pool.in_turn())
-        is_for_one = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
+        reply = await self._passed(Sending(RpcCall(next(iter(methods))), body, calls), await self.pool.candidates())
+        is_for_one = isinstance(reply, EvmNodeReply) and reply.is_ok and reply.body[:1] != b"["
         return None if is_for_one else reply
 
     async def many(self, calls: Sequence[RpcCall]) -> list[RpcAnswer]:
         """Return the answers to calls, in their order. What a node does not know and we can derive is derived."""
         answers: dict[int, RpcAnswer] = {}
-        at_nodes: dict[Member | None, dict[int, RpcCall]] = {}
+        at_nodes: dict[EvmPoolMember | None, dict[int, RpcCall]] = {}
         for number, call in enumerate(calls):
             answered = self.at_once(call)
             if isinstance(answered, RpcAnswer):
@@ -147,28 +138,29 @@ class EvmForwarder:
 
     def count(self, kind: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
         """Note what became of calls. upstream: as ForwardingObserver names it."""
-        self._observer.observe_forwarding(self.name, kind, upstream, outcome, calls)
+        if self._observer is not None:
+            self._observer.observe_forwarding(self.name, kind, upstream, outcome, calls)
 
     async def ask(self, call: RpcCall) -> RpcAnswer:
         """Ask the chain's nodes one thing that only reads."""
-        return (await self._asked({0: call}, await self.pool.in_turn()))[0]
+        return (await self._asked({0: call}, await self.pool.candidates()))[0]
 
-    async def _in_turn(self, home: Member | None) -> Sequence[Member]:
+    async def _in_turn(self, home: EvmPoolMember | None) -> Sequence[EvmPoolMember]:
         """Return whom to ask: nobody but the node of a filter, where it is one; and none that is of another chain."""
         if home is None:
-            return await self.pool.in_turn()
+            return await self.pool.candidates()
         return () if home.is_alien else (home,)
 
-    async def _passed(self, sending: Sending, members: Sequence[Member]) -> NodeReply | RpcAnswer:
+    async def _passed(self, sending: Sending, members: Sequence[EvmPoolMember]) -> EvmNodeReply | RpcAnswer:
         is_read = sending.kind is MethodClass.READ
         until = _now() + self._settings.call_timeout_s
         fault, reply = None, None
         for member in members:
             try:
                 reply = await self._post(member, sending, until - _now())
-            except NodeFault as stopped:
+            except EvmNodeError as stopped:
                 fault = stopped.kind
-                if fault is FaultKind.TOO_LARGE or (stopped.was_written and not is_read) or _now() >= until:
+                if fault is EvmErrorKind.TOO_LARGE or (stopped.was_written and not is_read) or _now() >= until:
                     break
                 continue
             if not (reply.is_busy and is_read):
@@ -177,16 +169,16 @@ class EvmForwarder:
             return reply
         return RpcAnswer(error=told_of(fault, sending.call))
 
-    async def _post(self, member: Member, sending: Sending, left_s: float) -> NodeReply:
+    async def _post(self, member: EvmPoolMember, sending: Sending, left_s: float) -> EvmNodeReply:
         call, kind = sending.call, sending.kind
         try:
             reply = await member.node.post(sending.body, max(0.001, left_s), once=kind is MethodClass.WRITE)
-        except NodeFault as fault:
+        except EvmNodeError as fault:
             self.pool.note_fault(member, fault)
             self._count(call, member, fault.kind, sending.calls)
             raise
         if reply.is_busy:
-            self.pool.note_fault(member, NodeFault(FaultKind.BUSY))
+            self.pool.note_fault(member, EvmNodeError(EvmErrorKind.BUSY))
         else:
             self.pool.note_answer(member)
         if kind is MethodClass.MAKE_FILTER or (self._compares_heads and tells(call)):
@@ -194,7 +186,7 @@ class EvmForwarder:
         self._count(call, member, "ok" if reply.is_ok else "refused", sending.calls)
         return reply
 
-    async def _asked(self, calls: dict[int, RpcCall], members: Sequence[Member]) -> dict[int, RpcAnswer]:
+    async def _asked(self, calls: dict[int, RpcCall], members: Sequence[EvmPoolMember]) -> dict[int, RpcAnswer]:
         """Ask these members, one after another, until all calls are answered or nobody is left."""
         work = Work(dict(calls), {})
         until = _now() + self._settings.call_timeout_s
@@ -205,20 +197,20 @@ class EvmForwarder:
         left = {number: RpcAnswer(error=told_of(work.fault, call)) for number, call in work.calls.items()}
         return {**work.answers, **left}
 
-    async def _ask_member(self, member: Member, work: Work, until: float) -> None:
+    async def _ask_member(self, member: EvmPoolMember, work: Work, until: float) -> None:
         has_write = any(class_of(call.method) is MethodClass.WRITE for call in work.calls.values())
         try:
             reply = await member.node.post(encode_calls(work.calls), max(0.001, until - _now()), once=has_write)
-        except NodeFault as fault:
+        except EvmNodeError as fault:
             self.pool.note_fault(member, fault)
             self._count_all(work.calls, member, fault.kind)
             work.take_back(fault)
             return
         if not reply.is_ok:
             if reply.is_busy:  # Any other status is about what was asked, not about the node.
-                self.pool.note_fault(member, NodeFault(FaultKind.BUSY))
+                self.pool.note_fault(member, EvmNodeError(EvmErrorKind.BUSY))
             self._count_all(work.calls, member, "refused")
-            work.take_back(NodeFault(FaultKind.BUSY))
+            work.take_back(EvmNodeError(EvmErrorKind.BUSY))
             return
         self.pool.note_answer(member)
         self._count_all(work.calls, member, "ok")
@@ -233,7 +225,7 @@ class EvmForwarder:
     def _compares_heads(self) -> bool:
         return len(self.pool.members) > 1
 
-    def _learn(self, call: RpcCall, result: msgspec.Raw | None, member: Member) -> None:
+    def _learn(self, call: RpcCall, result: msgspec.Raw | None, member: EvmPoolMember) -> None:
         """Note what an answer tells of its node."""
         if result is None:
             return
@@ -253,10 +245,10 @@ class EvmForwarder:
         plain = self.at_once(call)
         return plain if isinstance(plain, RpcAnswer) else await derive(plain, config, self.ask)
 
-    def _count(self, call: RpcCall, member: Member | None, outcome: str, calls: int = 1) -> None:
+    def _count(self, call: RpcCall, member: EvmPoolMember | None, outcome: str, calls: int = 1) -> None:
         self.count(class_of(call.method), "" if member is None else str(member.node.position), outcome, calls)
 
-    def _count_all(self, calls: Mapping[int, RpcCall], member: Member, outcome: str) -> None:
+    def _count_all(self, calls: Mapping[int, RpcCall], member: EvmPoolMember, outcome: str) -> None:
         for kind, count in Counter(class_of(call.method) for call in calls.values()).items():
             self.count(kind, str(member.node.position), outcome, count)
 

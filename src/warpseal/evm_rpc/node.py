@@ -23,7 +23,7 @@ _BUSY: Final = frozenset({429, 502, 503, 504})
 _OK: Final = 200
 
 
-class FaultKind(StrEnum):
+class EvmErrorKind(StrEnum):
     """Why a node gave no answer."""
 
     UNREACHABLE = "unreachable"
@@ -33,21 +33,21 @@ class FaultKind(StrEnum):
     BUSY = "busy"
 
 
-class NodeFault(Exception):
+class EvmNodeError(Exception):
     """A node gave no answer. was_written: the request may have reached it."""
 
-    def __init__(self, kind: FaultKind) -> None:
+    def __init__(self, kind: EvmErrorKind) -> None:
         super().__init__(str(kind))
         self.kind = kind
 
     @property
     def was_written(self) -> bool:
         """Whether the node may have done what it was asked."""
-        return self.kind is not FaultKind.UNREACHABLE
+        return self.kind is not EvmErrorKind.UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReply:
+class EvmNodeReply:
     """What a node answered over HTTP."""
 
     status: int
@@ -105,7 +105,7 @@ class EvmNode:
         """Scheme, host and port, for the log."""
         return self._endpoint.shown
 
-    async def post(self, body: bytes, timeout_s: float, *, once: bool = False) -> NodeReply:
+    async def post(self, body: bytes, timeout_s: float, *, once: bool = False) -> EvmNodeReply:
         """Send a body and return the answer. once: it must not be sent twice. Raises NodeFault."""
         session = self._sessions.once if once else self._sessions.pooled
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._settings.connect_timeout_s)
@@ -114,19 +114,19 @@ class EvmNode:
                 self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
                 told = await self._read(response)
-                return NodeReply(response.status, told, response.headers.get("Content-Type", JSON)[:256])
+                return EvmNodeReply(response.status, told, response.headers.get("Content-Type", JSON)[:256])
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
-            raise NodeFault(FaultKind.UNREACHABLE) from None
+            raise EvmNodeError(EvmErrorKind.UNREACHABLE) from None
         except TimeoutError:
-            raise NodeFault(FaultKind.TIMEOUT) from None
+            raise EvmNodeError(EvmErrorKind.TIMEOUT) from None
         except (aiohttp.ClientError, OSError):
-            raise NodeFault(FaultKind.LOST) from None
+            raise EvmNodeError(EvmErrorKind.LOST) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_answer_bytes
         if (response.content_length or 0) > limit:
             response.close()
-            raise NodeFault(FaultKind.TOO_LARGE)
+            raise EvmNodeError(EvmErrorKind.TOO_LARGE)
         if response.content_length is not None:
             return await response.read()
         told = bytearray()
@@ -134,7 +134,7 @@ class EvmNode:
             told += chunk
             if len(told) > limit:
                 response.close()
-                raise NodeFault(FaultKind.TOO_LARGE)
+                raise EvmNodeError(EvmErrorKind.TOO_LARGE)
         return bytes(told)
 
 

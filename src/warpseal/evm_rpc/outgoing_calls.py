@@ -18,7 +18,7 @@ from warpseal.evm_rpc.calls import (
     RpcError,
 )
 from warpseal.evm_rpc.methods import MethodClass, class_of
-from warpseal.evm_rpc.node import FaultKind, NodeFault
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +41,29 @@ class Work:
 
     calls: dict[int, RpcCall]
     answers: dict[int, RpcAnswer]
-    fault: FaultKind | None = None
+    fault: EvmErrorKind | None = None
 
-    def take_back(self, fault: NodeFault) -> None:
+    def take_back(self, fault: EvmNodeError) -> None:
         """Note that a node gave no answer: what it may have done is not asked again, the rest is."""
         self.fault = fault.kind
         for number, call in list(self.calls.items()):
-            if fault.kind is FaultKind.TOO_LARGE or (
+            if fault.kind is EvmErrorKind.TOO_LARGE or (
                 fault.was_written and class_of(call.method) is not MethodClass.READ
             ):
                 self.answers[number] = RpcAnswer(error=told_of(fault.kind, call))
                 del self.calls[number]
 
 
-def told_of(kind: FaultKind | None, call: RpcCall) -> RpcError:
+def told_of(kind: EvmErrorKind | None, call: RpcCall) -> RpcError:
     """Return what is said of a call that no node answered. A filter is gone with its node, as after its restart."""
-    if class_of(call.method) is MethodClass.USE_FILTER and kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
+    if class_of(call.method) is MethodClass.USE_FILTER and kind in (EvmErrorKind.UNREACHABLE, EvmErrorKind.LOST):
         return FILTER_NOT_FOUND
     is_read = class_of(call.method) is MethodClass.READ
     told = {
         None: NO_NODE,
-        FaultKind.UNREACHABLE: NO_NODE,
-        FaultKind.BUSY: NO_NODE if is_read else NOT_ANSWERED,
-        FaultKind.TIMEOUT: TIMED_OUT,
-        FaultKind.TOO_LARGE: TOO_LARGE,
+        EvmErrorKind.UNREACHABLE: NO_NODE,
+        EvmErrorKind.BUSY: NO_NODE if is_read else NOT_ANSWERED,
+        EvmErrorKind.TIMEOUT: TIMED_OUT,
+        EvmErrorKind.TOO_LARGE: TOO_LARGE,
     }
     return told.get(kind, NOT_ANSWERED)

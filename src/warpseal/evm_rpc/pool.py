@@ -13,7 +13,7 @@ import msgspec
 from warpseal.evm_rpc.calls import RpcCall
 from warpseal.evm_rpc.messages import decode_result, encode_calls, quantity_of
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
-from warpseal.evm_rpc.node import EvmNode, FaultKind, NodeFault
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.runtime.single_flight import SingleFlight
 
@@ -25,7 +25,7 @@ HEAD_CALL: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"))
 _HASH_CHARACTERS: Final = 66
 _RECHECK_S: Final = 60.0
 
-_Look = Callable[["Member"], Coroutine[Any, Any, None]]
+_Look = Callable[["EvmPoolMember"], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ChainIdentity:
     genesis_hash: str
 
 
-class Member:
+class EvmPoolMember:
     """A node and what is known of it. fault: why it is refused for good, or cannot be asked now; None: neither."""
 
     def __init__(self, node: EvmNode) -> None:
@@ -54,11 +54,11 @@ class EvmPool:
 
     def __init__(self, nodes: Sequence[EvmNode], settings: EvmRpcSettings) -> None:
         self.identity: ChainIdentity | None = None
-        self.members = tuple(Member(node) for node in nodes)
+        self.members = tuple(EvmPoolMember(node) for node in nodes)
         self._settings = settings
         self._checks: SingleFlight[None, None] = SingleFlight()
 
-    async def in_turn(self) -> list[Member]:
+    async def candidates(self) -> list[EvmPoolMember]:
         """Return who may be asked, best first: who is up before who failed lately, who is further before who is behind.
 
         Who has shown a client a block is so far; others come before it only when they have more.
@@ -67,21 +67,21 @@ class EvmPool:
             await self._checks.run(None, self.check)
         return sorted((member for member in self.members if member.agrees), key=self._preference)
 
-    def note_head(self, member: Member, height: int) -> None:
+    def note_head(self, member: EvmPoolMember, height: int) -> None:
         """Learn how far a member is."""
         member.head = max(member.head or 0, height)
 
-    def note_fault(self, member: Member, fault: NodeFault) -> None:
+    def note_fault(self, member: EvmPoolMember, fault: EvmNodeError) -> None:
         """Learn that a member gave no answer. What may be another node by now has to agree again."""
-        if fault.kind is FaultKind.TOO_LARGE:
+        if fault.kind is EvmErrorKind.TOO_LARGE:
             return
-        if fault.kind in (FaultKind.UNREACHABLE, FaultKind.LOST):
+        if fault.kind in (EvmErrorKind.UNREACHABLE, EvmErrorKind.LOST):
             member.agrees = False
             member.head = None
         member.fault = f"{fault.kind}"
         member.rests_until = _now() + self._settings.retry_after_s
 
-    def note_answer(self, member: Member) -> None:
+    def note_answer(self, member: EvmPoolMember) -> None:
         """Learn that a member answers."""
         if member.fault is not None and member.agrees:
             member.fault = None
@@ -122,19 +122,19 @@ class EvmPool:
         else:
             await self._each(self._check, due)
 
-    def _is_due(self, member: Member) -> bool:
+    def _is_due(self, member: EvmPoolMember) -> bool:
         is_failing = not member.agrees or member.fault is not None
         return is_failing or _now() - member.checked_at > _RECHECK_S
 
-    async def _each(self, look: _Look, members: Iterable[Member]) -> None:
+    async def _each(self, look: _Look, members: Iterable[EvmPoolMember]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for member in members:
                 tasks.create_task(look(member))
 
-    async def _check(self, member: Member) -> None:
+    async def _check(self, member: EvmPoolMember) -> None:
         try:
             told = await self._identity_of(member)
-        except NodeFault as fault:
+        except EvmNodeError as fault:
             self.note_fault(member, fault)
             return
         member.checked_at = _now()
@@ -142,7 +142,7 @@ class EvmPool:
         if member.agrees and self._compares:
             await self._read_head(member)
 
-    def _judge(self, member: Member, told: ChainIdentity | None) -> None:
+    def _judge(self, member: EvmPoolMember, told: ChainIdentity | None) -> None:
         if told is None:
             fault: str | None = "does not tell its chain id and block 0"
         else:
@@ -155,25 +155,25 @@ class EvmPool:
         member.agrees, member.fault = fault is None, fault
         member.rests_until = 0.0
 
-    async def _identity_of(self, member: Member) -> ChainIdentity | None:
+    async def _identity_of(self, member: EvmPoolMember) -> ChainIdentity | None:
         chain_id = quantity_of(await self._ask(member, CHAIN_ID_CALL))
         return identity_of(chain_id, await self._ask(member, GENESIS_CALL))
 
-    async def _read_head(self, member: Member) -> None:
+    async def _read_head(self, member: EvmPoolMember) -> None:
         """Ask a member how far it is: less than it was, where its answer tells so and nothing else came meanwhile."""
         before = member.head
         try:
             height = quantity_of(await self._ask(member, HEAD_CALL))
-        except NodeFault as fault:
+        except EvmNodeError as fault:
             self.note_fault(member, fault)
             return
         if height is not None:
             member.head = height if member.head == before else max(height, member.head or 0)
 
-    async def _ask(self, member: Member, call: RpcCall) -> object:
+    async def _ask(self, member: EvmPoolMember, call: RpcCall) -> object:
         reply = await member.node.post(encode_calls({0: call}), self._settings.connect_timeout_s)
         if not reply.is_ok:
-            raise NodeFault(FaultKind.BUSY)
+            raise EvmNodeError(EvmErrorKind.BUSY)
         return decode_result(reply.body)
 
     @property
@@ -181,10 +181,10 @@ class EvmPool:
         """Whether it matters how far members are."""
         return len(self.members) > 1
 
-    def _rests(self, member: Member) -> bool:
+    def _rests(self, member: EvmPoolMember) -> bool:
         return member.rests_until > _now()
 
-    def _preference(self, member: Member) -> tuple[bool, int, int]:
+    def _preference(self, member: EvmPoolMember) -> tuple[bool, int, int]:
         return self._rests(member), -(member.head or 0) if self._compares else 0, member.node.position
 
 

@@ -28,11 +28,11 @@ _HEARTBEAT_S: Final = 20.0
 _RECHECK_S: Final = 60.0
 
 
-class NoSocket(Exception):
+class WebSocketUnavailable(Exception):
     """No node gives a WebSocket of this chain now."""
 
 
-class TooManySockets(Exception):
+class TooManyWebSockets(Exception):
     """The chain has as many WebSocket clients as it may."""
 
 
@@ -105,7 +105,7 @@ class EvmSockets:
         Raises NoSocket, TooManySockets.
         """
         if self.clients >= self._settings.max_sockets:
-            raise TooManySockets
+            raise TooManyWebSockets
         self.clients += 1
         try:
             opened = await self._best()
@@ -128,7 +128,7 @@ class EvmSockets:
 
     async def _best(self) -> _Opened:
         if self._pool.identity is None:
-            await self._pool.in_turn()
+            await self._pool.candidates()
         best: _Opened | None = None
         try:
             for position in range(len(self._endpoints)):
@@ -141,7 +141,7 @@ class EvmSockets:
                 await best.socket.close()
             raise
         if best is None:
-            raise NoSocket
+            raise WebSocketUnavailable
         return best
 
     async def _try(self, position: int) -> _Opened | None:

@@ -16,9 +16,9 @@ from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.worker import Desk
 from warpseal.indexer.x_processor import XChainProcessor
-from warpseal.node.c_blocks import EvmBlock
 from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
-from warpseal.node.limits import Origin
+from warpseal.node.evm import EvmBlock
+from warpseal.node.limits import CallOrigin
 from warpseal.node.x_chain import XChainClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
@@ -138,7 +138,7 @@ class XChainSync:
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:
-                return await self._retrier.call(partial(self._client.transaction, tx_id, Origin.FOLLOWER))
+                return await self._retrier.call(partial(self._client.transaction, tx_id, CallOrigin.FOLLOWER))
 
         async with asyncio.TaskGroup() as tasks:
             fetching = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]

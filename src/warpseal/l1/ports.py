@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.node.evm import EvmLog, LogFilter
-from warpseal.node.limits import Origin as CallOrigin
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import ArchiveEntry, EagerTask, L1Transaction, Origin
 from warpseal.warp.ids import ChainID, MessageID, SubnetID, ValidationID

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.node.failover import OneNode
-from warpseal.node.limits import Origin
+from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
     FoundTransaction,
     TxStatus,
@@ -21,15 +21,15 @@ from warpseal.node.p_chain import (
     decode_tx,
     decode_tx_status,
 )
-from warpseal.node.refusals import NothingFound, RpcRefusal
-from warpseal.node.rpc import Call, CallFailure
+from warpseal.node.pool import PoolNode
+from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import ValidationID, id_text
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
 _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 
 
-async def find_transaction(nodes: Iterable[OneNode], tx_id: bytes, origin: Origin) -> FoundTransaction | None:
+async def find_transaction(nodes: Iterable[PoolNode], tx_id: bytes, origin: CallOrigin) -> FoundTransaction | None:
     """Return a transaction as the first node has it that has seen its end, else as any has it.
 
     None: no node that answered has it. Raises NodeUnavailable.
@@ -53,7 +53,7 @@ async def find_transaction(nodes: Iterable[OneNode], tx_id: bytes, origin: Origi
 
 
 async def find_validation(
-    nodes: Iterable[OneNode], validation_id: ValidationID, at_least: int, origin: Origin
+    nodes: Iterable[PoolNode], validation_id: ValidationID, at_least: int, origin: CallOrigin
 ) -> ValidationAt | None:
     """Return what the first node says whose state is of height `at_least` or later.
 
@@ -76,53 +76,55 @@ async def find_validation(
 
 
 async def each_validation(
-    nodes: Sequence[OneNode], validation_id: ValidationID, origin: Origin
+    nodes: Sequence[PoolNode], validation_id: ValidationID, origin: CallOrigin
 ) -> tuple[ValidationAt, ...]:
     """Return what every node says that answers."""
     told = await asyncio.gather(*(_validation_or_none(node, validation_id, origin) for node in nodes))
     return tuple(one for one in told if one is not None)
 
 
-async def _transaction_at(node: OneNode, tx_id: bytes, origin: Origin) -> FoundTransaction | None:
+async def _transaction_at(node: PoolNode, tx_id: bytes, origin: CallOrigin) -> FoundTransaction | None:
     params = {"txID": id_text(tx_id)}
     hexed = {**params, "encoding": "hex"}
     try:
         raw = await node.ask(
-            Call("platform.getTx", hexed, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True)
+            NodeCall(
+                "platform.getTx", hexed, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True
+            )
         )
-    except NothingFound:
+    except NotFoundByNode:
         return None
-    status = await node.ask(Call("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
+    status = await node.ask(NodeCall("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
     # Asked last: a transaction that was committed by then is at or below this height.
     return FoundTransaction(raw, status, await node.ask(_height_call(origin)))
 
 
-async def _validation_at(node: OneNode, validation_id: ValidationID, origin: Origin) -> ValidationAt:
+async def _validation_at(node: PoolNode, validation_id: ValidationID, origin: CallOrigin) -> ValidationAt:
     params = {"validationID": id_text(validation_id)}
-    call = Call("platform.getL1Validator", params, P_CHAIN_PATHS, decode_l1_validator, origin)
+    call = NodeCall("platform.getL1Validator", params, P_CHAIN_PATHS, decode_l1_validator, origin)
     try:
         return await node.ask(call)
-    except NothingFound:
+    except NotFoundByNode:
         pass
     # Such an answer names no height: what is missing after a height was told is missing at it, or later.
     height = await node.ask(_height_call(origin))
     try:
         return await node.ask(call)
-    except NothingFound:
+    except NotFoundByNode:
         return ValidationAt(height, None)
 
 
-async def _validation_or_none(node: OneNode, validation_id: ValidationID, origin: Origin) -> ValidationAt | None:
+async def _validation_or_none(node: PoolNode, validation_id: ValidationID, origin: CallOrigin) -> ValidationAt | None:
     try:
         return await _validation_at(node, validation_id, origin)
     except (CallFailure, RpcRefusal):
         return None
 
 
-def _height_call(origin: Origin) -> Call[int]:
-    return Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
+def _height_call(origin: CallOrigin) -> NodeCall[int]:
+    return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
 
 
-def _attempt(node: OneNode, error: CallFailure | RpcRefusal) -> NodeAttempt:
+def _attempt(node: PoolNode, error: CallFailure | RpcRefusal) -> NodeAttempt:
     failure = error.failure if isinstance(error, CallFailure) else NodeFailure.BAD_ANSWER
     return NodeAttempt(node.position, failure)

@@ -13,12 +13,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
-from warpseal.node.failover import NodePool
-from warpseal.node.limits import Origin
-from warpseal.node.numbers import u64
-from warpseal.node.p_chain import checked_hex
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call, CallFailure
+from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.node.json_values import decode_checked_hex, u64
+from warpseal.node.limits import CallOrigin
+from warpseal.node.pool import NodePool
+from warpseal.node.rpc import NodeCall
 
 T = TypeVar("T")
 
@@ -51,23 +50,25 @@ class ContainersClient:
 
     async def last_index(self, stream: Stream) -> int | None:
         """Return the index of the last container; None where no node has the index API, or nothing in it."""
-        call = Call("index.getLastAccepted", _HEX, _paths(stream), _decode_one, Origin.FOLLOWER, True, optional=True)
+        call = NodeCall(
+            "index.getLastAccepted", _HEX, _paths(stream), _decode_one, CallOrigin.FOLLOWER, True, optional=True
+        )
         found = await self._ask(call)
         return None if found is None else found.index
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
         """Return at most `count` (up to 1,024) containers from index `first` on; None where no node has them."""
         params = {"startIndex": str(first), "numToFetch": str(count), **_HEX}
-        call = Call(
-            "index.getContainerRange", params, _paths(stream), _decode_range, Origin.FOLLOWER, True, optional=True
+        call = NodeCall(
+            "index.getContainerRange", params, _paths(stream), _decode_range, CallOrigin.FOLLOWER, True, optional=True
         )
         return await self._ask(call)
 
-    async def _ask(self, call: Call[T]) -> T | None:
+    async def _ask(self, call: NodeCall[T]) -> T | None:
         """Return the first node's answer that is one; None where a node refuses, or has no such API."""
         attempts: list[NodeAttempt] = []
         is_refused = False
-        for node in await self._pool.in_turn(call.origin):
+        for node in await self._pool.candidates(call.origin):
             try:
                 return await node.ask(call)
             except RpcRefusal:
@@ -109,4 +110,4 @@ def _decode_range(result: bytes) -> tuple[Container, ...]:
 
 
 def _container(told: _Container) -> Container:
-    return Container(u64(told.index), checked_hex(told.bytes), int(told.timestamp.timestamp()))
+    return Container(u64(told.index), decode_checked_hex(told.bytes), int(told.timestamp.timestamp()))

@@ -8,9 +8,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from yarl import URL
+
+from warpseal.warp.ids import ChainID
 
 _MASK = "***"
 _MAX_SHOWN = 200
@@ -74,3 +77,18 @@ class NodeEndpoint:
         yield from (value for _, value in parse_qsl(url.raw_query_string))
         for part in url.raw_path.split("/"):
             yield from (part, unquote(part))
+
+
+@dataclass(frozen=True, slots=True)
+class EvmChain:
+    """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
+
+    ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that nobody may call;
+    a trailing * stands for any ending.
+    """
+
+    blockchain_id: ChainID
+    rpc: tuple[NodeEndpoint, ...]
+    ws: tuple[NodeEndpoint, ...] = ()
+    upgrade_file: Path | None = None
+    deny_methods: tuple[str, ...] = ()

@@ -5,20 +5,19 @@ Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
-from warpseal.node.failover import NodeAnswer, NodePool
-from warpseal.node.limits import Origin
-from warpseal.node.network import INFO_PATHS, NETWORK_ID, ServedNetwork
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
-from warpseal.node.upgrades import Upgrades, decode_upgrades, known_upgrades
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.limits import CallOrigin
+from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
+from warpseal.node.rpc import NodeCall
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
@@ -58,9 +57,9 @@ class InfoClient:
             self._served.network_id = await self._flights.run(None, lambda: self._pool.call(NETWORK_ID))
         return self._served.network_id
 
-    async def probe(self) -> tuple[NodeAnswer[int], ...]:
+    async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return what each configured node says the network id is, or why it does not; for the operator."""
-        return await self._pool.call_each(NETWORK_ID)
+        return await self._pool.call_all(NETWORK_ID)
 
     async def upgrades(self) -> Upgrades:
         """Return when upgrades activate; where no node tells, what is known of the network. Raises NodeUnavailable."""
@@ -68,15 +67,20 @@ class InfoClient:
         try:
             return await self._pool.call(_UPGRADES)
         except RpcRefusal:
-            return known_upgrades(network_id)
+            return builtin_upgrades(network_id)
 
     async def is_bootstrapped(self, chain: str) -> bool:
         """Tell whether the first node that answers is done bootstrapping a chain, by its alias; raises NodeUnavailable.
 
         A node that does not say is taken for one that is.
         """
-        call = Call(
-            "info.isBootstrapped", {"chain": chain}, INFO_PATHS, _decode_bootstrapped, Origin.FOLLOWER, optional=True
+        call = NodeCall(
+            "info.isBootstrapped",
+            {"chain": chain},
+            INFO_PATHS,
+            _decode_bootstrapped,
+            CallOrigin.FOLLOWER,
+            optional=True,
         )
         try:
             return await self._pool.call(call)
@@ -86,7 +90,7 @@ class InfoClient:
     async def blockchain_id(self, alias: str) -> ChainID:
         """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable."""
         params = {"alias": alias}
-        call = Call("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, Origin.DAEMON)
+        call = NodeCall("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
         try:
             return await self._pool.call(call)
         except RpcRefusal:
@@ -101,11 +105,11 @@ class InfoClient:
 
     async def peers(self) -> tuple[PeerHint, ...]:
         """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
-        return (await self.peers_of_each()).hints
+        return (await self.all_peers()).hints
 
-    async def peers_of_each(self) -> InfoPeers:
+    async def all_peers(self) -> InfoPeers:
         """Return what `peers` returns, and whether every configured node answered. Raises NodeUnavailable."""
-        answers = await self._pool.call_each(_PEERS)
+        answers = await self._pool.call_all(_PEERS)
         told = [answer.value for answer in answers if answer.value is not None]
         if not told:
             attempts = [NodeAttempt(one.position, one.failure) for one in answers if one.failure is not None]
@@ -116,8 +120,8 @@ class InfoClient:
 
     async def _own_addresses(self) -> list[PeerHint]:
         """Return where the configured nodes themselves are reached: no node lists itself among its peers."""
-        node_ids = await self._pool.call_each(_NODE_ID)
-        addresses = await self._pool.call_each(_NODE_IP)
+        node_ids = await self._pool.call_all(_NODE_ID)
+        addresses = await self._pool.call_all(_NODE_IP)
         return [
             PeerHint(node_id.value, *address.value)
             for node_id, address in zip(node_ids, addresses, strict=True)
@@ -200,8 +204,75 @@ def _address(text: str) -> tuple[str, int]:
     return str(ip_address(host.removeprefix("[").removesuffix("]"))), int(port)
 
 
-_PEERS: Final = Call("info.peers", {}, INFO_PATHS, _decode_peers, Origin.DAEMON, large=True)
-_NODE_ID: Final = Call("info.getNodeID", {}, INFO_PATHS, _decode_node_id, Origin.DAEMON, optional=True)
-_NODE_IP: Final = Call("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, Origin.DAEMON, optional=True)
-_UPGRADES: Final = Call("info.upgrades", {}, INFO_PATHS, decode_upgrades, Origin.DAEMON, optional=True)
-_NODE_VERSION: Final = Call("info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, Origin.DAEMON, optional=True)
+_SUFFIX: Final = "Time"
+_MAX_NAMES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """Unix seconds by the upgrade's name in the node's spelling, such as "etna"; none where nobody tells."""
+
+    times_s: Mapping[str, int]
+
+    @property
+    def etna_s(self) -> int | None:
+        """When L1 transactions became possible; None where that is not known."""
+        return self.times_s.get("etna")
+
+
+def builtin_upgrades(network_id: int) -> Upgrades:
+    """Return what is known of a public network; nothing of any other."""
+    return _KNOWN.get(network_id, Upgrades({}))
+
+
+def decode_upgrades(result: bytes) -> Upgrades:
+    """Return the times in the result of info.upgrades. Raises ValueError."""
+    told = msgspec.json.decode(result, type=dict[str, Any])
+    if len(told) > _MAX_NAMES:
+        raise ValueError(f"{len(told)} upgrades are more than there are")
+    named = {name.removesuffix(_SUFFIX): value for name, value in told.items() if name.endswith(_SUFFIX)}
+    return Upgrades({name: _unix_s(value) for name, value in named.items()})
+
+
+def _unix_s(value: Any) -> int:
+    moment = msgspec.convert(value, datetime)
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return int(moment.timestamp())
+
+
+def _at(year: int, month: int, day: int, hour: int) -> int:
+    return int(datetime(year, month, day, hour, tzinfo=UTC).timestamp())
+
+
+_KNOWN: Final[Mapping[int, Upgrades]] = {
+    1: Upgrades(
+        {
+            "banff": _at(2022, 10, 18, 16),
+            "cortina": _at(2023, 4, 25, 15),
+            "durango": _at(2024, 3, 6, 16),
+            "etna": _at(2024, 12, 16, 17),
+            "fortuna": _at(2025, 4, 8, 15),
+            "granite": _at(2025, 11, 19, 16),
+        }
+    ),
+    5: Upgrades(
+        {
+            "banff": _at(2022, 10, 3, 14),
+            "cortina": _at(2023, 4, 6, 15),
+            "durango": _at(2024, 2, 13, 16),
+            "etna": _at(2024, 11, 25, 16),
+            "fortuna": _at(2025, 3, 13, 15),
+            "granite": _at(2025, 10, 29, 15),
+        }
+    ),
+}
+
+
+_PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_peers, CallOrigin.DAEMON, large=True)
+_NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
+_NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
+_UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True)
+_NODE_VERSION: Final = NodeCall(
+    "info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, CallOrigin.DAEMON, optional=True
+)

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -18,7 +20,7 @@ MAX_WAITING = 1_000
 _WINDOW_S = 1.0
 
 
-class Origin(Enum):
+class CallOrigin(Enum):
     """Who caused a call: a caller of the daemon, the daemon itself (polls, refreshes), or its follower of blocks."""
 
     CALLER = auto()
@@ -101,9 +103,9 @@ class UpstreamLimit:
         self._now = now
         self._timer: asyncio.TimerHandle | None = None
 
-    def slot(self, origin: Origin) -> AbstractAsyncContextManager[None]:
+    def slot(self, origin: CallOrigin) -> AbstractAsyncContextManager[None]:
         """Hold one call's place while the block runs; who is cancelled leaves no trace. Raises QueueFull."""
-        return _FREE if origin is Origin.DAEMON else _Slot(self)
+        return _FREE if origin is CallOrigin.DAEMON else _Slot(self)
 
     async def enter(self) -> None:
         """Wait for a place, which `leave` gives back. Raises QueueFull."""
@@ -172,3 +174,55 @@ class _Slot:
 
 
 _FREE: Final = nullcontext()
+
+
+MAX_PAUSE_S: Final = 3_600.0
+_FIRST_PAUSE_S: Final = 2.0
+_MAX_UNTOLD_PAUSE_S: Final = 60.0
+# No date is longer.
+_MAX_TEXT: Final = 64
+
+
+def parse_retry_after(text: str | None, unix_now_s: float) -> float | None:
+    """Return the seconds that a Retry-After header asks to wait, at most an hour; None where it says nothing.
+
+    text: seconds, or an HTTP date, which is compared with `unix_now_s`.
+    """
+    if text is None or len(text) > _MAX_TEXT:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(MAX_PAUSE_S, float(text))
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return min(MAX_PAUSE_S, max(0.0, moment.timestamp() - unix_now_s))
+
+
+class RetryAfter:
+    """One node's pause; without a Retry-After it doubles each time, until a call after it works."""
+
+    def __init__(self) -> None:
+        self._until = float("-inf")
+        self._untold_s = 0.0
+
+    def left_s(self, now: float) -> float:
+        """Return how much longer the node is to be left alone; 0 when it is not."""
+        return max(0.0, self._until - now)
+
+    def asked(self, now: float, wait_s: float | None) -> None:
+        """Note that the node asks to wait; several answers may say so at once. wait_s: None where it did not say."""
+        if wait_s is None:
+            if self.left_s(now) > 0:
+                return
+            self._untold_s = min(_MAX_UNTOLD_PAUSE_S, self._untold_s * 2 or _FIRST_PAUSE_S)
+            wait_s = self._untold_s
+        self._until = max(self._until, now + wait_s)
+
+    def worked(self, now: float) -> None:
+        """Note an answer; one that comes within the pause ends nothing."""
+        if self.left_s(now) <= 0:
+            self._untold_s = 0.0

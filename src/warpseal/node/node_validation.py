@@ -15,7 +15,7 @@ import msgspec
 from warpseal.chains.ids import Address, TxID, parse_address
 from warpseal.history.staking import Active, Rewards, Validation
 from warpseal.history.transactions import BlsKey
-from warpseal.node.numbers import u64
+from warpseal.node.json_values import u64
 from warpseal.warp.ids import NodeID, SubnetID, parse_id, parse_node_id
 
 _SHARES: Final = 1_000_000
@@ -26,7 +26,7 @@ _MAX_TEXT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class OwnValidation:
+class NodeValidation:
     """A validation that is under way. Amounts in nAVAX, or the subnet's asset; uptime: percent, as the node sees it.
 
     fee_shares: of 1,000,000; None where nobody can delegate. delegated_rewards: potential rewards of each delegation;
@@ -72,7 +72,7 @@ class OwnValidation:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPeer:
+class PeerStatus:
     """How a node sees a peer; uptime in percent."""
 
     version: str = ""
@@ -128,28 +128,28 @@ class _Peers(msgspec.Struct):
     peers: list[_Peer] | None = None
 
 
-def decode_validations(result: bytes) -> tuple[OwnValidation, ...]:
+def decode_validations(result: bytes) -> tuple[NodeValidation, ...]:
     """Return the validations of getCurrentValidators, none of L1s, where nothing is staked. Raises ValueError."""
     listed = msgspec.json.decode(result, type=_Validators).validators or ()
     return tuple([_validation(one) for one in listed if one.tx_id])
 
 
-def decode_peer(result: bytes) -> SeenPeer:
+def decode_peer_status(result: bytes) -> PeerStatus:
     """Return the one peer that info.peers was asked for; one that is not connected is not seen. Raises ValueError."""
     peers = msgspec.json.decode(result, type=_Peers).peers or []
     if not peers:
-        return SeenPeer()
+        return PeerStatus()
     peer = peers[0]
-    return SeenPeer(
+    return PeerStatus(
         peer.version.removeprefix("avalanchego/")[:_MAX_TEXT],
         float(min(100, u64(peer.observed_uptime))),
         frozenset(chain[:_MAX_TEXT] for chain in peer.benched or ()),
     )
 
 
-def _validation(told: _Validator) -> OwnValidation:
+def _validation(told: _Validator) -> NodeValidation:
     owner = told.validation_reward_owner or _Owner()
-    return OwnValidation(
+    return NodeValidation(
         tx_id=TxID(parse_id(told.tx_id)),
         node_id=parse_node_id(told.node_id),
         staked=u64(told.weight),

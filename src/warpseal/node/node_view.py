@@ -22,15 +22,14 @@ from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Validation
 from warpseal.ledger.params import builtin_parameters
-from warpseal.node.failover import NodePool
-from warpseal.node.network import INFO_PATHS
-from warpseal.node.node_subnets import SubnetMembers
-from warpseal.node.node_validation import OwnValidation, decode_peer, decode_validations
-from warpseal.node.numbers import u64
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.json_values import u64
+from warpseal.node.node_validation import NodeValidation, decode_peer_status, decode_validations
 from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
+from warpseal.node.pool import INFO_PATHS, NodePool
+from warpseal.node.rpc import NodeCall
 from warpseal.node.state import decode_asset
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text, parse_id
 
@@ -45,15 +44,15 @@ _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 
 
-class OwnView:
+class NodeViewClient:
     """Asks nodes as callers want it; every method raises NodeUnavailable."""
 
     def __init__(self, platform: PlatformClient, p_chain: NodePool, info: NodePool) -> None:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
-        self._members = SubnetMembers(platform)
-        self._remembered: OrderedDict[_Key, tuple[float, tuple[OwnValidation, ...]]] = OrderedDict()
+        self._members = SubnetMemberships(platform)
+        self._remembered: OrderedDict[_Key, tuple[float, tuple[NodeValidation, ...]]] = OrderedDict()
         self._reached: OrderedDict[NodeID, tuple[float, Connectivity]] = OrderedDict()
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
@@ -98,7 +97,7 @@ class OwnView:
         if not told:
             return ()
         params = {} if subnet_id == PRIMARY_NETWORK else {"subnetID": id_text(subnet_id)}
-        total = await self._ask(Call("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
+        total = await self._ask(NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
         return tuple([one.validation(subnet_id, total) for one in told])
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
@@ -122,7 +121,7 @@ class OwnView:
     async def _connectivity(self, node_id: NodeID) -> Connectivity:
         told = await self._told(node_id)
         peer = await self._ask(
-            Call("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer), self._info
+            NodeCall("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer_status), self._info
         )
         uptime = next((one.uptime for one in told if one.uptime is not None), peer.observed_uptime)
         return Connectivity(
@@ -134,7 +133,7 @@ class OwnView:
             version=peer.version or None,
         )
 
-    async def _told(self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> tuple[OwnValidation, ...]:
+    async def _told(self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> tuple[NodeValidation, ...]:
         """Return what nodes say of a validator, or said a moment ago."""
         now = asyncio.get_running_loop().time()
         known = self._remembered.get((node_id, subnet_id))
@@ -144,7 +143,7 @@ class OwnView:
         if subnet_id != PRIMARY_NETWORK:
             params["subnetID"] = id_text(subnet_id)
         told = await self._ask(
-            Call("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
+            NodeCall("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
         )
         of_node = tuple(one for one in told if one.node_id == node_id)
         self._remembered[node_id, subnet_id] = now + REMEMBERED_S, of_node
@@ -152,7 +151,7 @@ class OwnView:
             self._remembered.popitem(last=False)
         return of_node
 
-    async def _ask(self, call: Call[T], pool: NodePool | None = None) -> T:
+    async def _ask(self, call: NodeCall[T], pool: NodePool | None = None) -> T:
         try:
             return await (pool or self._p_chain).call(call)
         except RpcRefusal:
@@ -207,5 +206,40 @@ def _decode_total(result: bytes) -> int:
     return u64(msgspec.json.decode(result, type=_Total).weight)
 
 
-_BLOCKCHAINS: Final = Call("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
-_STAKING_ASSET: Final = Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, _decode_asset)
+_BLOCKCHAINS: Final = NodeCall("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
+_STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS, _decode_asset)
+
+
+MEMBERSHIP_TTL_S: Final = 60.0
+MOST_SUBNETS: Final = 64
+
+Members = dict[NodeID, tuple[SubnetID, ...]]
+
+
+class SubnetMemberships:
+    """Asks once for everybody, and again when that is a minute old."""
+
+    def __init__(self, platform: PlatformClient) -> None:
+        self._platform = platform
+        self._known: Members = {}
+        self._until = float("-inf")
+        self._flights: SingleFlight[None, Members] = SingleFlight()
+
+    async def subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
+        """Return the subnets and L1s that a node validates, at most 64. Raises NodeUnavailable."""
+        if asyncio.get_running_loop().time() >= self._until:
+            await self._flights.run(None, self._learn)
+        return self._known.get(node_id, ())
+
+    async def _learn(self) -> Members:
+        try:
+            sets = await self._platform.all_validators_at(await self._platform.height())
+        except RpcRefusal:
+            sets = {}
+        found: dict[NodeID, list[SubnetID]] = {}
+        for subnet_id, entries in sets.items():
+            for entry in entries if subnet_id != PRIMARY_NETWORK else ():
+                found.setdefault(entry.node_id, []).append(subnet_id)
+        self._known = {node_id: tuple(sorted(subnets)[:MOST_SUBNETS]) for node_id, subnets in found.items()}
+        self._until = asyncio.get_running_loop().time() + MEMBERSHIP_TTL_S
+        return self._known

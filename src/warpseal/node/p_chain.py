@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from warpseal.node.numbers import u64
+from warpseal.node.json_values import decode_checked_hex, decode_hex, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 PUBLIC_KEY_BYTES: Final = 48
 _EMPTY_ID: Final = bytes(32)
-_CHECKSUM_BYTES: Final = 4
 _IDS_BETWEEN_YIELDS: Final = 256
 
 
@@ -32,13 +31,28 @@ class ValidatorEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentValidator:
-    """One validator of a subnet now. balance: nAVAX left, 0 when inactive; None where it is not of an L1."""
+class CurrentValidation:
+    """One validation under way. A node may have several: a permissioned one may outlive the conversion to an L1.
 
+    validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
+    balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which pays no fee.
+    """
+
+    validation_id: bytes
     node_id: NodeID
-    public_key: bytes | None
     weight: int
-    balance: int | None
+    start_unix_s: int
+    balance: int | None = None
+
+    @property
+    def is_l1(self) -> bool:
+        """Whether it is a validation of an L1."""
+        return self.balance is not None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it counts now: an L1 validator pays for that with its balance."""
+        return self.balance is None or self.balance > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +152,12 @@ class _Subnet(msgspec.Struct):
     manager_address: str | None = msgspec.field(name="managerAddress", default=None)
 
 
-class _Signer(msgspec.Struct):
-    public_key: str = msgspec.field(name="publicKey")
-
-
 class _Current(msgspec.Struct):
     node_id: str = msgspec.field(name="nodeID")
     weight: int | str
+    start_time: int | str = msgspec.field(name="startTime")
+    tx_id: str | None = msgspec.field(name="txID", default=None)
     validation_id: str | None = msgspec.field(name="validationID", default=None)
-    public_key: str | None = msgspec.field(name="publicKey", default=None)
-    signer: _Signer | None = None
     balance: int | str | None = None
 
 
@@ -235,17 +245,17 @@ def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
     if conversion_id == _EMPTY_ID:
         return Subnet(subnet_id)
     manager_chain_id = ChainID(parse_id(told.manager_chain_id or ""))
-    return Subnet(subnet_id, conversion_id, manager_chain_id, _hex_bytes(told.manager_address or "0x"))
+    return Subnet(subnet_id, conversion_id, manager_chain_id, decode_hex(told.manager_address or "0x"))
 
 
-def decode_current_validators(result: bytes) -> tuple[CurrentValidator, ...]:
-    listed = msgspec.json.decode(result, type=_CurrentValidators).validators or []
-    return tuple(_current_validator(one) for one in listed)
+def decode_current_validations(result: bytes) -> tuple[CurrentValidation, ...]:
+    listed = msgspec.json.decode(result, type=_CurrentValidators).validators or ()
+    return tuple(map(_current_validation, listed))
 
 
 def decode_tx(tx_id: bytes, result: bytes) -> bytes:
     """Return the signed bytes of the transaction that was asked for; those of another are a ValueError."""
-    raw = checked_hex(msgspec.json.decode(result, type=_Tx).tx)
+    raw = decode_checked_hex(msgspec.json.decode(result, type=_Tx).tx)
     if sha256(raw).digest() != tx_id:
         raise ValueError("the transaction has another id")
     return raw
@@ -274,35 +284,25 @@ def decode_subnets(result: bytes) -> tuple[SubnetID, ...]:
     return tuple(ids)
 
 
-def checked_hex(text: str) -> bytes:
-    """Return the bytes of a node's `hex` encoding, which ends with four bytes of their SHA-256."""
-    raw = _hex_bytes(text)
-    body, checksum = raw[:-_CHECKSUM_BYTES], raw[-_CHECKSUM_BYTES:]
-    if len(checksum) != _CHECKSUM_BYTES or sha256(body).digest()[-_CHECKSUM_BYTES:] != checksum:
-        raise ValueError("hex with a wrong checksum")
-    return body
-
-
-def _current_validator(told: _Current) -> CurrentValidator:
-    """Return one entry; a validation id marks those of an L1, beside which legacy ones may stand."""
-    key = told.public_key if told.signer is None else told.signer.public_key
-    balance = None if told.validation_id is None else u64(told.balance or 0)
-    return CurrentValidator(parse_node_id(told.node_id), _public_key(key), u64(told.weight), balance)
+def _current_validation(entry: _Current) -> CurrentValidation:
+    """Return one entry; a validation id marks those of an L1, beside which permissioned ones may stand."""
+    is_l1 = entry.validation_id is not None
+    name = entry.validation_id if entry.validation_id is not None else entry.tx_id
+    if name is None:
+        raise ValueError("a validator has neither a validation id nor a transaction")
+    return CurrentValidation(
+        validation_id=parse_id(name),
+        node_id=parse_node_id(entry.node_id),
+        weight=u64(entry.weight),
+        start_unix_s=u64(entry.start_time),
+        balance=u64(entry.balance or 0) if is_l1 else None,
+    )
 
 
 def _public_key(text: str | None) -> bytes | None:
     if text is None:
         return None
-    raw = _hex_bytes(text)
+    raw = decode_hex(text)
     if len(raw) != PUBLIC_KEY_BYTES:
         raise ValueError(f"a public key has {PUBLIC_KEY_BYTES} bytes, not {len(raw)}")
-    return raw
-
-
-def _hex_bytes(text: str) -> bytes:
-    if text[:2] != "0x":
-        raise ValueError("hex starts with 0x")
-    raw = bytes.fromhex(text[2:])
-    if len(text) != 2 + 2 * len(raw):
-        raise ValueError("hex holds white space")
     return raw

@@ -14,17 +14,16 @@ from typing import Final, TypeVar
 
 from warpseal.errors import NodeUnavailable
 from warpseal.node.consistent_reads import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
-from warpseal.node.current_validations import CurrentValidation, decode_current_validations
-from warpseal.node.failover import NodeAnswer, NodePool
-from warpseal.node.limits import Origin
+from warpseal.node.errors import NotFoundByNode, RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
-    CurrentValidator,
+    CurrentValidation,
     FoundTransaction,
     Subnet,
     ValidationAt,
     ValidatorEntry,
     decode_all_sets,
-    decode_current_validators,
+    decode_current_validations,
     decode_height,
     decode_subnet,
     decode_subnets,
@@ -32,12 +31,12 @@ from warpseal.node.p_chain import (
     decode_validates,
     decode_validators_at,
 )
-from warpseal.node.refusals import NothingFound, RpcRefusal
-from warpseal.node.rpc import Call
+from warpseal.node.pool import NodePool, NodeResult
+from warpseal.node.rpc import NodeCall
 from warpseal.runtime.locks import ThreadLock
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
-__all__ = ["P_CHAIN_PATHS", "CurrentValidator", "PlatformClient", "Subnet", "ValidatorEntry"]
+__all__ = ["P_CHAIN_PATHS", "PlatformClient", "Subnet", "ValidatorEntry"]
 
 T = TypeVar("T")
 
@@ -58,26 +57,28 @@ class PlatformClient:
         self._check_key = check_key
         self._seen = _SeenSets()
 
-    async def proposed_height(self, origin: Origin = Origin.CALLER) -> int:
+    async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
         return await self._call("platform.getProposedHeight", {}, decode_height, origin)
 
-    async def height(self, origin: Origin = Origin.CALLER) -> int:
+    async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
         return await self._call("platform.getHeight", {}, decode_height, origin)
 
-    async def probe(self) -> tuple[NodeAnswer[int], ...]:
+    async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return what each configured node says the height is, or why it does not; for the operator."""
-        return await self._pool.call_each(Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.DAEMON))
+        return await self._pool.call_all(
+            NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.DAEMON)
+        )
 
     async def validators_at(
-        self, subnet_id: SubnetID, height: int, origin: Origin = Origin.CALLER
+        self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[ValidatorEntry, ...]:
         """Return the members after the block at `height`, unordered; an unknown subnet has none.
 
         The same tuple comes again while the answer stays the same to the byte. Raises HeightAhead.
         """
-        call = Call(
+        call = NodeCall(
             "platform.getValidatorsAt",
             {"height": height, "subnetID": id_text(subnet_id)},
             P_CHAIN_PATHS,
@@ -88,14 +89,14 @@ class PlatformClient:
         return await self._pool.call(call)
 
     async def all_validators_at(
-        self, height: int, origin: Origin = Origin.CALLER
+        self, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
         """Return the members of every subnet at `height`.
 
         Of nodes that share a key, the first carries the weight of all; weight without a key is one entry of
         the empty node id. Raises MethodMissing where no node knows the method (older ones), HeightAhead.
         """
-        call = Call(
+        call = NodeCall(
             "platform.getAllValidatorsAt",
             {"height": height},
             P_CHAIN_PATHS,
@@ -106,51 +107,37 @@ class PlatformClient:
         )
         return await self._pool.call(call)
 
-    async def validated_by(self, chain_id: ChainID, origin: Origin = Origin.CALLER) -> SubnetID | None:
+    async def validated_by(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
         try:
             return await self._call("platform.validatedBy", params, decode_validated_by, origin)
-        except NothingFound:
+        except NotFoundByNode:
             return None
 
-    async def blockchains_of(self, subnet_id: SubnetID, origin: Origin = Origin.CALLER) -> tuple[ChainID, ...]:
+    async def blockchains_of(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
         try:
             return await self._call("platform.validates", params, decode_validates, origin)
-        except NothingFound:
+        except NotFoundByNode:
             return ()
 
-    async def subnet(self, subnet_id: SubnetID, origin: Origin = Origin.CALLER) -> Subnet | None:
+    async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
         """Return what is recorded of a subnet other than the Primary Network, or None if there is none."""
         params = {"subnetID": id_text(subnet_id)}
         try:
             return await self._call(
                 "platform.getSubnet", params, lambda result: decode_subnet(subnet_id, result), origin
             )
-        except NothingFound:
+        except NotFoundByNode:
             return None
 
-    async def current_validators(
-        self, subnet_id: SubnetID, origin: Origin = Origin.CALLER
-    ) -> tuple[CurrentValidator, ...]:
-        """Return the validators of a subnet now; one node may be listed more than once."""
-        call = Call(
-            "platform.getCurrentValidators",
-            {"subnetID": id_text(subnet_id)},
-            P_CHAIN_PATHS,
-            decode_current_validators,
-            origin,
-            large=True,
-        )
-        return await self._pool.call(call)
-
     async def current_validations(
-        self, subnet_id: SubnetID, origin: Origin = Origin.CALLER
+        self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[CurrentValidation, ...]:
         """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
-        call = Call(
+        call = NodeCall(
             "platform.getCurrentValidators",
             {"subnetID": id_text(subnet_id)},
             P_CHAIN_PATHS,
@@ -163,36 +150,38 @@ class PlatformClient:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def subnets(self, origin: Origin = Origin.CALLER) -> tuple[SubnetID, ...]:
+    async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them. Raises NodeUnavailable."""
-        call = Call("platform.getSubnets", {}, P_CHAIN_PATHS, decode_subnets, origin, large=True)
+        call = NodeCall("platform.getSubnets", {}, P_CHAIN_PATHS, decode_subnets, origin, large=True)
         try:
             return await self._pool.call(call)
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def transaction(self, tx_id: bytes, origin: Origin = Origin.CALLER) -> FoundTransaction | None:
+    async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> FoundTransaction | None:
         """Return a transaction from the first node that has seen its end, else as any has it; None: no node has it."""
-        return await find_transaction(await self._pool.in_turn(origin), tx_id, origin)
+        return await find_transaction(await self._pool.candidates(origin), tx_id, origin)
 
     async def l1_validator(
-        self, validation_id: ValidationID, at_least: int = 0, origin: Origin = Origin.CALLER
+        self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
     ) -> ValidationAt | None:
         """Return what the first node says whose state is of height `at_least` or later; None: all that answered lag."""
-        return await find_validation(await self._pool.in_turn(origin), validation_id, at_least, origin)
+        return await find_validation(await self._pool.candidates(origin), validation_id, at_least, origin)
 
     async def l1_validator_each(
-        self, validation_id: ValidationID, origin: Origin = Origin.CALLER
+        self, validation_id: ValidationID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[ValidationAt, ...]:
         """Return what every node says that answers; none may. Never raises for a node."""
         try:
-            nodes = await self._pool.in_turn(origin)
+            nodes = await self._pool.candidates(origin)
         except NodeUnavailable:
             return ()
         return await each_validation(nodes, validation_id, origin)
 
-    async def _call(self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: Origin) -> T:
-        return await self._pool.call(Call(method, params, P_CHAIN_PATHS, decode, origin))
+    async def _call(
+        self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: CallOrigin
+    ) -> T:
+        return await self._pool.call(NodeCall(method, params, P_CHAIN_PATHS, decode, origin))
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set; runs on a worker thread where it is large."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from warpseal.node.failover import NodePool
-from warpseal.node.limits import Origin
-from warpseal.node.numbers import u64
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.json_values import u64
+from warpseal.node.limits import CallOrigin
+from warpseal.node.pool import NodePool
+from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import ChainID, id_text
 
 METHOD = "proposervm.getCurrentEpoch"
@@ -23,14 +23,14 @@ class ProposerVMClient:
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
-    async def current_epoch_height(self, chain_id: ChainID, origin: Origin = Origin.CALLER) -> int | None:
+    async def current_epoch_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
         """Return the P-Chain height of the chain's current epoch.
 
         None: no node that answered runs the chain, or the epoch is all zeros (before Granite).
         Raises NodeUnavailable when no node answered.
         """
         path = f"/ext/bc/{id_text(chain_id)}/proposervm"
-        call = Call(METHOD, {}, (path,), _decode_epoch_height, origin, optional=True)
+        call = NodeCall(METHOD, {}, (path,), _decode_epoch_height, origin, optional=True)
         try:
             return await self._pool.call(call)
         except RpcRefusal:

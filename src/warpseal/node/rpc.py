@@ -20,12 +20,9 @@ from yarl import URL
 import warpseal
 from warpseal.errors import NodeFailure
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.limits import Origin, QueueFull, UpstreamLimit
-from warpseal.node.refusals import RpcRefusal, refusal_of
-from warpseal.node.retry_after import Pause, retry_after_s
+from warpseal.node.errors import CallFailure, RpcRefusal, StillPausing, TooManyWaiting, parse_refusal
+from warpseal.node.limits import CallOrigin, QueueFull, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
-
-__all__ = ["Call", "CallFailure", "CallObserver", "NodeEndpoint", "UpstreamNode", "open_session", "silent"]
 
 T = TypeVar("T")
 
@@ -47,17 +44,8 @@ class CallObserver(Protocol):
         """
 
 
-class _SilentObserver:
-    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        return None
-
-
-silent: CallObserver = _SilentObserver()
-"""Counts nothing."""
-
-
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class NodeCall(Generic[T]):
     """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
 
     paths: below the base URL; the second is tried where the node answers 404 to the first, and so on.
@@ -69,43 +57,10 @@ class Call(Generic[T]):
     params: Mapping[str, Any] | Sequence[Any]
     paths: tuple[str, ...]
     decode: Callable[[bytes], T]
-    origin: Origin = Origin.CALLER
+    origin: CallOrigin = CallOrigin.CALLER
     large: bool = False
     optional: bool = False
     batch: tuple[Sequence[Any], ...] = ()
-
-
-class CallFailure(Exception):
-    """One node gave no usable answer. detail: for the log; status: the HTTP status, where that is why.
-
-    blames_node: false where the call never left the daemon. asks_to_wait: the node said that it gets too many
-    requests; retry_after_s: for how long it wants none, None where it did not say.
-    """
-
-    def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
-        super().__init__(f"{failure}: {detail}")
-        self.failure = failure
-        self.detail = detail
-        self.status = status
-        self.blames_node = True
-        self.asks_to_wait = False
-        self.retry_after_s: float | None = None
-
-
-class TooManyWaiting(CallFailure):
-    """So many calls wait for this node already that this one is not made."""
-
-    def __init__(self) -> None:
-        super().__init__(NodeFailure.BUSY, "too many calls wait for this node")
-        self.blames_node = False
-
-
-class StillPausing(CallFailure):
-    """The node asked for a pause that is not over, so the follower's call is not made."""
-
-    def __init__(self, left_s: float) -> None:
-        super().__init__(NodeFailure.BUSY, f"the node asked for no requests for another {left_s:.0f} s")
-        self.blames_node = False
 
 
 class _Disconnected(CallFailure):
@@ -161,7 +116,7 @@ class UpstreamNode:
         endpoint: NodeEndpoint,
         session: aiohttp.ClientSession,
         settings: NodeSettings,
-        observer: CallObserver = silent,
+        observer: CallObserver | None = None,
         executor: Executor | None = None,
     ) -> None:
         self.endpoint = endpoint
@@ -171,14 +126,14 @@ class UpstreamNode:
         self._executor = executor
         self._limit = UpstreamLimit(settings.upstream_max_concurrency, settings.upstream_calls_per_s)
         self._follower_limit = UpstreamLimit(settings.follow_max_concurrency, settings.follow_calls_per_s)
-        self._pause = Pause()
+        self._pause = RetryAfter()
         self._working_paths: dict[tuple[str, ...], str] = {}
         self._urls: dict[str, URL] = {}
         self._headers = {"Content-Type": "application/json", **endpoint.http_headers}
 
-    async def call(self, call: Call[T], timeout_s: float | None = None) -> T:
+    async def call(self, call: NodeCall[T], timeout_s: float | None = None) -> T:
         """Wait for a turn, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
-        limit = self._follower_limit if call.origin is Origin.FOLLOWER else self._limit
+        limit = self._follower_limit if call.origin is CallOrigin.FOLLOWER else self._limit
         try:
             async with limit.slot(call.origin):
                 self.check_pause(call.origin)
@@ -186,13 +141,13 @@ class UpstreamNode:
         except QueueFull:
             raise TooManyWaiting from None
 
-    def check_pause(self, origin: Origin) -> None:
+    def check_pause(self, origin: CallOrigin) -> None:
         """Return where a call of this origin may be made. Raises CallFailure while the follower is to wait."""
         left_s = self._pause.left_s(asyncio.get_running_loop().time())
-        if origin is Origin.FOLLOWER and left_s > 0:
+        if origin is CallOrigin.FOLLOWER and left_s > 0:
             raise StillPausing(left_s)
 
-    async def _observed(self, call: Call[T], timeout_s: float) -> T:
+    async def _observed(self, call: NodeCall[T], timeout_s: float) -> T:
         clock = asyncio.get_running_loop().time
         started_at = clock()
         outcome = "cancelled"
@@ -210,9 +165,10 @@ class UpstreamNode:
                 self._pause.asked(clock(), error.retry_after_s)
             raise
         finally:
-            self._observer.observe_call(call.method, outcome, clock() - started_at)
+            if self._observer is not None:
+                self._observer.observe_call(call.method, outcome, clock() - started_at)
 
-    async def _timed(self, call: Call[T], timeout_s: float) -> T:
+    async def _timed(self, call: NodeCall[T], timeout_s: float) -> T:
         failure: CallFailure
         try:
             async with asyncio.timeout(timeout_s):
@@ -222,7 +178,7 @@ class UpstreamNode:
         # Raised here, so that no foreign error, which may quote the URL, stays attached to it.
         raise failure
 
-    async def _try_paths(self, call: Call[T]) -> T:
+    async def _try_paths(self, call: NodeCall[T]) -> T:
         working = self._working_paths.get(call.paths)
         paths = (working,) if working else call.paths
         for path in paths[:-1]:
@@ -233,7 +189,7 @@ class UpstreamNode:
                     raise
         return await self._remembered(call, paths[-1])
 
-    async def _remembered(self, call: Call[T], path: str) -> T:
+    async def _remembered(self, call: NodeCall[T], path: str) -> T:
         try:
             answer = await self._exchange(call, path)
         except CallFailure:
@@ -243,7 +199,7 @@ class UpstreamNode:
             self._working_paths[call.paths] = path
         return answer
 
-    async def _exchange(self, call: Call[T], path: str) -> T:
+    async def _exchange(self, call: NodeCall[T], path: str) -> T:
         body = _body_of(call)
         limit = self._settings.max_set_bytes if call.large else self._settings.max_answer_bytes
         try:
@@ -273,7 +229,7 @@ class UpstreamNode:
             failure = _connection_failure(error)
         raise failure
 
-    def _decoded(self, call: Call[T], reply: _Reply) -> T:
+    def _decoded(self, call: NodeCall[T], reply: _Reply) -> T:
         """Return the decoded result; runs on a worker thread where the answer is large."""
         if reply.status == _TOO_MANY_REQUESTS:
             # Whatever a gateway writes beside it, no node has answered.
@@ -289,11 +245,11 @@ class UpstreamNode:
         else:
             detail = "neither a result nor an error"
         if error is not None:
-            raise refusal_of(error.code, error.message, self.endpoint.scrub(error.message))
+            raise parse_refusal(error.code, error.message, self.endpoint.scrub(error.message))
         raise _failure_of_status(reply) if reply.status != 200 else CallFailure(NodeFailure.BAD_ANSWER, detail)
 
 
-def _body_of(call: Call[Any]) -> bytes:
+def _body_of(call: NodeCall[Any]) -> bytes:
     several = enumerate(call.batch or (call.params,))
     requests = [{"jsonrpc": "2.0", "id": 1 + n, "method": call.method, "params": params} for n, params in several]
     return msgspec.json.encode(requests if call.batch else requests[0])
@@ -341,6 +297,6 @@ def _failure_of_status(reply: _Reply) -> CallFailure:
         NodeFailure.BUSY if is_limit else NodeFailure.HTTP_STATUS, f"HTTP status {reply.status}", reply.status
     )
     if is_limit or reply.status == _SERVICE_UNAVAILABLE:
-        failure.retry_after_s = retry_after_s(reply.retry_after, time.time())
+        failure.retry_after_s = parse_retry_after(reply.retry_after, time.time())
         failure.asks_to_wait = is_limit or failure.retry_after_s is not None
     return failure

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm_chain import EvmChain
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 
 MEBIBYTE = 1024 * 1024
 

@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from warpseal.errors import NodeUnavailable
-from warpseal.node.failover import NodePool, OneNode
-from warpseal.node.limits import Origin
-from warpseal.node.numbers import u64
+from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
+from warpseal.node.json_values import u64
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
 from warpseal.node.platform import P_CHAIN_PATHS
-from warpseal.node.refusals import NothingFound, RpcRefusal
-from warpseal.node.rpc import Call, CallFailure
+from warpseal.node.pool import NodePool, PoolNode
+from warpseal.node.rpc import NodeCall
 from warpseal.node.x_chain import X_CHAIN_PATHS
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
@@ -29,7 +29,7 @@ AVAX: Final = "AVAX"
 
 
 @dataclass(frozen=True, slots=True)
-class FeeConfig:
+class ValidatorFeeConfig:
     """How active L1 validators pay: in nAVAX a second, and validators."""
 
     target: int
@@ -50,7 +50,7 @@ class PBalance:
 class NodeState:
     """One node's answers. Every method raises NodeUnavailable where it gives none."""
 
-    def __init__(self, node: OneNode) -> None:
+    def __init__(self, node: PoolNode) -> None:
         self._node = node
 
     async def p_height(self) -> int:
@@ -65,7 +65,7 @@ class NodeState:
         """Return the id of AVAX on this network."""
         return await self._ask("platform.getStakingAssetID", {}, decode_asset)
 
-    async def fee_config(self) -> FeeConfig | None:
+    async def fee_config(self) -> ValidatorFeeConfig | None:
         """Return how active L1 validators pay; None from a node that is too old to know."""
         try:
             return await self._asked("platform.getValidatorFeeConfig", {}, _decode_fee_config)
@@ -83,7 +83,7 @@ class NodeState:
         """Return what is left of an L1 validator's balance, nAVAX; None where there is no such validation."""
         try:
             return await self._asked("platform.getL1Validator", {"validationID": id_text(validation_id)}, _decode_l1)
-        except NothingFound:
+        except NotFoundByNode:
             return None
         except RpcRefusal:
             raise NodeUnavailable("platform.getL1Validator") from None
@@ -117,7 +117,7 @@ class NodeState:
         paths: tuple[str, ...] = P_CHAIN_PATHS,
     ) -> T:
         try:
-            return await self._node.ask(Call(method, params, paths, decode, Origin.FOLLOWER, large=True))
+            return await self._node.ask(NodeCall(method, params, paths, decode, CallOrigin.FOLLOWER, large=True))
         except CallFailure:
             raise NodeUnavailable(method) from None
 
@@ -130,7 +130,7 @@ class StateClient:
 
     async def nodes(self) -> tuple[NodeState, ...]:
         """Return the nodes in the order in which they are to be tried."""
-        return tuple(NodeState(node) for node in await self._pool.in_turn(Origin.FOLLOWER))
+        return tuple(NodeState(node) for node in await self._pool.candidates(CallOrigin.FOLLOWER))
 
 
 class _Asset(msgspec.Struct):
@@ -172,9 +172,11 @@ def decode_asset(result: bytes) -> bytes:
     return parse_id(msgspec.json.decode(result, type=_Asset).asset_id)
 
 
-def _decode_fee_config(result: bytes) -> FeeConfig:
+def _decode_fee_config(result: bytes) -> ValidatorFeeConfig:
     told = msgspec.json.decode(result, type=_FeeConfig)
-    return FeeConfig(u64(told.target), u64(told.min_price), u64(told.excess_conversion_constant), u64(told.capacity))
+    return ValidatorFeeConfig(
+        u64(told.target), u64(told.min_price), u64(told.excess_conversion_constant), u64(told.capacity)
+    )
 
 
 def _decode_supply(result: bytes) -> int:

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from warpseal.node.blocks import BlocksClient
-from warpseal.node.c_blocks import CBlocksClient
-from warpseal.node.chain_validators import ChainValidators, validators_endpoint
+from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
 from warpseal.node.containers import ContainersClient
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm import EvmClient
-from warpseal.node.evm_chain import EvmChain
-from warpseal.node.failover import NodePool
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.node.evm import CBlocksClient, EvmClient
 from warpseal.node.info import InfoClient
-from warpseal.node.network import ServedNetwork
-from warpseal.node.node_view import OwnView
+from warpseal.node.node_view import NodeViewClient
+from warpseal.node.p_blocks import PBlocksClient
 from warpseal.node.platform import PlatformClient
+from warpseal.node.pool import NodePool, ServedNetwork
 from warpseal.node.proposervm import ProposerVMClient
-from warpseal.node.rpc import CallObserver, UpstreamNode, silent
+from warpseal.node.rpc import CallObserver, UpstreamNode
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient
 from warpseal.node.x_chain import XChainClient
@@ -35,21 +32,21 @@ class Upstream:
     platform: PlatformClient
     info: InfoClient
     proposervm: ProposerVMClient
-    blocks: BlocksClient
+    blocks: PBlocksClient
     x_chain: XChainClient
     c_blocks: CBlocksClient
     containers: ContainersClient
     state: StateClient
-    view: OwnView
+    view: NodeViewClient
     evm: Mapping[ChainID, EvmClient]
-    validators: Mapping[ChainID, ChainValidators]
+    validators: Mapping[ChainID, ChainValidatorsClient]
 
 
 def connect_upstream(
     settings: NodeSettings,
     session: aiohttp.ClientSession,
     *,
-    observer: CallObserver = silent,
+    observer: CallObserver | None = None,
     executor: Executor | None = None,
     check_key: Callable[[bytes], object] | None = None,
 ) -> Upstream:
@@ -81,23 +78,23 @@ def connect_upstream(
         members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
         return NodePool(members, ServedNetwork(), retry_failed_after_s=rest_s)
 
-    def chain_validators(chain: EvmChain) -> ChainValidators:
+    def chain_validators(chain: EvmChain) -> ChainValidatorsClient:
         endpoints = filter(None, map(validators_endpoint, chain.rpc))
-        return ChainValidators([UpstreamNode(one, session, settings, observer, executor) for one in endpoints])
+        return ChainValidatorsClient([UpstreamNode(one, session, settings, observer, executor) for one in endpoints])
 
     platform = PlatformClient(pool(platform_nodes), check_key)
     return Upstream(
         platform=platform,
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
-        blocks=BlocksClient(
+        blocks=PBlocksClient(
             pool(platform_nodes), info, at_once=settings.follow_max_concurrency, per_s=settings.follow_calls_per_s
         ),
         x_chain=XChainClient(pool(nodes)),
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
-        view=OwnView(platform, pool(platform_nodes), pool(info_nodes)),
+        view=NodeViewClient(platform, pool(platform_nodes), pool(info_nodes)),
         evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
         validators={chain.blockchain_id: chain_validators(chain) for chain in settings.evm_chains},
     )

@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeUnavailable
-from warpseal.node.blocks import told_by
-from warpseal.node.failover import NodePool
-from warpseal.node.limits import Origin
-from warpseal.node.p_chain import checked_hex, decode_height, decode_tx
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.json_values import decode_checked_hex
+from warpseal.node.limits import CallOrigin
+from warpseal.node.p_blocks import require_values
+from warpseal.node.p_chain import decode_height, decode_tx
+from warpseal.node.pool import NodePool
+from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import id_text
 
 X_CHAIN_PATHS: Final = ("/ext/bc/X",)
@@ -27,13 +28,13 @@ class XChainClient:
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
-    async def transaction(self, tx_id: bytes, origin: Origin = Origin.CALLER) -> bytes | None:
+    async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
         """Return the signed bytes of an accepted transaction; None: no node has it, or serves the X-Chain.
 
         Raises NodeUnavailable when no node answered.
         """
         params = {"txID": id_text(tx_id), "encoding": "hex"}
-        call = Call(
+        call = NodeCall(
             "avm.getTx",
             params,
             X_CHAIN_PATHS,
@@ -49,8 +50,8 @@ class XChainClient:
 
     async def heights(self) -> tuple[int, ...]:
         """Return the heights of all nodes that tell one. Raises NodeUnavailable where none does."""
-        call = Call("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, Origin.FOLLOWER, optional=True)
-        return told_by(await self._pool.call_each(call), call.method)
+        call = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
+        return require_values(await self._pool.call_all(call), call.method)
 
     async def block_at(self, height: int) -> bytes:
         """Return the bytes of the accepted block at `height`. Raises NodeUnavailable where no node gives any."""
@@ -62,13 +63,13 @@ class XChainClient:
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
         """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
-        answers = await self._pool.call_each(_block_call(height))
+        answers = await self._pool.call_all(_block_call(height))
         return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
 
 
-def _block_call(height: int) -> Call[bytes]:
+def _block_call(height: int) -> NodeCall[bytes]:
     params = {"height": str(height), "encoding": "hex"}
-    return Call("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_block, Origin.FOLLOWER, large=True)
+    return NodeCall("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_block, CallOrigin.FOLLOWER, large=True)
 
 
 class _Block(msgspec.Struct):
@@ -76,4 +77,4 @@ class _Block(msgspec.Struct):
 
 
 def _decode_block(result: bytes) -> bytes:
-    return checked_hex(msgspec.json.decode(result, type=_Block).block)
+    return decode_checked_hex(msgspec.json.decode(result, type=_Block).block)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, date, datetime
 from typing import Protocol
 
+import aiohttp
+
+import warpseal
 from warpseal.chains.ids import AssetID
 from warpseal.history.outputs import Asset
+from warpseal.prices.fetched import WebPrices
+from warpseal.prices.settings import PriceSettings
+from warpseal.prices.table import read_table
 
 
-class DailyPrices(Protocol):
+class PriceSource(Protocol):
     """One source."""
 
     async def price(self, currency: str, day: date) -> str | None:
@@ -21,7 +29,7 @@ class DailyPrices(Protocol):
 class AvaxPrices:
     """Prices of the one asset that is AVAX by its id; a day is that of UTC."""
 
-    def __init__(self, avax: AssetID, sources: Sequence[DailyPrices]) -> None:
+    def __init__(self, avax: AssetID, sources: Sequence[PriceSource]) -> None:
         self._avax = avax
         self._sources = tuple(sources)
 
@@ -35,3 +43,21 @@ class AvaxPrices:
             if found is not None:
                 return found
         return None
+
+
+@asynccontextmanager
+async def open_price_sources(settings: PriceSettings) -> AsyncIterator[tuple[PriceSource, ...]]:
+    """Hold the sources in the order in which they are asked; none where none is configured. Raises StartupError."""
+    sources: list[PriceSource] = []
+    async with AsyncExitStack() as stack:
+        if settings.file is not None:
+            sources.append(await asyncio.to_thread(read_table, settings.file))
+        if settings.url:
+            sources.append(WebPrices(settings, await stack.enter_async_context(_session())))
+        yield tuple(sources)
+
+
+def _session() -> aiohttp.ClientSession:
+    """Return a session that keeps no cookies and takes nothing compressed, whose size nobody could know before."""
+    headers = {"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers=headers, auto_decompress=False)

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from warpseal.prices.amounts import decimal_text
 from warpseal.prices.settings import PriceSettings
-from warpseal.prices.urls import filled
+from warpseal.prices.table import format_price
+from warpseal.prices.urls import fill_template
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 4
 _FOREVER: Final = float("inf")
 
 
-class FetchedPrices:
+class WebPrices:
     """Asks the configured url; what it may hold of secrets is never logged."""
 
     def __init__(self, settings: PriceSettings, session: aiohttp.ClientSession) -> None:
@@ -57,7 +57,7 @@ class FetchedPrices:
         return price
 
     async def _body(self, key: Key) -> bytes:
-        async with self._session.get(filled(self._settings.url, *key), allow_redirects=False) as answer:
+        async with self._session.get(fill_template(self._settings.url, *key), allow_redirects=False) as answer:
             answer.raise_for_status()
             if answer.status != 200:
                 raise ValueError("neither an answer nor a failure")
@@ -70,9 +70,9 @@ class FetchedPrices:
 
     def _found(self, body: bytes, key: Key) -> str:
         value: Any = json.loads(body, parse_float=Decimal)
-        for step in filled(self._settings.path, *key).split("."):
+        for step in fill_template(self._settings.path, *key).split("."):
             if step:
                 value = value[int(step)] if isinstance(value, list) else value[step]
         if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
             raise TypeError("no number where the price should be")
-        return decimal_text(value)
+        return format_price(value)

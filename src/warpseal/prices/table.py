@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
 from warpseal.errors import StartupError
-from warpseal.prices.amounts import decimal_text
 
 HEADER: Final = ("date", "currency", "price")
 
@@ -52,7 +52,7 @@ def _entries(path: Path, rows: Iterable[list[str]]) -> Iterator[tuple[Key, str]]
             continue
         try:
             day, currency, price = (cell.strip() for cell in row)
-            yield (_currency(currency), date.fromisoformat(day)), decimal_text(price)
+            yield (_currency(currency), date.fromisoformat(day)), format_price(price)
         except ValueError as error:
             raise StartupError(f"price-file {path}, line {number}: {error}") from None
 
@@ -61,3 +61,17 @@ def _currency(text: str) -> str:
     if not (len(text) == 3 and text.isascii() and text.isalpha()):
         raise ValueError(f"{text[:16]!r} is no currency of three letters")
     return text.lower()
+
+
+_MAX_CHARACTERS: Final = 40
+
+
+def format_price(value: str | int | Decimal) -> str:
+    """Return a price without exponent. Raises ValueError for what is no positive, finite number of sane length."""
+    try:
+        number = Decimal(value) if len(str(value)) <= _MAX_CHARACTERS else None
+    except InvalidOperation:
+        number = None
+    if number is None or not number.is_finite() or number <= 0 or abs(number.adjusted()) > _MAX_CHARACTERS:
+        raise ValueError(f"{str(value)[:_MAX_CHARACTERS]!r} is no price")
+    return format(number, "f")

@@ -13,12 +13,12 @@ NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timesta
 PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
-def unknown_names(template: str, known: tuple[str, ...]) -> Iterator[str]:
+def unknown_placeholders(template: str, known: tuple[str, ...]) -> Iterator[str]:
     """Return what stands in braces and means nothing."""
     return (name for name in _BRACES.findall(template) if name not in known)
 
 
-def filled(template: str, currency: str, day: date) -> str:
+def fill_template(template: str, currency: str, day: date) -> str:
     """Return the template with what is asked for. timestamp: unix seconds of the day's beginning (UTC)."""
     values = {
         "currency": currency,
@@ -32,7 +32,7 @@ def filled(template: str, currency: str, day: date) -> str:
     return _BRACES.sub(lambda found: values.get(found[1], found[0]), template)
 
 
-def host_of(template: str) -> str:
+def display_host(template: str) -> str:
     """Return what of a url is fit to print: scheme and host; path and query may hold a key."""
     parts = urlsplit(template)
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""

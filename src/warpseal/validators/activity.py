@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from warpseal.errors import NodeUnavailable, UnknownSubnet
-from warpseal.node.limits import Origin
-from warpseal.node.platform import CurrentValidator, PlatformClient
-from warpseal.node.refusals import RpcRefusal
-from warpseal.validators.chains import Chains
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.limits import CallOrigin
+from warpseal.node.p_chain import CurrentValidation
+from warpseal.node.platform import PlatformClient
+from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class L1Activity:
     def __init__(
         self,
         platform: PlatformClient,
-        chains: Chains,
+        chains: ChainLookup,
         *,
         refresh_s: float = 3.0,
         min_balance_navax: int = 2_048,
@@ -129,15 +130,15 @@ class L1Activity:
         try:
             if not (await self._chains.subnet(subnet_id)).is_l1:
                 return _NOBODY
-            current = await self._platform.current_validators(subnet_id, origin=Origin.CALLER)
+            current = await self._platform.current_validations(subnet_id, origin=CallOrigin.CALLER)
         except (NodeUnavailable, UnknownSubnet, RpcRefusal) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error)}
             log.warning("the activity of an L1's validators is unknown", extra=extra)
             return None
-        return reluctant_nodes(current, self._min_balance_navax)
+        return inactive_nodes(current, self._min_balance_navax)
 
 
-def reluctant_nodes(current: Iterable[CurrentValidator], min_balance_navax: int) -> frozenset[NodeID]:
+def inactive_nodes(current: Iterable[CurrentValidation], min_balance_navax: int) -> frozenset[NodeID]:
     """Return the nodes none of whose validations has the balance; one that pays no fee always has."""
     low: set[NodeID] = set()
     sound: set[NodeID] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warpseal.errors import UnknownChain, UnknownSubnet
-from warpseal.node.limits import Origin
+from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient, Subnet
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.validators.recent import RecentCache
@@ -20,7 +20,7 @@ _NOT_AN_L1_KEPT_S = 2.0
 _BLOCKCHAINS_KEPT_S = 60.0
 
 
-class Chains:
+class ChainLookup:
     """Answers about chains and subnets; one call upstream whoever asks. Used from one event loop."""
 
     def __init__(self, platform: PlatformClient, *, now: Callable[[], float] | None = None) -> None:
@@ -64,7 +64,7 @@ class Chains:
         return await self._blockchains_flights.run(subnet_id, lambda: self._ask_blockchains(subnet_id))
 
     async def _ask_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
-        chain_ids = await self._platform.blockchains_of(subnet_id, origin=Origin.CALLER)
+        chain_ids = await self._platform.blockchains_of(subnet_id, origin=CallOrigin.CALLER)
         self._blockchains.put(subnet_id, chain_ids, keep_s=_BLOCKCHAINS_KEPT_S)
         return chain_ids
 

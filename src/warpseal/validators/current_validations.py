@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.errors import NodeUnavailable
-from warpseal.node.current_validations import CurrentValidation
-from warpseal.node.limits import Origin
+from warpseal.node.limits import CallOrigin
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.ids import SubnetID
@@ -59,7 +59,7 @@ class CurrentValidations:
         if (known := self._younger(subnet_id, self._kept_s)) is not None:
             return known
         try:
-            return await self._flights.run(subnet_id, lambda: self._ask(subnet_id, Origin.CALLER))
+            return await self._flights.run(subnet_id, lambda: self._ask(subnet_id, CallOrigin.CALLER))
         except NodeUnavailable:
             if (known := self._younger(subnet_id, STALE_S)) is not None:
                 return known
@@ -67,9 +67,9 @@ class CurrentValidations:
 
     async def refresh(self, subnet_id: SubnetID) -> None:
         """Ask anew, before anybody waits for it. Raises NodeUnavailable."""
-        await self._flights.run(subnet_id, lambda: self._ask(subnet_id, Origin.DAEMON))
+        await self._flights.run(subnet_id, lambda: self._ask(subnet_id, CallOrigin.DAEMON))
 
-    async def _ask(self, subnet_id: SubnetID, origin: Origin) -> Validations:
+    async def _ask(self, subnet_id: SubnetID, origin: CallOrigin) -> Validations:
         validations = await self._platform.current_validations(subnet_id, origin=origin)
         self._known[subnet_id] = _Known(validations, self._now())
         self._learnt(validations)

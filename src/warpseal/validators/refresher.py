@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NodeUnavailable
-from warpseal.node.limits import Origin
-from warpseal.node.refusals import RpcRefusal
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.validators.chain_validators import ListedChain
-from warpseal.validators.chains import Chains
+from warpseal.validators.chain_validator_list import ChainValidatorList
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.subnet_tracker import FollowedSubnets
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ _FOLLOW_AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 4
 
 
-class Following:
+class TemporaryTracking:
     """Keeps subnets followed that are not tracked, so that their validators are connected."""
 
-    def __init__(self, followed: FollowedSubnets, heights: ProposedHeight, sets: ValidatorSets) -> None:
+    def __init__(self, followed: SubnetTracker, heights: ProposedHeight, sets: ValidatorSets) -> None:
         self._followed = followed
         self._heights = heights
         self._sets = sets
@@ -46,12 +46,12 @@ class Following:
         if now < self._again_at.get(subnet_id, 0.0):
             return
         height = await self._heights.first()
-        validators = await self._sets.at(subnet_id, height, named=False, origin=Origin.DAEMON)
+        validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         with self._followed.use(subnet_id, validators):
             self._again_at[subnet_id] = now + _FOLLOW_AGAIN_S
 
 
-class ValidatorRounds:
+class ValidatorRefresher:
     """Looks at the tracked subnets, and at configured chains that no node lists.
 
     appeared: told each blockchain of a tracked subnet, again in each round.
@@ -59,9 +59,9 @@ class ValidatorRounds:
 
     def __init__(
         self,
-        chains: Chains,
+        chains: ChainLookup,
         current: CurrentValidations,
-        following: Following,
+        following: TemporaryTracking,
         settings: ValidatorSettings,
         appeared: Callable[[ChainID], None],
     ) -> None:
@@ -72,7 +72,7 @@ class ValidatorRounds:
         self._round_s = settings.current_refresh_s
         self._appeared = appeared
 
-    async def run(self, configured: Iterable[ListedChain]) -> None:
+    async def run(self, configured: Iterable[ChainValidatorList]) -> None:
         """Look until cancelled."""
         gate = AsyncSemaphore(_AT_ONCE)
         # The nodes of configured chains are others: the P-Chain's never wait for one that hangs.
@@ -89,7 +89,7 @@ class ValidatorRounds:
         for chain_id in await self._chains.blockchains_of(subnet_id):
             self._appeared(chain_id)
 
-    async def look_at(self, chain: ListedChain) -> None:
+    async def look_at(self, chain: ChainValidatorList) -> None:
         """Look at a configured chain. Raises NodeUnavailable, HeightTooNew."""
         subnet_id = await chain.own_subnet()
         if subnet_id is not None and subnet_id not in self._tracked:

@@ -7,10 +7,12 @@ are dropped only for other current ones, never for sets at heights that callers 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.bls import PublicKey
+from warpseal.bls import PublicKey, parse_public_key
+from warpseal.runtime.locks import ThreadLock
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -26,7 +28,7 @@ _ENTRY_BYTES: Final = 384
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedSet:
+class ParsedValidatorSet:
     """A canonical set and its keys, parsed, in canonical order."""
 
     validators: CanonicalValidatorSet
@@ -41,7 +43,7 @@ class ParsedSet:
 
 @dataclass(slots=True)
 class _Held:
-    parsed: ParsedSet
+    parsed: ParsedValidatorSet
     held_bytes: int
     heights: int = 0
 
@@ -78,12 +80,12 @@ class SetCache:
             self._make_current(key)
         return held.parsed.validators
 
-    def same(self, digest: bytes) -> ParsedSet | None:
+    def same(self, digest: bytes) -> ParsedValidatorSet | None:
         """Return the set held with this digest, at whatever height."""
         held = self._by_digest.get(digest)
         return held.parsed if held else None
 
-    def put(self, key: SetKey, parsed: ParsedSet, *, current: bool) -> None:
+    def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
         """Hold a set at (subnet, height), which counts as used; it may be dropped at once where it does not fit."""
         if key not in self._current and key not in self._ordinary:
             self._ordinary[key] = self._hold(parsed)
@@ -91,7 +93,7 @@ class SetCache:
             self._make_current(key)
         self._evict()
 
-    def _hold(self, parsed: ParsedSet) -> _Held:
+    def _hold(self, parsed: ParsedValidatorSet) -> _Held:
         digest = parsed.validators.digest
         held = self._by_digest.get(digest)
         if held is None:
@@ -134,3 +136,30 @@ class SetCache:
         del heights[height]
         if not heights:
             del self._current_of[subnet_id]
+
+
+class PublicKeyCache:
+    """At most `max_keys` parsed keys by their 48 bytes, the least recently used go first. Thread-safe."""
+
+    def __init__(self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key) -> None:
+        self._max_keys = max_keys
+        self._parse = parse
+        self._lock = ThreadLock()
+        self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def parse(self, raw: bytes) -> PublicKey:
+        """Return the key behind 48 compressed bytes. Raises bls.MalformedKey."""
+        with self._lock:
+            key = self._keys.get(raw)
+            if key is not None:
+                self._keys.move_to_end(raw)
+                return key
+        key = self._parse(raw)
+        with self._lock:
+            self._keys[raw] = key
+            while len(self._keys) > self._max_keys:
+                self._keys.popitem(last=False)
+        return key

@@ -14,14 +14,13 @@ from typing import Final
 
 from warpseal.bls import MalformedKey, PublicKey
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
-from warpseal.node.limits import Origin
+from warpseal.node.errors import HeightAhead, RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient, ValidatorEntry
-from warpseal.node.refusals import HeightAhead, RpcRefusal
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.validators.keys import PublicKeys
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.recent import RecentCache
-from warpseal.validators.set_cache import ParsedSet, SetCache, SetKey
+from warpseal.validators.set_cache import ParsedValidatorSet, PublicKeyCache, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, build_canonical_set
@@ -47,7 +46,7 @@ class ValidatorSets:
         self,
         platform: PlatformClient,
         heights: ProposedHeight,
-        keys: PublicKeys,
+        keys: PublicKeyCache,
         settings: ValidatorSettings,
         *,
         executor: Executor | None = None,
@@ -60,7 +59,7 @@ class ValidatorSets:
         self._cache = SetCache(settings.set_cache_bytes)
         self._empty: RecentCache[SetKey, CanonicalValidatorSet] = RecentCache(_MAX_EMPTY)
         self._latest: dict[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = {}
-        self._flights: SingleFlight[SetKey, ParsedSet] = SingleFlight()
+        self._flights: SingleFlight[SetKey, ParsedValidatorSet] = SingleFlight()
         self.hits = 0
         self.misses = 0
 
@@ -76,7 +75,7 @@ class ValidatorSets:
         *,
         named: bool,
         epoch: bool = False,
-        origin: Origin = Origin.CALLER,
+        origin: CallOrigin = CallOrigin.CALLER,
     ) -> CanonicalValidatorSet:
         """Return the set at a height; it may be empty. Equal sets are one object while they are cached.
 
@@ -113,7 +112,7 @@ class ValidatorSets:
         empty = self._empty.get(key)
         return empty.value if empty else None
 
-    def _keep(self, key: SetKey, parsed: ParsedSet, *, is_current: bool) -> CanonicalValidatorSet:
+    def _keep(self, key: SetKey, parsed: ParsedValidatorSet, *, is_current: bool) -> CanonicalValidatorSet:
         if parsed.validators.total_weight == 0:
             self._empty.put(key, parsed.validators, keep_s=_EMPTY_KEPT_S)
         else:
@@ -128,7 +127,7 @@ class ValidatorSets:
         if height < oldest:
             raise HeightTooOld(height, oldest, lookback)
 
-    async def _fetched(self, key: SetKey, named: bool, origin: Origin) -> ParsedSet:
+    async def _fetched(self, key: SetKey, named: bool, origin: CallOrigin) -> ParsedValidatorSet:
         try:
             return await self._flights.run(key, lambda: self._fetch(key, origin))
         except HeightTooNew:
@@ -137,7 +136,7 @@ class ValidatorSets:
         # Not the caller's fault: the node that knew this height is gone, the others lag.
         raise NodeUnavailable(WHAT)
 
-    async def _fetch(self, key: SetKey, origin: Origin) -> ParsedSet:
+    async def _fetch(self, key: SetKey, origin: CallOrigin) -> ParsedValidatorSet:
         subnet_id, height = key
         while True:
             try:
@@ -157,7 +156,7 @@ class ValidatorSets:
                 log.error("a validator set is unusable", extra=_about(key, str(reason)))
                 raise NodeUnavailable(WHAT) from None
 
-    async def _parsed(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedSet:
+    async def _parsed(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
             # The client returns the same tuple for an unchanged answer: nothing needs to be built again.
@@ -178,12 +177,12 @@ class ValidatorSets:
         if len(self._latest) > _MAX_LATEST:
             del self._latest[next(iter(self._latest))]
 
-    def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedSet:
+    def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         """Return the canonical set and its keys; runs on a worker thread where the set is large."""
         validators = build_canonical_set(entries)
         keys = tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
         _ = validators.digest, validators.node_ids
-        return ParsedSet(validators, keys)
+        return ParsedValidatorSet(validators, keys)
 
 
 def _about(key: SetKey, answer: str) -> dict[str, object]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from warpseal.errors import HeightTooNew, NodeUnavailable
+from warpseal.node.errors import RpcRefusal
 from warpseal.node.info import InfoClient, PeerHint
-from warpseal.node.limits import Origin
+from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
-from warpseal.node.refusals import RpcRefusal
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.validators.proposed_height import ProposedHeight
+from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.tracking_state import Followed, FollowList
+from warpseal.validators.tracking_state import TrackedSubnet, TrackedSubnets
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
 from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
 
@@ -36,7 +36,7 @@ _MAX_HINTED_NODES: Final = 20_000
 _EXPIRY_CHECK_S: Final = 5.0
 
 
-class WantedPeers(Protocol):
+class TrackedPeers(Protocol):
     """What the peer network is told, and the one thing that it is asked."""
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
@@ -75,13 +75,13 @@ class SubnetReadiness:
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
 
 
-class FollowedSubnets:
+class SubnetTracker:
     """Follows the Primary Network, the tracked subnets, and for a while those that requests name."""
 
     def __init__(
         self,
-        sources: FollowSources,
-        peers: WantedPeers,
+        sources: TrackerSources,
+        peers: TrackedPeers,
         settings: ValidatorSettings,
         *,
         on_forgotten: Callable[[SubnetID], None] = lambda subnet_id: None,
@@ -93,7 +93,7 @@ class FollowedSubnets:
         self._on_forgotten = on_forgotten
         self._now = now or (lambda: asyncio.get_running_loop().time())
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
-        self._list = FollowList(
+        self._list = TrackedSubnets(
             pinned,
             max_named=settings.max_tracked_by_request,
             keep_unused_s=settings.untrack_unused_after_s,
@@ -159,7 +159,7 @@ class FollowedSubnets:
     async def discover(self) -> bool:
         """Ask the info nodes for peers and pass on where wanted ones are. Returns whether every node answered."""
         try:
-            told = await self._sources.info.peers_of_each()
+            told = await self._sources.info.all_peers()
         except NodeUnavailable:
             return False
         hints: dict[NodeID, tuple[PeerHint, ...]] = {}
@@ -213,11 +213,11 @@ class FollowedSubnets:
             await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.untrack_unused_after_s))
             self.expire()
 
-    async def _refresh_one(self, followed: Followed, height: int, gate: asyncio.Semaphore) -> bool:
+    async def _refresh_one(self, followed: TrackedSubnet, height: int, gate: asyncio.Semaphore) -> bool:
         subnet_id = followed.subnet_id
         try:
             async with gate, asyncio.timeout(_SET_TIMEOUT_S):
-                validators = await self._sources.sets.at(subnet_id, height, named=False, origin=Origin.DAEMON)
+                validators = await self._sources.sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error) or type(error).__name__}
             log.warning("a followed validator set could not be refreshed", extra=extra)
@@ -230,7 +230,7 @@ class FollowedSubnets:
         """Return the validators of all subnets where a node can tell, and in any case all wanted nodes."""
         known = set(self._wanted())
         try:
-            sets = await self._sources.platform.all_validators_at(height, origin=Origin.DAEMON)
+            sets = await self._sources.platform.all_validators_at(height, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, RpcRefusal):
             return known
         known.update(entry.node_id for entries in sets.values() for entry in entries)
@@ -240,7 +240,7 @@ class FollowedSubnets:
     def _wanted(self) -> Iterator[NodeID]:
         return (node_id for followed in self._list for node_id in followed.wanted)
 
-    def _tell(self, followed: Followed) -> None:
+    def _tell(self, followed: TrackedSubnet) -> None:
         self._peers.track(followed.subnet_id, followed.wanted)
         self._hint(followed.wanted)
         if any(node_id not in self._hints for node_id in followed.wanted):
@@ -260,7 +260,7 @@ class FollowedSubnets:
     def _is_connected(self, validator: Validator) -> bool:
         return any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
 
-    def _readiness(self, followed: Followed) -> SubnetReadiness:
+    def _readiness(self, followed: TrackedSubnet) -> SubnetReadiness:
         validators = followed.validators
         if validators is None:
             return SubnetReadiness(followed.subnet_id, False, 0, 0, ())
@@ -271,7 +271,7 @@ class FollowedSubnets:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowSources:
+class TrackerSources:
     """Where FollowedSubnets learns who validates, and where they are."""
 
     heights: ProposedHeight

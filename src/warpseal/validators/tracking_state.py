@@ -27,7 +27,7 @@ class _InUse:
 
 
 @dataclass(slots=True)
-class Followed:
+class TrackedSubnet:
     """One followed subnet. latest: its set at the proposed height, once known. wanted: heaviest first."""
 
     subnet_id: SubnetID
@@ -101,36 +101,36 @@ def _weight(validator: Validator) -> int:
     return validator.weight
 
 
-class FollowList:
+class TrackedSubnets:
     """The followed subnets: the pinned ones, and at most `max_named` that only requests name."""
 
     def __init__(self, pinned: Iterable[SubnetID], *, max_named: int, keep_unused_s: float) -> None:
         self._max_named = max_named
         self._keep_unused_s = keep_unused_s
-        self._pinned = {subnet_id: Followed(subnet_id, True, 0.0) for subnet_id in pinned}
-        self._named: OrderedDict[SubnetID, Followed] = OrderedDict()
+        self._pinned = {subnet_id: TrackedSubnet(subnet_id, True, 0.0) for subnet_id in pinned}
+        self._named: OrderedDict[SubnetID, TrackedSubnet] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Followed]:
+    def __iter__(self) -> Iterator[TrackedSubnet]:
         yield from self._pinned.values()
         yield from self._named.values()
 
     @property
-    def pinned(self) -> tuple[Followed, ...]:
+    def pinned(self) -> tuple[TrackedSubnet, ...]:
         """The subnets that are followed always, in their configured order."""
         return tuple(self._pinned.values())
 
-    def get(self, subnet_id: SubnetID) -> Followed | None:
+    def get(self, subnet_id: SubnetID) -> TrackedSubnet | None:
         """Return a followed subnet."""
         return self._pinned.get(subnet_id) or self._named.get(subnet_id)
 
-    def follow(self, subnet_id: SubnetID, now: float) -> tuple[Followed, tuple[SubnetID, ...]]:
+    def follow(self, subnet_id: SubnetID, now: float) -> tuple[TrackedSubnet, tuple[SubnetID, ...]]:
         """Return the subnet, followed from now on, and those that had to make room for it."""
         pinned = self._pinned.get(subnet_id)
         if pinned is not None:
             return pinned, ()
         followed = self._named.get(subnet_id)
         if followed is None:
-            followed = self._named[subnet_id] = Followed(subnet_id, False, now)
+            followed = self._named[subnet_id] = TrackedSubnet(subnet_id, False, now)
         self._named.move_to_end(subnet_id)
         return followed, self._make_room()
 

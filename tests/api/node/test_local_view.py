@@ -15,15 +15,15 @@ from tests.api.node.test_validators import LISTED, METHOD, NOBODY, PATH, Node, s
 from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
 from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
 from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, serving, settings_for
-from tests.validators.test_listing import Sight, as_recorded
+from tests.validators.test_chain_validator_list import Sight, as_recorded
 from tests.validators.world import Clock
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_validators import NOT_SERVED_S, ChainValidators, validators_endpoint
+from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient, validators_endpoint
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
-from warpseal.validators.chain_validators import LEFT_ALONE_S, ListedChain, OwnKnowledge
-from warpseal.validators.chains import Chains
+from warpseal.validators.chain_validator_list import LEFT_ALONE_S, ChainValidatorList, LocalView
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
 from warpseal.warp.ids import ChainID, id_text
 
@@ -62,16 +62,16 @@ async def ours(*nodes: Node, sight: Sight | None = None) -> AsyncIterator[Served
         settings = settings_for(uri, call_timeout_s=2.0)
         upstream = connect_upstream(settings, session)
         current = CurrentValidations(upstream.platform, now=clock)
-        known = OwnKnowledge(Chains(upstream.platform, now=clock), current, sight or as_recorded(LISTED[0]))
+        known = LocalView(ChainLookup(upstream.platform, now=clock), current, sight or as_recorded(LISTED[0]))
         behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
-        of_nodes = ChainValidators([UpstreamNode(one, session, settings) for one in behind if one], clock)
+        of_nodes = ChainValidatorsClient([UpstreamNode(one, session, settings) for one in behind if one], clock)
         asked = await stack.enter_async_context(world())
         for chain_id, one in (
             (L1_CHAIN_ID, of_nodes),
-            (PERMISSIONED_CHAIN, ChainValidators(())),
-            (C_CHAIN, ChainValidators(())),
+            (PERMISSIONED_CHAIN, ChainValidatorsClient(())),
+            (C_CHAIN, ChainValidatorsClient(())),
         ):
-            chain = ListedChain(ChainID(chain_id), one, known, clock)
+            chain = ChainValidatorList(ChainID(chain_id), one, known, clock)
             asked.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
         yield Served(asked, p_chain, clock)
 

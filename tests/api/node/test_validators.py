@@ -16,9 +16,8 @@ from tests.api.node.test_recorded import compare, recorded
 from tests.api.node.world import L1_CHAIN, SETTINGS, Reply, World, world
 from tests.node.recorded_node import settings_for
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_validators import ChainValidators, validators_endpoint
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.evm_chain import EvmChain
+from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
 from warpseal.warp.ids import ChainID, parse_id
@@ -60,7 +59,7 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
         rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
         settings = settings_for("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
         asked = await stack.enter_async_context(world())
-        source: ChainValidators = connect_upstream(settings, session).validators[CHAIN]
+        source: ChainValidatorsClient = connect_upstream(settings, session).validators[CHAIN]
         asked.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
         yield asked
 

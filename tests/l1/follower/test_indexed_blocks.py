@@ -19,7 +19,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower import indexed_blocks
 from warpseal.l1.follower.indexed_blocks import IndexFirstBlocks
-from warpseal.node.upgrades import Upgrades
+from warpseal.node.info import Upgrades
 from warpseal.store.url import StoreUrl
 
 RAW_BLOCKS = {block.height: block.raw for block in p_blocks()}

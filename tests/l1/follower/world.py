@@ -22,7 +22,7 @@ from warpseal.l1.follower.ports import Decode, FollowerBlocks, FollowerStore, Le
 from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
-from warpseal.node.blocks import BlocksClient
+from warpseal.node.p_blocks import PBlocksClient
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
@@ -207,7 +207,7 @@ class TestLead:
 
 
 @asynccontextmanager
-async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[BlocksClient]:
+async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PBlocksClient]:
     """Serve nodes and yield the client of their blocks."""
     async with upstream_of(
         *nodes, follow_calls_per_s=per_s, follow_max_concurrency=8, retry_failed_after_s=0.05

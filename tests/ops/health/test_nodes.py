@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from warpseal.errors import NodeFailure
-from warpseal.node.failover import NodeAnswer
+from warpseal.node.pool import NodeResult
 from warpseal.ops.health.check import CheckOutcome
 from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
 from warpseal.ops.health.settings import HealthSettings
@@ -28,18 +28,18 @@ class Nodes:
     now: float = 0.0
 
     def watch(self, frequency_s: float = 30.0) -> NodeMonitor:
-        async def heights() -> Sequence[NodeAnswer[int]]:
+        async def heights() -> Sequence[NodeResult[int]]:
             return answers(self.heights)
 
-        async def info() -> Sequence[NodeAnswer[int]]:
+        async def info() -> Sequence[NodeResult[int]]:
             return answers(self.info)
 
         return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now)
 
 
-def answers(said: list[Said]) -> list[NodeAnswer[int]]:
+def answers(said: list[Said]) -> list[NodeResult[int]]:
     return [
-        NodeAnswer(place, "http://h", None, one) if isinstance(one, NodeFailure) else NodeAnswer(place, "", one, None)
+        NodeResult(place, "http://h", None, one) if isinstance(one, NodeFailure) else NodeResult(place, "", one, None)
         for place, one in enumerate(said)
     ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.validators.uptime.world import START_UNIX_S
 from warpseal.history.ports import ObservedUptime
-from warpseal.validators.uptime.connectivity import reach_of
-from warpseal.validators.uptime.values import HOUR_MS, HOUR_S, ObservedHour
+from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, ObservedHour
+from warpseal.validators.uptime.hourly import compute_reach
 
 RECENTLY = START_UNIX_S
 
@@ -18,22 +18,22 @@ def hours(count: int, connected: float = 1.0, first: int = 0, observed_ms: int =
 
 
 def test_nothing_is_told_until_a_full_day_was_observed() -> None:
-    assert reach_of((), RECENTLY) is None
-    assert reach_of(hours(23), RECENTLY) is None
-    assert reach_of(hours(24, observed_ms=HOUR_MS - 1), RECENTLY) is None
-    assert reach_of(hours(24), RECENTLY) == ObservedUptime(100.0, 100.0)
+    assert compute_reach((), RECENTLY) is None
+    assert compute_reach(hours(23), RECENTLY) is None
+    assert compute_reach(hours(24, observed_ms=HOUR_MS - 1), RECENTLY) is None
+    assert compute_reach(hours(24), RECENTLY) == ObservedUptime(100.0, 100.0)
 
 
 def test_a_day_that_is_long_ago_is_none() -> None:
-    assert reach_of(hours(24), RECENTLY + 24 * HOUR_S) is None
-    assert reach_of((*hours(100), *hours(24, first=200)), RECENTLY + 200 * HOUR_S) == ObservedUptime(100.0, 100.0)
+    assert compute_reach(hours(24), RECENTLY + 24 * HOUR_S) is None
+    assert compute_reach((*hours(100), *hours(24, first=200)), RECENTLY + 200 * HOUR_S) == ObservedUptime(100.0, 100.0)
 
 
 def test_uptime_is_of_all_hours_and_reachability_of_the_last_day() -> None:
-    assert reach_of((*hours(72), *hours(24, connected=0.5, first=72)), RECENTLY) == ObservedUptime(87.5, 50.0)
+    assert compute_reach((*hours(72), *hours(24, connected=0.5, first=72)), RECENTLY) == ObservedUptime(87.5, 50.0)
 
 
 def test_hours_weigh_as_much_as_was_observed_of_them() -> None:
-    assert reach_of(
+    assert compute_reach(
         (*hours(24), *hours(4, connected=0.0, first=24, observed_ms=HOUR_MS // 2)), RECENTLY
     ) == ObservedUptime(100 * 24 / 26, 100 * 22 / 24)

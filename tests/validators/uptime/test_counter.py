@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from warpseal.validators.uptime.counter import Sight, Tally
-from warpseal.validators.uptime.values import Uptime
+from warpseal.validators.uptime.counter import Observation, Uptime, UptimeCounter
 
 
-def connected_at(now_ms: int) -> Tally:
-    tally = Tally(now_ms)
-    tally.see(Sight.CONNECTED, now_ms)
+def connected_at(now_ms: int) -> UptimeCounter:
+    tally = UptimeCounter(now_ms)
+    tally.see(Observation.CONNECTED, now_ms)
     return tally
 
 
@@ -23,15 +22,15 @@ def test_a_connected_node_is_credited_up_to_when_it_was_last_heard() -> None:
 def test_silence_before_the_end_of_a_connection_counts_as_not_connected() -> None:
     tally = connected_at(0)
     tally.settle(50_000, 20_000)
-    tally.see(Sight.SOUGHT, 60_000)
+    tally.see(Observation.SOUGHT, 60_000)
     assert tally.total() == Uptime(60_000, 20_000)
 
 
 def test_a_node_that_is_sought_is_observed_and_one_that_is_not_is_not() -> None:
-    tally = Tally(0)
+    tally = UptimeCounter(0)
     tally.settle(10_000, None)
     assert tally.total() == Uptime()
-    tally.see(Sight.SOUGHT, 10_000)
+    tally.see(Observation.SOUGHT, 10_000)
     tally.settle(25_000, None)
     assert tally.total() == Uptime(15_000, 0)
 
@@ -41,10 +40,10 @@ def test_time_in_which_nobody_looked_is_left_out_and_what_is_undecided_before_it
     tally.settle(10_000, 4_000)
     tally.skip(10_000, 100_000)
     assert tally.total() == Uptime(4_000, 4_000)
-    still_there, gone = tally, Tally(tally.since_ms, tally.sight, 4_000, 4_000, tally.undecided_ms)
+    still_there, gone = tally, UptimeCounter(tally.since_ms, tally.sight, 4_000, 4_000, tally.undecided_ms)
     still_there.settle(103_000, 102_000)
     assert still_there.total() == Uptime(12_000, 12_000)
-    gone.see(Sight.SOUGHT, 103_000)
+    gone.see(Observation.SOUGHT, 103_000)
     assert gone.total() == Uptime(13_000, 4_000)
 
 
@@ -59,7 +58,7 @@ def test_the_most_that_may_be_decided_is_told_ahead() -> None:
     tally = connected_at(0)
     tally.settle(10_000, 4_000)
     assert tally.ahead(10_000) == Uptime(10_000, 10_000)
-    tally.see(Sight.SOUGHT, 10_000)
+    tally.see(Observation.SOUGHT, 10_000)
     assert tally.ahead(12_000) == Uptime(10_000, 4_000)
 
 

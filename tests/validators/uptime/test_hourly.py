@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from tests.validators.uptime.world import NODE, OTHER, START_UNIX_S
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import Tally
-from warpseal.validators.uptime.hourly import HourBook, hour_of
-from warpseal.validators.uptime.values import HOUR_MS
+from warpseal.validators.uptime.counter import HOUR_MS, UptimeCounter
+from warpseal.validators.uptime.hourly import HourlyUptime, hour_of
 from warpseal.warp.ids import NodeID
 
 HOUR = hour_of(START_UNIX_S)
 
 
-def begun(max_rows: int = 1_000) -> tuple[HourBook, Tally]:
-    book = HourBook(max_rows)
+def begun(max_rows: int = 1_000) -> tuple[HourlyUptime, UptimeCounter]:
+    book = HourlyUptime(max_rows)
     book.begin(START_UNIX_S)
-    return book, Tally(0)
+    return book, UptimeCounter(0)
 
 
-def grow(tally: Tally, observed_ms: int, connected_ms: int) -> dict[NodeID, Tally]:
+def grow(tally: UptimeCounter, observed_ms: int, connected_ms: int) -> dict[NodeID, UptimeCounter]:
     tally.observed_ms += observed_ms
     tally.connected_ms += connected_ms
     return {NODE: tally}
@@ -82,5 +81,5 @@ def test_a_node_that_is_forgotten_and_comes_back_is_counted_on() -> None:
     book, tally = begun()
     book.count(grow(tally, 10, 5))
     book.forget([NODE])
-    book.count(grow(Tally(0), 7, 7))
+    book.count(grow(UptimeCounter(0), 7, 7))
     assert book.of(NODE) == (HourRow(HOUR, NODE, 17, 12),)

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from tests.store.world import settings_of, store_at
 from tests.validators.uptime.world import HASTY, NODE, OURS, PATIENCE_S, MovedPeers, subject
 from warpseal.store.store import open_store
-from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.uptime.recorder import UptimeRecorder
 
 KILLS = 2
 
@@ -25,7 +25,7 @@ def observe_until_killed(url: str, pipe: Connection) -> None:
 async def _observe(url: str, pipe: Connection) -> None:
     peers, loop = MovedPeers(), asyncio.get_running_loop()
     async with open_store(settings_of(url), None) as store:
-        observed = Observations(peers, store.observed, OURS, HASTY)
+        observed = UptimeRecorder(peers, store.observed, OURS, HASTY)
         task = asyncio.create_task(observed.run())
         pipe.send("observes")
         peers.connect(NODE, loop.time())

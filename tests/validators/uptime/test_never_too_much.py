@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, Clock, MemoryShelf, MovedPeers, subject
-from warpseal.validators.uptime.hourly import HourBook
-from warpseal.validators.uptime.node_uptime import Roster
-from warpseal.validators.uptime.validation_uptime import ValidationBook
-from warpseal.validators.uptime.values import HOUR_MS, Uptime
+from warpseal.validators.uptime.counter import HOUR_MS, Uptime
+from warpseal.validators.uptime.hourly import HourlyUptime
+from warpseal.validators.uptime.node_uptime import NodeUptimes
+from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 
 NOTHING = Uptime()
@@ -72,9 +72,9 @@ class World:
     def start(self) -> None:
         """A process begins, of which nothing is known but what was written."""
         self.peers = MovedPeers(wanted=set(NODES))
-        self.roster = Roster(self.peers, SETTINGS)
-        self.hours = HourBook(1_000)
-        self.validations = ValidationBook(self.roster, SETTINGS)
+        self.roster = NodeUptimes(self.peers, SETTINGS)
+        self.hours = HourlyUptime(1_000)
+        self.validations = ValidationUptime(self.roster, SETTINGS)
         self.hours.begin(self.clock.unix())
         found = self.shelf.content(self.hours.first_hour)
         self.validations.recalled(found.validations)

@@ -25,14 +25,14 @@ from warpseal.history.ports import ObservedUptime
 from warpseal.store.settings import OFF
 from warpseal.store.store import open_store
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.recorder import Observations
-from warpseal.validators.uptime.values import HOUR_MS, ObservedHour, Uptime
+from warpseal.validators.uptime.counter import HOUR_MS, ObservedHour, Uptime
+from warpseal.validators.uptime.recorder import UptimeRecorder
 
 HOUR = START_UNIX_S // 3_600
 
 
 @asynccontextmanager
-async def running(observed: Observations, peers: MovedPeers | None = None) -> AsyncIterator[Observations]:
+async def running(observed: UptimeRecorder, peers: MovedPeers | None = None) -> AsyncIterator[UptimeRecorder]:
     """Let it run for a while; where `peers` are given, from when it looks at them."""
     task = asyncio.create_task(observed.run())
     await until(lambda: peers is None or bool(peers.listeners))
@@ -166,8 +166,8 @@ async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url
     """SQLite has one daemon at a time; of the other identity it is the same."""
     clock, ours, theirs = Clock(), MovedPeers(), MovedPeers()
     async with store_at(any_store_url) as store:
-        first = Observations(ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
-        second = Observations(theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix)
+        first = UptimeRecorder(ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        second = UptimeRecorder(theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix)
         async with running(first, ours), running(second, theirs):
             ours.connect(NODE, clock.now())
             theirs.connect(NODE, clock.now())
@@ -183,7 +183,7 @@ async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url
 async def test_without_a_store_everything_is_counted_in_memory() -> None:
     clock, peers = Clock(), MovedPeers()
     async with open_store(settings_of(OFF), None) as store:
-        observed = Observations(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         async with running(observed, peers):
             peers.connect(NODE, clock.now())
             observed.watch([subject()])

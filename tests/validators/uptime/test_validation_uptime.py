@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, MovedPeers, subject
 from warpseal.store.values import ValidationRow
-from warpseal.validators.uptime.node_uptime import Roster
+from warpseal.validators.uptime.counter import Subject, Uptime
+from warpseal.validators.uptime.node_uptime import NodeUptimes
 from warpseal.validators.uptime.settings import UptimeSettings
-from warpseal.validators.uptime.validation_uptime import ValidationBook
-from warpseal.validators.uptime.values import Subject, Uptime
+from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 
 
@@ -18,8 +18,8 @@ class Book:
 
     def __init__(self, settings: UptimeSettings = SETTINGS) -> None:
         self.peers = MovedPeers()
-        self.roster = Roster(self.peers, settings)
-        self.book = ValidationBook(self.roster, settings)
+        self.roster = NodeUptimes(self.peers, settings)
+        self.book = ValidationUptime(self.roster, settings)
         self.now_s = 0
         self.roster.beat(0)
 

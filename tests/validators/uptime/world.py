@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from warpseal.errors import StoreDown
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
-from warpseal.validators.uptime.recorder import Observations
+from warpseal.validators.uptime.counter import Subject
+from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.validators.uptime.settings import UptimeSettings
-from warpseal.validators.uptime.values import Subject
 from warpseal.warp.ids import NodeID
 
 PATIENCE_S = 20.0
@@ -138,6 +138,6 @@ class Clock:
         return START_UNIX_S + (self.now_ms - 1_000_000) / 1_000
 
 
-def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: UptimeSettings = HASTY) -> Observations:
+def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: UptimeSettings = HASTY) -> UptimeRecorder:
     """Observations that hurry, on the clock of a test."""
-    return Observations(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)
+    return UptimeRecorder(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)

@@ -21,7 +21,7 @@ from warpseal.api.node.admin import NAME as ADMIN
 from warpseal.api.node.admin_guard import AdminGuard
 from warpseal.api.node.allowed_hosts import AllowedHosts
 from warpseal.api.node.evm import Admission, EvmEndpoint
-from warpseal.api.node.evm_websocket import EvmSocketDoor
+from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
@@ -97,7 +97,7 @@ class NodeInterfaces:
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
         endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
-        door = EvmSocketDoor(chain.forwarder, chain.sockets, admission, forwarding)
+        door = EvmWebSocketEndpoint(chain.forwarder, chain.sockets, admission, forwarding)
         routes = endpoint.routes(door if chain.sockets.is_configured else None)
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
 

@@ -25,7 +25,7 @@ from warpseal.errors import RateLimited
 from warpseal.evm_rpc.calls import RpcAnswer, RpcCall
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import SUBNET_EVM
-from warpseal.evm_rpc.node import NodeReply
+from warpseal.evm_rpc.node import EvmNodeReply
 
 SOURCE: Final = "x-warpseal-source"
 KEY_HEADER: Final = b"x-service-api-key"
@@ -81,7 +81,7 @@ class EvmEndpoint:
         call = calls.entries[0]
         asked = as_rpc_call(call)
         reply = await self._forwarder.one(asked, b.encode([call], is_batch=False))
-        if isinstance(reply, NodeReply):
+        if isinstance(reply, EvmNodeReply):
             return _as_it_came(reply)
         _note_source(scope, [(asked.method, reply)])
         return _json(replies(calls, [reply]))
@@ -170,7 +170,7 @@ def _note_source(scope: Scope, answered: list[tuple[str, RpcAnswer]]) -> None:
         response_headers(scope)[SOURCE] = "derived" if derived else "node"
 
 
-def _as_it_came(reply: NodeReply) -> Response:
+def _as_it_came(reply: EvmNodeReply) -> Response:
     return Response(reply.body, reply.status, {"content-type": reply.content_type})
 
 

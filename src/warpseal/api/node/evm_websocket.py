@@ -19,15 +19,15 @@ from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import ABORT
 from warpseal.api.node import jsonrpc_geth as b
 from warpseal.api.node.evm import Admission, answers_of, error_reply, keyed, over_limit, replies
-from warpseal.api.node.send_queue import Outbox, Waiting
+from warpseal.api.node.send_queue import SendQueue, SharedQueueSize
 from warpseal.api.node.text_responses import text_response
-from warpseal.api.node.websocket_calls import SUBSCRIBE, SocketCalls
+from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.calls import RpcAnswer
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import MethodClass
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.evm_rpc.sockets import EvmSockets, NodeSocket, NoSocket, TooManySockets
+from warpseal.evm_rpc.sockets import EvmSockets, NodeSocket, TooManyWebSockets, WebSocketUnavailable
 
 log = logging.getLogger("warpseal.api")
 
@@ -47,16 +47,16 @@ class _Rooms:
     forwarder: EvmForwarder
     admission: Admission
     settings: EvmRpcSettings
-    waiting: Waiting
+    waiting: SharedQueueSize
 
 
-class EvmSocketDoor:
+class EvmWebSocketEndpoint:
     """Serves the WebSocket clients of one chain, an ASGI app."""
 
     def __init__(
         self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: EvmRpcSettings
     ) -> None:
-        self._rooms = _Rooms(forwarder, admission, settings, Waiting())
+        self._rooms = _Rooms(forwarder, admission, settings, SharedQueueSize())
         self._sockets = sockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,9 +73,9 @@ class EvmSocketDoor:
         try:
             async with self._sockets.connect() as node:
                 await _Pairing(client, node, self._rooms).run()
-        except NoSocket:
+        except WebSocketUnavailable:
             await _close(client, TRY_LATER, "no node can be reached now")
-        except TooManySockets:
+        except TooManyWebSockets:
             await _close(client, TRY_LATER, "too many clients are connected")
 
 
@@ -87,8 +87,8 @@ class _Pairing:
         self._node = node
         self._forwarder = rooms.forwarder
         self._admission = rooms.admission
-        self._outbox = Outbox(rooms.settings, rooms.waiting)
-        self._calls = SocketCalls(rooms.settings, self._count)
+        self._outbox = SendQueue(rooms.settings, rooms.waiting)
+        self._calls = WebSocketCalls(rooms.settings, self._count)
 
     async def run(self) -> None:
         """Pass on what either says. The first of the three that ends, ends all."""

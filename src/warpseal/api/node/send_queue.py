@@ -13,19 +13,19 @@ TOO_SLOW: Final = 1008
 
 
 @dataclass(slots=True)
-class Waiting:
+class SharedQueueSize:
     """How many bytes wait for all clients together."""
 
     size_bytes: int = 0
 
 
-class Outbox:
+class SendQueue:
     """Messages for one client, who loses the connection by reading too slowly, and never a message unseen.
 
     ended: the code and reason with which the connection closes.
     """
 
-    def __init__(self, settings: EvmRpcSettings, everyone: Waiting) -> None:
+    def __init__(self, settings: EvmRpcSettings, everyone: SharedQueueSize) -> None:
         self.ended: tuple[int, str] | None = None
         self._settings = settings
         self._everyone = everyone

@@ -43,7 +43,7 @@ class _Asked:
     given_up: bytes | None
 
 
-class SocketCalls:
+class WebSocketCalls:
     """The calls of one client. What it subscribed to counts until the node refuses it or confirms its end."""
 
     def __init__(self, settings: EvmRpcSettings, count: Count) -> None:

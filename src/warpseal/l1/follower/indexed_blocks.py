@@ -17,7 +17,7 @@ from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower.ports import FollowerBlocks
-from warpseal.node.upgrades import Upgrades
+from warpseal.node.info import Upgrades
 from warpseal.runtime.locks import AsyncLock
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl

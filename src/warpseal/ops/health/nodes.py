@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from warpseal.errors import NodeFailure
-from warpseal.node.failover import NodeAnswer
+from warpseal.node.pool import NodeResult
 from warpseal.ops.health.chains import ChainProgress, LagTimer
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.health.settings import HealthSettings
@@ -19,7 +19,7 @@ _AGAIN_S: Final = 5.0
 # However often checks are looked at.
 _LEAST_S: Final = 1.0
 
-Probe = Callable[[], Awaitable[Sequence[NodeAnswer[int]]]]
+Probe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 """Asks every node of a list; never raises."""
 
 
@@ -50,7 +50,7 @@ class NodeMonitor:
         self._proposed = proposed
         self._settings = settings
         self._now = now
-        self._told: dict[str, Sequence[NodeAnswer[int]]] = {}
+        self._told: dict[str, Sequence[NodeResult[int]]] = {}
         self._missing: dict[int, LagTimer] = {}
         self._behind_s: dict[int, float] = {}
 

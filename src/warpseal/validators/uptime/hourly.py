@@ -6,17 +6,19 @@ its 3,600 seconds: of what is decided late, the proportion is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
+from warpseal.history.ports import ObservedUptime
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import Tally
-from warpseal.validators.uptime.values import HOUR_MS, HOUR_S, Uptime
+from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, ObservedHour, Uptime, UptimeCounter
 from warpseal.warp.ids import NodeID
 
 _NOTHING = Uptime()
 
 
-class HourBook:
+class HourlyUptime:
     """Rows by hour and node. max_rows: in memory; beyond them the oldest hours are given up.
 
     first_hour: of which rows may be here.
@@ -34,13 +36,13 @@ class HourBook:
         """Begin with the present hour; what was counted before belongs to it, too."""
         self.first_hour = self._hour = hour_of(unix_s)
 
-    def look(self, tallies: Mapping[NodeID, Tally], unix_s: float) -> None:
+    def look(self, tallies: Mapping[NodeID, UptimeCounter], unix_s: float) -> None:
         """Close the hour where another one began."""
         if self._hour != hour_of(unix_s):
             self.count(tallies)
             self._hour = hour_of(unix_s)
 
-    def count(self, tallies: Mapping[NodeID, Tally]) -> None:
+    def count(self, tallies: Mapping[NodeID, UptimeCounter]) -> None:
         """Take over what the tallies have more than before."""
         if self._hour is None:
             return
@@ -118,3 +120,58 @@ def _within_an_hour(one: Uptime, more: Uptime) -> Uptime:
     if observed_ms <= HOUR_MS:
         return Uptime(observed_ms, connected_ms)
     return Uptime(HOUR_MS, connected_ms * HOUR_MS // observed_ms)
+
+
+_DAY_MS: Final = 24 * HOUR_S * 1_000
+_REMEMBERED_S: Final = 60.0
+_MAX_REMEMBERED: Final = 2_000
+
+_Asked = tuple[NodeID, int]
+
+
+class RememberedReach:
+    """What was told of nodes a moment ago: a month of hours takes the store some milliseconds. Moments: seconds."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[_Asked, tuple[float, ObservedUptime | None]] = OrderedDict()
+
+    def knows(self, asked: _Asked, now: float) -> bool:
+        """Tell whether this was told less than a minute ago."""
+        return asked in self._told and now < self._told[asked][0] + _REMEMBERED_S
+
+    def told(self, asked: _Asked) -> ObservedUptime | None:
+        """Return what was told."""
+        return self._told[asked][1]
+
+    def tell(self, asked: _Asked, reach: ObservedUptime | None, now: float) -> ObservedUptime | None:
+        """Remember what is told, and return it."""
+        self._told[asked] = now, reach
+        self._told.move_to_end(asked)
+        if len(self._told) > _MAX_REMEMBERED:
+            self._told.popitem(last=False)
+        return reach
+
+
+def compute_reach(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> ObservedUptime | None:
+    """Return what these hours (oldest first) tell; None where the recent ones hold less than a day of observation.
+
+    Uptime is that of all, reachability that of the latest hours that make a day.
+    """
+    recent = [hour for hour in hours if hour.start_unix_s + HOUR_S > recent_since_unix_s]
+    if sum(hour.observed_ms for hour in recent) < _DAY_MS:
+        return None
+    return ObservedUptime(_percentage(hours), _percentage(_last_day(hours)))
+
+
+def _last_day(hours: Sequence[ObservedHour]) -> Iterable[ObservedHour]:
+    found: list[ObservedHour] = []
+    for hour in reversed(hours):
+        found.append(hour)
+        if sum(one.observed_ms for one in found) >= _DAY_MS:
+            break
+    return found
+
+
+def _percentage(hours: Iterable[ObservedHour]) -> float:
+    pairs = [(hour.connected_ms, hour.observed_ms) for hour in hours]
+    return 100.0 * sum(connected for connected, _ in pairs) / sum(observed for _, observed in pairs)

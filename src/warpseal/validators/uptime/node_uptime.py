@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from warpseal.validators.uptime.counter import Sight, Tally
+from warpseal.validators.uptime.counter import Observation, UptimeCounter
 from warpseal.validators.uptime.ports import Peers
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 
-class Roster:
+class NodeUptimes:
     """Tallies by node. A moment is in milliseconds of a monotonic clock, which `peers` uses, too (in seconds)."""
 
     def __init__(self, peers: Peers, settings: UptimeSettings) -> None:
         self._peers = peers
         self._max_gap_ms = round(settings.max_gap_s * 1_000)
         self._max_nodes = settings.max_nodes
-        self._tallies: dict[NodeID, Tally] = {}
+        self._tallies: dict[NodeID, UptimeCounter] = {}
         self._met: set[NodeID] = set()
         self._beat_ms: int | None = None
 
     @property
-    def tallies(self) -> Mapping[NodeID, Tally]:
+    def tallies(self) -> Mapping[NodeID, UptimeCounter]:
         """All tallies, live."""
         return MappingProxyType(self._tallies)
 
@@ -49,7 +49,7 @@ class Roster:
         for node_id, tally in self._tallies.items():
             self._settle(node_id, tally, now_ms)
 
-    def settle(self, node_id: NodeID, now_ms: int) -> Tally | None:
+    def settle(self, node_id: NodeID, now_ms: int) -> UptimeCounter | None:
         """Return a node's tally, counted up to now; None where there are too many."""
         self.beat(now_ms)
         tally = self._tallies.get(node_id) or self._begin(node_id)
@@ -63,7 +63,7 @@ class Roster:
 
     def forget(self, kept: Collection[NodeID]) -> list[NodeID]:
         """Drop the tallies of nodes that are not seen any more, except these; return whose."""
-        gone = [one for one, tally in self._tallies.items() if tally.sight is Sight.UNSEEN and one not in kept]
+        gone = [one for one, tally in self._tallies.items() if tally.sight is Observation.UNSEEN and one not in kept]
         self._met.update(one for one in gone if self._tallies[one].observed_ms)
         for node_id in gone:
             del self._tallies[node_id]
@@ -71,22 +71,22 @@ class Roster:
             self._met = set()
         return gone
 
-    def _begin(self, node_id: NodeID) -> Tally | None:
+    def _begin(self, node_id: NodeID) -> UptimeCounter | None:
         if len(self._tallies) >= self._max_nodes or self._beat_ms is None:
             return None
-        tally = self._tallies[node_id] = Tally(self._beat_ms)
+        tally = self._tallies[node_id] = UptimeCounter(self._beat_ms)
         return tally
 
-    def _settle(self, node_id: NodeID, tally: Tally, now_ms: int) -> None:
+    def _settle(self, node_id: NodeID, tally: UptimeCounter, now_ms: int) -> None:
         heard_ms = self._heard_ms(node_id)
         tally.settle(now_ms, heard_ms)
-        tally.see(Sight.CONNECTED if heard_ms is not None else self._sight_of(node_id, tally), now_ms)
+        tally.see(Observation.CONNECTED if heard_ms is not None else self._sight_of(node_id, tally), now_ms)
 
-    def _sight_of(self, node_id: NodeID, tally: Tally) -> Sight:
+    def _sight_of(self, node_id: NodeID, tally: UptimeCounter) -> Observation:
         if not self._peers.is_wanted(node_id):
-            return Sight.UNSEEN
+            return Observation.UNSEEN
         was_tried = self._peers.was_tried(node_id) or tally.observed_ms or node_id in self._met
-        return Sight.SOUGHT if was_tried else Sight.UNSEEN
+        return Observation.SOUGHT if was_tried else Observation.UNSEEN
 
     def _heard_ms(self, node_id: NodeID) -> int | None:
         heard_at = self._peers.heard_at(node_id)

@@ -8,7 +8,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.warp.ids import NodeID
 
 
-class SeenPeers:
+class PeerView:
     """Tells of a peer network who is connected, wanted and tried."""
 
     def __init__(self, network: PeerNetwork) -> None:

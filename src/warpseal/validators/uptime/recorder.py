@@ -13,19 +13,18 @@ from collections.abc import Callable, Iterable
 
 from warpseal.errors import StoreDown
 from warpseal.history.ports import ObservedUptime
-from warpseal.validators.uptime.connectivity import RememberedReach, reach_of
-from warpseal.validators.uptime.hourly import HourBook, hour_of
-from warpseal.validators.uptime.node_uptime import Roster
+from warpseal.validators.uptime.counter import HOUR_S, ObservedHour, Subject, Uptime
+from warpseal.validators.uptime.hourly import HourlyUptime, RememberedReach, compute_reach, hour_of
+from warpseal.validators.uptime.node_uptime import NodeUptimes
 from warpseal.validators.uptime.ports import Peers, Shelf
 from warpseal.validators.uptime.settings import UptimeSettings
-from warpseal.validators.uptime.validation_uptime import ValidationBook
-from warpseal.validators.uptime.values import HOUR_S, ObservedHour, Subject, Uptime
+from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
 
 
-class Observations:
+class UptimeRecorder:
     """Counts for how long nodes are connected; belongs to one event loop. observer: our own node id.
 
     now: seconds of the clock that `peers` uses, the event loop's; unix_clock: the wall clock, in seconds.
@@ -47,9 +46,9 @@ class Observations:
         self._settings = settings
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_clock = unix_clock
-        self._roster = Roster(peers, settings)
-        self._hours = HourBook(settings.max_queued_hours)
-        self._validations = ValidationBook(self._roster, settings)
+        self._roster = NodeUptimes(peers, settings)
+        self._hours = HourlyUptime(settings.max_queued_hours)
+        self._validations = ValidationUptime(self._roster, settings)
         self._told = RememberedReach()
         self._is_recalled = False
         self._looked_ms = 0
@@ -92,7 +91,7 @@ class Observations:
         asked, now = (node_id, since_unix_s), self._now()
         if self._told.knows(asked, now):
             return self._told.told(asked)
-        found = reach_of(await self.hours(node_id, since_unix_s), self._unix_clock() - self._settings.recent_s)
+        found = compute_reach(await self.hours(node_id, since_unix_s), self._unix_clock() - self._settings.recent_s)
         return self._told.tell(asked, found, now)
 
     async def run(self) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from warpseal.store.values import ValidationRow
-from warpseal.validators.uptime.node_uptime import Roster
+from warpseal.validators.uptime.counter import Subject, Uptime
+from warpseal.validators.uptime.node_uptime import NodeUptimes
 from warpseal.validators.uptime.settings import UptimeSettings
-from warpseal.validators.uptime.values import Subject, Uptime
 from warpseal.warp.ids import NodeID
 
 _SEEN_STEP_S = 86_400
@@ -36,10 +36,10 @@ class _Counted:
         return ValidationRow(subject.validation_id, subject.node_id, *counters)
 
 
-class ValidationBook:
+class ValidationUptime:
     """The validations that are watched. Moments: milliseconds of the roster's clock, and unix seconds."""
 
-    def __init__(self, roster: Roster, settings: UptimeSettings) -> None:
+    def __init__(self, roster: NodeUptimes, settings: UptimeSettings) -> None:
         self._roster = roster
         self._settings = settings
         self._unconfirmed_ms = round(settings.unconfirmed_s * 1_000)

@@ -6,27 +6,24 @@ Source of truth: avalanchego `vms/platformvm/service.go`; `utils/formatting/enco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Final, TypeVar
 
 import msgspec
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
-from warpseal.node.failover import NodeAnswer, NodePool
-from warpseal.node.info import InfoClient
-from warpseal.node.limits import Origin
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.info import InfoClient, Upgrades
+from warpseal.node.json_values import decode_checked_hex
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
 from warpseal.node.platform import P_CHAIN_PATHS
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call
-from warpseal.node.upgrades import Upgrades
+from warpseal.node.pool import NodePool, NodeResult
+from warpseal.node.rpc import NodeCall
 
 T = TypeVar("T")
 
-_CHECKSUM_BYTES: Final = 4
 
-
-class BlocksClient:
+class PBlocksClient:
     """Heights and blocks over a list of nodes. Every method raises NodeUnavailable when no node gave an answer.
 
     Calls are held to the follower's limits of each node, and to the pauses that nodes ask for. An answer of more
@@ -42,14 +39,14 @@ class BlocksClient:
 
     async def tip(self) -> int:
         """Return the height of the last accepted block of the first node in service."""
-        return await self._call(Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.FOLLOWER))
+        return await self._call(NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER))
 
     async def tips(self) -> tuple[int, ...]:
         """Return the heights of all nodes that answer; the first one's is that of the first in configured order."""
-        answers = await self._pool.call_each(
-            Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, Origin.FOLLOWER)
+        answers = await self._pool.call_all(
+            NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
         )
-        return told_by(answers, "platform.getHeight")
+        return require_values(answers, "platform.getHeight")
 
     async def block_at(self, height: int) -> bytes:
         """Return the bytes that the first node in service gives for the accepted block at `height`."""
@@ -57,14 +54,14 @@ class BlocksClient:
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
         """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
-        answers: tuple[NodeAnswer[bytes], ...] = await self._pool.call_each(_block_call(height))
+        answers: tuple[NodeResult[bytes], ...] = await self._pool.call_all(_block_call(height))
         return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
 
     async def upgrades(self) -> Upgrades:
         """Return when the network's upgrades activate, as far as anybody knows."""
         return await self._info.upgrades()
 
-    async def _call(self, call: Call[T]) -> T:
+    async def _call(self, call: NodeCall[T]) -> T:
         try:
             return await self._pool.call(call)
         except RpcRefusal:
@@ -73,7 +70,7 @@ class BlocksClient:
         raise NodeUnavailable(call.method)
 
 
-def told_by(answers: Sequence[NodeAnswer[T]], method: str) -> tuple[T, ...]:
+def require_values(answers: Sequence[NodeResult[T]], method: str) -> tuple[T, ...]:
     """Return what those nodes told that answered. Raises NodeUnavailable where none did."""
     told = tuple(answer.value for answer in answers if answer.value is not None)
     if not told:
@@ -90,18 +87,14 @@ class _BlockAnswer(msgspec.Struct):
 _BLOCK: Final = msgspec.json.Decoder(_BlockAnswer)
 
 
-def _block_call(height: int) -> Call[bytes]:
+def _block_call(height: int) -> NodeCall[bytes]:
     params = {"height": str(height), "encoding": "hex"}
-    return Call("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_block, Origin.FOLLOWER)
+    return NodeCall("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_block, CallOrigin.FOLLOWER)
 
 
 def _decode_block(result: bytes) -> bytes:
-    """Return the bytes behind hex with a checksum. Raises ValueError."""
-    told = _BLOCK.decode(result)
-    if told.encoding != "hex" or told.block[:2] != "0x":
+    """Return the bytes of a block. Raises ValueError."""
+    answer = _BLOCK.decode(result)
+    if answer.encoding != "hex":
         raise ValueError("the block is not in the encoding that was asked for")
-    checked = bytes.fromhex(told.block[2:])
-    raw, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
-    if sha256(raw).digest()[-_CHECKSUM_BYTES:] != checksum:
-        raise ValueError("the block's checksum is wrong")
-    return raw
+    return decode_checked_hex(answer.block)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from warpseal.errors import NodeFailure
+
 _METHOD_NOT_FOUND_CODE = -32601
 # No known text is longer; searching an endless one would take time that grows with its square.
 _MAX_TEXT = 1_000
@@ -33,7 +35,7 @@ class MethodMissing(RpcRefusal):
     """The node is too old (or too restricted) to know the method."""
 
 
-class NothingFound(RpcRefusal):
+class NotFoundByNode(RpcRefusal):
     """The node knows no such thing. It may lag."""
 
 
@@ -46,7 +48,7 @@ class HeightAhead(RpcRefusal):
         self.tip = tip
 
 
-def refusal_of(code: int, message: str, shown: str) -> RpcRefusal:
+def parse_refusal(code: int, message: str, shown: str) -> RpcRefusal:
     """Return the typed refusal behind a JSON-RPC error object. shown: the message, fit for a log."""
     text = message[:_MAX_TEXT]
     ahead = _HEIGHT_AHEAD.search(text)
@@ -55,5 +57,38 @@ def refusal_of(code: int, message: str, shown: str) -> RpcRefusal:
     if code == _METHOD_NOT_FOUND_CODE or _METHOD_MISSING.search(text):
         return MethodMissing(code, shown)
     if _NOTHING_FOUND.search(text):
-        return NothingFound(code, shown)
+        return NotFoundByNode(code, shown)
     return RpcRefusal(code, shown)
+
+
+class CallFailure(Exception):
+    """One node gave no usable answer. detail: for the log; status: the HTTP status, where that is why.
+
+    blames_node: false where the call never left the daemon. asks_to_wait: the node said that it gets too many
+    requests; retry_after_s: for how long it wants none, None where it did not say.
+    """
+
+    def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+        self.detail = detail
+        self.status = status
+        self.blames_node = True
+        self.asks_to_wait = False
+        self.retry_after_s: float | None = None
+
+
+class TooManyWaiting(CallFailure):
+    """So many calls wait for this node already that this one is not made."""
+
+    def __init__(self) -> None:
+        super().__init__(NodeFailure.BUSY, "too many calls wait for this node")
+        self.blames_node = False
+
+
+class StillPausing(CallFailure):
+    """The node asked for a pause that is not over, so the follower's call is not made."""
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__(NodeFailure.BUSY, f"the node asked for no requests for another {left_s:.0f} s")
+        self.blames_node = False

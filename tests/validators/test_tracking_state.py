@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.validators.world import nth_key, nth_node
-from warpseal.validators.tracking_state import FollowList
+from warpseal.validators.tracking_state import TrackedSubnets
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
@@ -19,11 +19,11 @@ def members(*numbers: int) -> CanonicalValidatorSet:
     return build_canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
 
 
-def follow_list(max_named: int = 500) -> FollowList:
-    return FollowList((PRIMARY_NETWORK, TRACKED), max_named=max_named, keep_unused_s=600.0)
+def follow_list(max_named: int = 500) -> TrackedSubnets:
+    return TrackedSubnets((PRIMARY_NETWORK, TRACKED), max_named=max_named, keep_unused_s=600.0)
 
 
-def ids(following: FollowList) -> list[SubnetID]:
+def ids(following: TrackedSubnets) -> list[SubnetID]:
     return [one.subnet_id for one in following]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.validators.world import nth_key, nth_node
 from warpseal.bls import PublicKey, parse_public_key
-from warpseal.validators.set_cache import CURRENT_PER_SUBNET, ParsedSet, SetCache
+from warpseal.validators.set_cache import CURRENT_PER_SUBNET, ParsedValidatorSet, SetCache
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.validator_set import build_canonical_set
 
@@ -18,8 +18,8 @@ OTHER = SubnetID(b"\x02" * 32)
 KEY: PublicKey = parse_public_key(nth_key(0))
 
 
-def parsed(weight: int) -> ParsedSet:
-    return ParsedSet(build_canonical_set([(nth_node(0), nth_key(0), weight)]), (KEY,))
+def parsed(weight: int) -> ParsedValidatorSet:
+    return ParsedValidatorSet(build_canonical_set([(nth_node(0), nth_key(0), weight)]), (KEY,))
 
 
 ONE_SET_BYTES = parsed(1).estimated_bytes

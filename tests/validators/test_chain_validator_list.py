@@ -27,11 +27,11 @@ from tests.node.recorded_node import (
 )
 from tests.validators.world import World, world
 from warpseal.errors import CallRefused, NodeUnavailable
-from warpseal.node.chain_validators import ChainValidators
-from warpseal.node.current_validations import CurrentValidation
-from warpseal.validators.chain_validators import ListedChain, OwnKnowledge, shown_percentage
+from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.p_chain import CurrentValidation
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, format_percentage
 from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.uptime.values import Uptime
+from warpseal.validators.uptime.counter import Uptime
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"
@@ -65,14 +65,14 @@ def as_recorded(validators: list[dict[str, Any]]) -> Sight:
     return sight
 
 
-def knowledge(here: World, sight: Sight) -> OwnKnowledge:
+def knowledge(here: World, sight: Sight) -> LocalView:
     current = CurrentValidations(here.upstream.platform, now=here.clock)
-    return OwnKnowledge(here.chains, current, sight)
+    return LocalView(here.chains, current, sight)
 
 
-def chain(here: World, chain_id: ChainID, sight: Sight) -> ListedChain:
+def chain(here: World, chain_id: ChainID, sight: Sight) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ListedChain(chain_id, ChainValidators(()), knowledge(here, sight), here.clock)
+    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(here, sight), here.clock)
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ async def test_validators_that_the_p_chain_does_not_tell_are_an_error() -> None:
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
-    shown = shown_percentage(100.0 * up / (up + more))
+    shown = format_percentage(100.0 * up / (up + more))
     exact = struct.unpack("f", struct.pack("f", 100.0 * up / (up + more)))[0]
     assert struct.unpack("f", struct.pack("f", shown))[0] == exact
     assert len(repr(shown).replace(".", "").lstrip("0").partition("e")[0]) <= 9
@@ -170,4 +170,4 @@ def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
     ("seconds", "of", "shown"), [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")]
 )
 def test_recorded_percentages_are_shown_to_the_digit(seconds: int, of: int, shown: str) -> None:
-    assert json.dumps(shown_percentage(100.0 * seconds / of)) == shown
+    assert json.dumps(format_percentage(100.0 * seconds / of)) == shown

@@ -14,8 +14,8 @@ import msgspec
 
 from warpseal.errors import CallRefused, NodeAttempt, NodeUnavailable
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.refusals import RpcRefusal
-from warpseal.node.rpc import Call, CallFailure, UpstreamNode
+from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.node.rpc import NodeCall, UpstreamNode
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, node_id_text
 
 METHOD: Final = "validators.getCurrentValidators"
@@ -45,7 +45,7 @@ class _Listed(msgspec.Struct):
     validators: list[ListedValidator] | None = None
 
 
-class ChainValidators:
+class ChainValidatorsClient:
     """The nodes of one chain; the one that answered last is asked first. now: seconds that never go back."""
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
@@ -74,7 +74,7 @@ class ChainValidators:
         Raises CallRefused with a node's words, and NodeUnavailable where none answered.
         """
         params = {"nodeIDs": [node_id_text(node_id) for node_id in node_ids]}
-        call = Call(METHOD, params, _PATHS, _decode)
+        call = NodeCall(METHOD, params, _PATHS, _decode)
         attempts: list[NodeAttempt] = []
         for position, node in enumerate(tuple(self._nodes)):
             if not self._may_serve(node):

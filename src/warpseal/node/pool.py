@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.node.limits import Origin
-from warpseal.node.network import NetworkCheck, ServedNetwork
-from warpseal.node.refusals import HeightAhead, MethodMissing, NothingFound, RpcRefusal
-from warpseal.node.rpc import Call, CallFailure, UpstreamNode
+from warpseal.node.errors import CallFailure, HeightAhead, MethodMissing, NotFoundByNode, RpcRefusal
+from warpseal.node.json_values import u32
+from warpseal.node.limits import CallOrigin
+from warpseal.node.rpc import NodeCall, UpstreamNode
 from warpseal.runtime.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ _WARN_AGAIN_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer(Generic[T]):
+class NodeResult(Generic[T]):
     """What one node of the list said: `value`, or why not. shown: scheme, host, port; for operators only."""
 
     position: int
@@ -76,12 +78,12 @@ class NodePool:
     def __len__(self) -> int:
         return len(self._members)
 
-    async def in_turn(self, origin: Origin) -> tuple[OneNode, ...]:
+    async def candidates(self, origin: CallOrigin) -> tuple[PoolNode, ...]:
         """Return the nodes in the order in which a call tries them, for several calls to the same one."""
         await self._know_network()
-        return tuple(OneNode(self, member) for member in self._in_order(origin))
+        return tuple(PoolNode(self, member) for member in self._in_order(origin))
 
-    async def call(self, call: Call[T]) -> T:
+    async def call(self, call: NodeCall[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
         await self._know_network()
         attempts: list[NodeAttempt] = []
@@ -98,7 +100,7 @@ class NodePool:
                 refusals.append(error)
         raise _outcome(call, attempts, refusals)
 
-    async def call_each(self, call: Call[T]) -> tuple[NodeAnswer[T], ...]:
+    async def call_all(self, call: NodeCall[T]) -> tuple[NodeResult[T], ...]:
         """Ask every node at once and return what each said, in configured order."""
         return tuple(await asyncio.gather(*(self._answer_of(member, call) for member in self._members)))
 
@@ -106,7 +108,7 @@ class NodePool:
         if self._network.network_id is None and self._learn_network is not None:
             await self._learn_network()
 
-    async def _answer_of(self, member: _Member, call: Call[T]) -> NodeAnswer[T]:
+    async def _answer_of(self, member: _Member, call: NodeCall[T]) -> NodeResult[T]:
         value: T | None = None
         failure: NodeFailure | None = None
         try:
@@ -115,9 +117,9 @@ class NodePool:
             failure = error.failure
         except RpcRefusal:
             failure = NodeFailure.BAD_ANSWER
-        return NodeAnswer(member.position, member.node.endpoint.shown, value, failure)
+        return NodeResult(member.position, member.node.endpoint.shown, value, failure)
 
-    async def _ask(self, member: _Member, call: Call[T]) -> T:
+    async def _ask(self, member: _Member, call: NodeCall[T]) -> T:
         """Return one node's answer and note how it went. Raises CallFailure, RpcRefusal."""
         member.node.check_pause(call.origin)
         if member.failed_at is not None:
@@ -143,9 +145,9 @@ class NodePool:
             await self._checks.run(member.position, lambda: member.network.ask(self._now()))
         member.network.judge(self._network)
 
-    def _in_order(self, origin: Origin) -> list[_Member]:
+    def _in_order(self, origin: CallOrigin) -> list[_Member]:
         now = self._now()
-        rest_s = self._retry_failed_after_s * (_CALLER_PATIENCE if origin is Origin.CALLER else 1)
+        rest_s = self._retry_failed_after_s * (_CALLER_PATIENCE if origin is CallOrigin.CALLER else 1)
         in_service: list[_Member] = []
         resting: list[_Member] = []
         for member in self._members:
@@ -175,7 +177,7 @@ class NodePool:
             log.log(level, what, extra={**_who(member), "method": method, "answer": answer})
 
 
-class OneNode:
+class PoolNode:
     """One node of a pool, for calls whose answers belong together."""
 
     __slots__ = ("_member", "_pool")
@@ -189,7 +191,7 @@ class OneNode:
         """Its place in the configured list, from 0."""
         return self._member.position
 
-    async def ask(self, call: Call[T]) -> T:
+    async def ask(self, call: NodeCall[T]) -> T:
         """Return the node's answer. Raises CallFailure, RpcRefusal."""
         return await self._pool._ask(self._member, call)
 
@@ -199,7 +201,7 @@ def _who(member: _Member) -> dict[str, object]:
 
 
 def _outcome(
-    call: Call[T], attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal]
+    call: NodeCall[T], attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal]
 ) -> RpcRefusal | NodeUnavailable:
     """Return the error of a call that no node answered: the best informed refusal, else NodeUnavailable.
 
@@ -208,8 +210,66 @@ def _outcome(
     ahead = [refusal for refusal in refusals if isinstance(refusal, HeightAhead)]
     if ahead:
         return max(ahead, key=lambda refusal: refusal.tip)
-    for kind in (NothingFound, MethodMissing) if call.optional else (NothingFound,):
+    for kind in (NotFoundByNode, MethodMissing) if call.optional else (NotFoundByNode,):
         for refusal in refusals:
             if isinstance(refusal, kind):
                 return refusal
     return NodeUnavailable(call.method, attempts)
+
+
+INFO_PATHS = ("/ext/info",)
+_CHECK_TIMEOUT_S = 2.0
+_ASK_SILENT_NODES_AGAIN_AFTER_S = 600.0
+
+
+@dataclass(slots=True)
+class ServedNetwork:
+    """The network id of this daemon: None until the first info node told it."""
+
+    network_id: int | None = None
+
+
+class _NetworkAnswer(msgspec.Struct):
+    network_id: int | str = msgspec.field(name="networkID")
+
+
+def decode_network_id(result: bytes) -> int:
+    """Return the network id in the result of info.getNetworkID. Raises ValueError."""
+    return u32(msgspec.json.decode(result, type=_NetworkAnswer).network_id)
+
+
+NETWORK_ID = NodeCall("info.getNetworkID", {}, INFO_PATHS, decode_network_id, CallOrigin.DAEMON)
+
+
+class NetworkCheck:
+    """Whether one node belongs to the served network; asked before its first use and after each failure.
+
+    What it told last is believed until it tells otherwise: several calls may judge by one answer.
+    """
+
+    def __init__(self, node: UpstreamNode) -> None:
+        self._node = node
+        self._network_id: int | None = None
+        self._valid_until = float("-inf")
+
+    def forget(self) -> None:
+        """Ask again before the next use: another node may answer at this address by then."""
+        self._valid_until = float("-inf")
+
+    def is_due(self, served: ServedNetwork, now: float) -> bool:
+        """Tell whether the node is to be asked before it is used."""
+        return served.network_id is not None and now >= self._valid_until
+
+    async def ask(self, now: float) -> None:
+        """Ask the node for its network id; no answer is fine."""
+        try:
+            self._network_id = await self._node.call(NETWORK_ID, timeout_s=_CHECK_TIMEOUT_S)
+            self._valid_until = float("inf")
+        except (CallFailure, RpcRefusal):
+            self._valid_until = now + _ASK_SILENT_NODES_AGAIN_AFTER_S
+
+    def judge(self, served: ServedNetwork) -> None:
+        """Return where the node may be used. Raises CallFailure where it is of another network."""
+        if served.network_id is not None and self._network_id not in (None, served.network_id):
+            told = f"the node is of network {self._network_id}, not {served.network_id}"
+            raise CallFailure(NodeFailure.WRONG_NETWORK, told)

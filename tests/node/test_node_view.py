@@ -27,7 +27,7 @@ from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Active, Rewards
 from warpseal.node import node_view
-from warpseal.node.node_validation import decode_peer, decode_validations
+from warpseal.node.node_validation import decode_peer_status, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
 OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
@@ -265,4 +265,4 @@ async def test_an_answer_that_makes_no_sense_is_no_answer(change: dict[str, Any]
 
 def test_nothing_is_nobody() -> None:
     assert decode_validations(b'{"validators":null}') == ()
-    assert decode_peer(b'{"peers":null}').version == ""
+    assert decode_peer_status(b'{"peers":null}').version == ""

@@ -21,8 +21,8 @@ from tests.node.recorded_node import (
     upstream_of,
 )
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.node.limits import Origin
-from warpseal.node.refusals import HeightAhead
+from warpseal.node.errors import HeightAhead
+from warpseal.node.limits import CallOrigin
 from warpseal.node.rpc import open_session
 
 
@@ -83,11 +83,11 @@ async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() 
         await upstream.platform.height()
         del first.answers["platform.getHeight"]
         await asyncio.sleep(0.25)
-        await upstream.platform.height(origin=Origin.CALLER)
+        await upstream.platform.height(origin=CallOrigin.CALLER)
         assert first.calls["platform.getHeight"] == 1
-        await upstream.platform.height(origin=Origin.DAEMON)
+        await upstream.platform.height(origin=CallOrigin.DAEMON)
         assert first.calls["platform.getHeight"] == 2
-        await upstream.platform.height(origin=Origin.CALLER)
+        await upstream.platform.height(origin=CallOrigin.CALLER)
         assert first.calls["platform.getHeight"] == 3
     assert second.calls["platform.getHeight"] == 2
 
@@ -98,7 +98,7 @@ async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> No
         await upstream.platform.height()
         del first.answers["platform.getHeight"]
         await asyncio.sleep(0.35)
-        await upstream.platform.height(origin=Origin.CALLER)
+        await upstream.platform.height(origin=CallOrigin.CALLER)
     assert first.calls["platform.getHeight"] == 2
 
 
@@ -347,7 +347,7 @@ async def test_at_most_eight_calls_of_callers_run_at_once_while_the_daemons_own_
         for _ in range(20):
             tasks.create_task(upstream.platform.height())
         await full.wait()
-        assert await upstream.platform.proposed_height(origin=Origin.DAEMON) == 19
+        assert await upstream.platform.proposed_height(origin=CallOrigin.DAEMON) == 19
         assert most == 8
         release.set()
     assert node.calls["platform.getHeight"] == 20

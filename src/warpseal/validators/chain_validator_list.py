@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from warpseal.errors import CallRefused, NodeUnavailable, UnknownChain
-from warpseal.node.chain_validators import ChainValidators, ListedValidator
-from warpseal.node.current_validations import CurrentValidation
-from warpseal.node.refusals import RpcRefusal
-from warpseal.validators.chains import Chains
+from warpseal.node.chain_validators_client import ChainValidatorsClient, ListedValidator
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.p_chain import CurrentValidation
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
@@ -50,10 +50,10 @@ class Sight(Protocol):
         ...
 
 
-class OwnKnowledge:
+class LocalView:
     """What this daemon knows of the validators of subnets, the Primary Network apart: no node lists that one so."""
 
-    def __init__(self, chains: Chains, current: CurrentValidations, sight: Sight) -> None:
+    def __init__(self, chains: ChainLookup, current: CurrentValidations, sight: Sight) -> None:
         self._chains = chains
         self._current = current
         self._sight = sight
@@ -85,19 +85,19 @@ class OwnKnowledge:
             is_l1_validator=validation.is_l1,
             # Nodes count an inactive validator as none, so that it is never a connected one.
             is_connected=validation.is_active and self._sight.is_connected(validation.node_id),
-            uptime_percentage=shown_percentage(uptime.percentage),
+            uptime_percentage=format_percentage(uptime.percentage),
             uptime_seconds=uptime.connected_s,
         )
 
 
-class ListedChain:
+class ChainValidatorList:
     """One chain. nodes: those behind it, none where it is not configured. now: seconds that never go back."""
 
     def __init__(
         self,
         chain_id: ChainID,
-        nodes: ChainValidators,
-        known: OwnKnowledge,
+        nodes: ChainValidatorsClient,
+        known: LocalView,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._chain_id = chain_id
@@ -151,7 +151,7 @@ class ListedChain:
             return None
 
 
-def shown_percentage(percentage: float) -> int | float:
+def format_percentage(percentage: float) -> int | float:
     """Return a percentage as nodes print it: the shortest decimal of a 32-bit float, whole ones without a point."""
     rounded = _as_float32(percentage)
     if rounded.is_integer():

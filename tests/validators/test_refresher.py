@@ -21,13 +21,13 @@ from tests.node.recorded_node import (
     RpcFault,
     recorded_result,
 )
-from tests.validators.test_following import L1_NODES
-from tests.validators.test_listing import Sight
+from tests.validators.test_chain_validator_list import Sight
+from tests.validators.test_subnet_tracker import L1_NODES
 from tests.validators.world import Peers, World, world
-from warpseal.node.chain_validators import ChainValidators
-from warpseal.validators.chain_validators import ListedChain, OwnKnowledge
+from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
 from warpseal.validators.current_validations import CurrentValidations, Validations
-from warpseal.validators.refresher import Following, ValidatorRounds
+from warpseal.validators.refresher import TemporaryTracking, ValidatorRefresher
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 METHOD = "platform.getCurrentValidators"
@@ -43,13 +43,13 @@ class Looked:
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
         self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
-        following = Following(here.followed(self.peers), here.heights, here.sets)
-        self.rounds = ValidatorRounds(here.chains, self.current, following, here.settings, self.appeared.add)
+        following = TemporaryTracking(here.followed(self.peers), here.heights, here.sets)
+        self.rounds = ValidatorRefresher(here.chains, self.current, following, here.settings, self.appeared.add)
 
-    def chain(self, chain_id: ChainID) -> ListedChain:
+    def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
-        known = OwnKnowledge(self.here.chains, self.current, Sight())
-        return ListedChain(chain_id, ChainValidators(()), known, self.here.clock)
+        known = LocalView(self.here.chains, self.current, Sight())
+        return ChainValidatorList(chain_id, ChainValidatorsClient(()), known, self.here.clock)
 
     @asynccontextmanager
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from tests.node.recorded_node import RecordedNode, RpcFault, connected, serving, settings_for, upstream_of
 from warpseal.errors import NodeUnavailable
+from warpseal.node.info import Upgrades, builtin_upgrades
 from warpseal.node.rpc import open_session
-from warpseal.node.upgrades import Upgrades, known_upgrades
 
 METHOD = "platform.getBlockByHeight"
 ETNA = "etnaTime"
@@ -173,7 +173,7 @@ async def test_a_node_that_does_not_tell_of_upgrades_leaves_what_is_known_of_the
         async with upstream_of(node) as upstream:
             upgrades = await upstream.blocks.upgrades()
         assert upgrades.etna_s == etna_s
-        assert upgrades == known_upgrades(network_id)
+        assert upgrades == builtin_upgrades(network_id)
 
 
 @pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00"])
@@ -184,4 +184,4 @@ async def test_a_time_that_is_none_makes_the_answer_unusable(time: Any) -> None:
 
 
 def test_an_unknown_network_has_no_known_times() -> None:
-    assert known_upgrades(12_345) == Upgrades({})
+    assert builtin_upgrades(12_345) == Upgrades({})

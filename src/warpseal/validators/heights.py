@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from warpseal.errors import NodeAttempt, NodeUnavailable
-from warpseal.node.limits import Origin
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
-from warpseal.node.refusals import RpcRefusal
+from warpseal.node.proposervm import ProposerVMClient
+from warpseal.runtime.single_flight import SingleFlight
+from warpseal.validators.recent import RecentCache
+from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +88,7 @@ class ProposedHeight:
     async def poll(self) -> None:
         """Ask once and note the answer; a failure is noted too."""
         try:
-            height = await self._platform.proposed_height(origin=Origin.DAEMON)
+            height = await self._platform.proposed_height(origin=CallOrigin.DAEMON)
         except NodeUnavailable as error:
             self._attempts = error.attempts
         except RpcRefusal as error:
@@ -113,3 +117,42 @@ class ProposedHeight:
             log.warning("the proposed height went back", extra={"from": self._height, "to": height})
             self._height = height
             self._lower_since = None
+
+
+_KEPT_S = 1.0
+_MAX_CHAINS = 4_096
+
+
+class EpochHeights:
+    """Asks at most once a second per chain, whoever wants to know. Used from one event loop."""
+
+    def __init__(self, proposervm: ProposerVMClient, *, now: Callable[[], float] | None = None) -> None:
+        self._proposervm = proposervm
+        self._flights: SingleFlight[ChainID, int | None] = SingleFlight()
+        self._known: RecentCache[ChainID, int | None] = RecentCache(_MAX_CHAINS, now)
+
+    async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+        """Return the chain's epoch height; None: no node runs the chain, or it has no epochs.
+
+        Raises NodeUnavailable when no node answered.
+        """
+        known = self._known.get(chain_id)
+        if known is not None:
+            return known.value
+        return await self._flights.run(chain_id, lambda: self._ask(chain_id, origin))
+
+    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
+        """Tell whether `height` is the current epoch height of one of these chains; unreachable ones are not."""
+        heights = await asyncio.gather(*(self._height_or_none(chain_id) for chain_id in set(chain_ids)))
+        return height in heights
+
+    async def _height_or_none(self, chain_id: ChainID) -> int | None:
+        try:
+            return await self.height(chain_id)
+        except NodeUnavailable:
+            return None
+
+    async def _ask(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
+        height = await self._proposervm.current_epoch_height(chain_id, origin=origin)
+        self._known.put(chain_id, height, keep_s=_KEPT_S)
+        return height

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.node.retry_after import MAX_PAUSE_S, Pause, retry_after_s
+from warpseal.node.limits import MAX_PAUSE_S, RetryAfter, parse_retry_after
 
 NOON_S = 784_111_777.0
 
@@ -31,24 +31,24 @@ NOON_S = 784_111_777.0
     ],
 )
 def test_a_retry_after_is_seconds_or_a_date(text: str | None, wait_s: float | None) -> None:
-    assert retry_after_s(text, NOON_S) == wait_s
+    assert parse_retry_after(text, NOON_S) == wait_s
 
 
 @given(st.text(max_size=80))
 def test_no_retry_after_makes_trouble(text: str) -> None:
-    wait_s = retry_after_s(text, NOON_S)
+    wait_s = parse_retry_after(text, NOON_S)
     assert wait_s is None or 0 <= wait_s <= MAX_PAUSE_S
 
 
 def test_the_time_that_was_asked_for_is_kept() -> None:
-    pause = Pause()
+    pause = RetryAfter()
     assert pause.left_s(100.0) == 0
     pause.asked(100.0, 7.0)
     assert (pause.left_s(100.0), pause.left_s(106.0), pause.left_s(107.0)) == (7.0, 1.0, 0.0)
 
 
 def test_a_shorter_pause_never_ends_a_longer_one() -> None:
-    pause = Pause()
+    pause = RetryAfter()
     pause.asked(0.0, 30.0)
     pause.asked(1.0, 2.0)
     pause.asked(1.0, None)
@@ -56,7 +56,7 @@ def test_a_shorter_pause_never_ends_a_longer_one() -> None:
 
 
 def test_without_a_time_pauses_double_up_to_a_minute_until_a_call_works() -> None:
-    pause, now, lengths = Pause(), 0.0, list[float]()
+    pause, now, lengths = RetryAfter(), 0.0, list[float]()
     for _ in range(7):
         pause.asked(now, None)
         pause.asked(now, None)
@@ -69,7 +69,7 @@ def test_without_a_time_pauses_double_up_to_a_minute_until_a_call_works() -> Non
 
 
 def test_an_answer_within_the_pause_ends_nothing() -> None:
-    pause = Pause()
+    pause = RetryAfter()
     pause.asked(0.0, None)
     pause.worked(0.5)
     pause.asked(2.0, None)

@@ -1,0 +1,61 @@
+"""Numbers and bytes as nodes write them in JSON: decimal strings, plain numbers, hex, always exact.
+
+Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification. Every
+function raises ValueError for a value of another shape.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+_U32_END: Final = 1 << 32
+_U64_END: Final = 1 << 64
+_MAX_DIGITS: Final = 20
+_CHECKSUM_BYTES: Final = 4
+
+
+def u64(value: int | str) -> int:
+    """Return a number of 0..2^64-1."""
+    return _bounded(value, _U64_END)
+
+
+def u32(value: int | str) -> int:
+    """Return a number of 0..2^32-1."""
+    return _bounded(value, _U32_END)
+
+
+def decode_quantity(text: str) -> int:
+    """Return the number of at most 64 bits that an EVM node writes in hex with 0x."""
+    if text[:2] != "0x":
+        raise ValueError("a quantity starts with 0x")
+    return _bounded(int(text, 16), _U64_END)
+
+
+def decode_hex(text: str) -> bytes:
+    """Return the bytes behind hex with 0x."""
+    if text[:2] != "0x":
+        raise ValueError("hex starts with 0x")
+    raw = bytes.fromhex(text[2:])
+    if len(text) != 2 + 2 * len(raw):
+        raise ValueError("hex holds white space")
+    return raw
+
+
+def decode_checked_hex(text: str) -> bytes:
+    """Return the bytes behind a node's `hex` encoding, which ends with four bytes of their SHA-256."""
+    raw = decode_hex(text)
+    body, checksum = raw[:-_CHECKSUM_BYTES], raw[-_CHECKSUM_BYTES:]
+    if len(checksum) != _CHECKSUM_BYTES or sha256(body).digest()[-_CHECKSUM_BYTES:] != checksum:
+        raise ValueError("hex with a wrong checksum")
+    return body
+
+
+def _bounded(value: int | str, end: int) -> int:
+    if isinstance(value, str):
+        if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+            raise ValueError(f"no decimal number: {value[:32]!r}")
+        value = int(value)
+    if not 0 <= value < end:
+        raise ValueError("a number is out of range")
+    return value
