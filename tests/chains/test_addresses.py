@@ -49,13 +49,13 @@ def test_any_address_comes_back_from_its_text(network_id: int, raw: bytes) -> No
         "ävax18jma8ppw3nhx5r4ap8clazz0dps7rv5ukulre5",
     ],
 )
-def test_text_that_is_no_address_is_refused(text: str) -> None:
+def test_malformed_addresses_are_refused(text: str) -> None:
     with pytest.raises(MalformedID):
         parse_address(text)
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_an_address_or_refused(text: str) -> None:
+def test_any_text_is_refused_or_an_address_that_formats_to_it(text: str) -> None:
     try:
         prefix, address = parse_address(text)
     except MalformedID:

@@ -94,7 +94,7 @@ def test_an_export_to_x_is_what_the_x_chain_imports() -> None:
     assert (imported.asset_id, imported.input.amount) == (exported.asset_id, exported.output.amount)
 
 
-def test_an_import_of_mainnet_reads_as_the_notes_say() -> None:
+def test_an_import_of_mainnet_has_the_documented_fields() -> None:
     tx = parse_atomic_tx(VECTORS["import_from_p"])
     assert id_text(tx.id) == "2mxzgZ1qCuMLqTXZWaThq7eMwxB9ydy9AHn288zWi2RRMxuTQj"
     assert isinstance(tx.unsigned, ImportTx)
@@ -109,7 +109,7 @@ def test_an_import_of_mainnet_reads_as_the_notes_say() -> None:
     assert tx.encode() == VECTORS["import_from_p"]
 
 
-def test_an_export_reads_as_the_notes_say() -> None:
+def test_an_export_has_the_documented_fields() -> None:
     tx = parse_atomic_tx(VECTORS["export_to_p"])
     assert id_text(tx.id) == "GXmH2GpeUoXGkugeryzrrh4V4a97PXtqga8ErA4R14MaQw2EW"
     assert isinstance(tx.unsigned, ExportTx)
@@ -155,7 +155,7 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_read() -> None:
 
 
 @given(values.some(txs))
-def test_transactions_read_back_from_a_block(made: tuple[AtomicTx, ...]) -> None:
+def test_transactions_of_a_block_round_trip(made: tuple[AtomicTx, ...]) -> None:
     parsed = parse_atomic_txs(encode_atomic_txs(made, batch=True), batch=True)
     assert [(tx.unsigned, tx.credentials, tx.id) for tx in parsed] == [
         (tx.unsigned, tx.credentials, tx.id) for tx in made
@@ -163,7 +163,7 @@ def test_transactions_read_back_from_a_block(made: tuple[AtomicTx, ...]) -> None
 
 
 @given(st.binary(max_size=200) | damaged(*EXTRA, *VECTORS.values()), st.booleans())
-def test_any_bytes_are_refused_or_mean_some_transactions(raw: bytes, batch: bool) -> None:
+def test_any_bytes_are_refused_or_parse_to_transactions_that_encode_to_them(raw: bytes, batch: bool) -> None:
     if (error := refusal(lambda each: parse_atomic_txs(each, batch=batch), raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:

@@ -77,12 +77,12 @@ def test_outer_parents_link_and_inner_heights_follow_each_other(chain: str) -> N
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_inner_blocks_are_no_outer_ones(chain: str) -> None:
+def test_inner_blocks_are_not_recognized_as_outer_blocks(chain: str) -> None:
     assert {recognize_proposervm_block(outer.inner) for outer in outers(chain)} == {None}
 
 
 @pytest.mark.parametrize(("chain", "signed_blocks"), [("P", 13), ("X", 12), ("C", 9)])
-def test_the_named_proposer_signed_each_block_for_its_chain(chain: str, signed_blocks: int) -> None:
+def test_the_proposer_signed_each_block_for_its_chain(chain: str, signed_blocks: int) -> None:
     signed = 0
     for outer in outers(chain):
         assert isinstance(outer, ProposedBlock)
@@ -98,7 +98,7 @@ def test_the_named_proposer_signed_each_block_for_its_chain(chain: str, signed_b
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_epochs_follow_the_rule_that_nodes_agree_on(chain: str) -> None:
+def test_epochs_follow_the_rule_of_acp_181(chain: str) -> None:
     for parent, child in pairwise(outers(chain)):
         assert isinstance(parent, ProposedBlock)
         assert isinstance(child, ProposedBlock)
@@ -107,12 +107,12 @@ def test_epochs_follow_the_rule_that_nodes_agree_on(chain: str) -> None:
         assert child.p_chain_height >= parent.p_chain_height
 
 
-def test_inner_blocks_of_x_are_those_that_the_x_chain_shows() -> None:
+def test_inner_blocks_of_x_are_the_blocks_of_the_x_chain_api() -> None:
     shown = [checked(answer["block"]) for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
     assert [outer.inner for outer in outers("X")] == shown[1:]
 
 
-def test_inner_blocks_of_c_hold_the_atomic_transactions_that_its_blocks_show() -> None:
+def test_inner_blocks_of_c_hold_the_atomic_transactions_of_the_c_chain_api() -> None:
     shown = {
         int(call["result"]["number"], 16): bytes.fromhex(call["result"]["blockExtraData"][2:])
         for call in lines("c-atomic.jsonl")

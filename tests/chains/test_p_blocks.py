@@ -58,12 +58,6 @@ def test_a_block_of_every_type_has_its_fields_in_the_nodes_order(kind: str) -> N
     assert PBlock.build(kind, PARENT, 7, time, txs) == block
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_only_a_proposal_proposes_and_what_it_proposes_stands_last(kind: str) -> None:
-    block = parse_p_block(LAYOUTS[kind][2])
-    assert block.proposed_tx == (REWARD if kind.endswith("ProposalBlock") else None)
-
-
 def test_transactions_within_a_block_have_the_id_that_they_have_alone() -> None:
     block = parse_p_block(LAYOUTS["BanffProposalBlock"][2])
     assert [tx.id for tx in block.txs] == [EXPORT.id, IMPORT.id, REWARD.id]
@@ -81,12 +75,12 @@ def test_transactions_within_a_block_have_the_id_that_they_have_alone() -> None:
         ("GenesisBlock", None, 0),
     ],
 )
-def test_parts_that_make_no_block_are_refused(kind: str, time: int | None, count: int) -> None:
+def test_invalid_parts_of_a_block_are_refused(kind: str, time: int | None, count: int) -> None:
     with pytest.raises(ValueError, match=f"no {kind} with {count} transactions"):
         PBlock.build(kind, PARENT, 7, time, (IMPORT,) * count)
 
 
-def test_a_block_of_an_unknown_type_is_told_apart_from_what_is_no_block() -> None:
+def test_an_unknown_block_type_raises_another_error_than_a_type_that_is_no_block() -> None:
     with pytest.raises(UnknownType, match="a block has the unknown type id 43") as unknown:
         parse_p_block(_header(43) + PARENT_AND_HEIGHT)
     assert (unknown.value.offset, unknown.value.type_id) == (2, 43)
@@ -104,11 +98,11 @@ def test_an_unknown_transaction_type_is_named_with_its_place_in_the_block() -> N
     assert (unknown.value.offset, unknown.value.type_id) == (place, 77)
 
 
-def test_blocks_are_equal_when_their_bytes_are() -> None:
+def test_blocks_with_equal_bytes_are_equal() -> None:
     assert parse_p_block(BLOCKS[0].raw) == parse_p_block(BLOCKS[0].raw) != parse_p_block(BLOCKS[1].raw)
     assert len({parse_p_block(vector.raw) for vector in (*BLOCKS, *BLOCKS)}) == len(BLOCKS)
 
 
-def test_the_block_before_all_others_commits_nothing() -> None:
+def test_block_zero_has_no_transactions() -> None:
     block = genesis_block(PARENT)
     assert (block.kind, block.height, block.time, block.txs) == ("ApricotCommitBlock", 0, None, ())

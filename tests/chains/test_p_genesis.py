@@ -66,7 +66,7 @@ ALL = pytest.mark.parametrize("known", [MAINNET, FUJI, LOCALNET], ids=lambda kno
 
 
 @ALL
-def test_a_genesis_is_read_whole_and_written_again(known: Known) -> None:
+def test_a_genesis_round_trips(known: Known) -> None:
     raw = genesis_bytes(known.network)
     genesis = parse_p_genesis(raw)
     assert id_text(genesis.id) == known.id
@@ -81,7 +81,7 @@ def test_block_0_follows_from_the_genesis(known: Known) -> None:
 
 
 @ALL
-def test_the_ids_of_the_chains_are_those_of_the_transactions_that_create_them(known: Known) -> None:
+def test_chain_ids_are_the_ids_of_the_creating_transactions(known: Known) -> None:
     x_chain, c_chain = parse_p_genesis(genesis_bytes(known.network)).chains
     assert [id_text(x_chain.id), id_text(c_chain.id)] == [known.x_chain, known.c_chain]
     created = [tx.unsigned for tx in (x_chain, c_chain)]
@@ -90,7 +90,7 @@ def test_the_ids_of_the_chains_are_those_of_the_transactions_that_create_them(kn
 
 
 @ALL
-def test_the_first_supply_and_the_first_outputs_are_read(known: Known) -> None:
+def test_the_initial_supply_and_outputs_are_parsed(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
     assert genesis.initial_supply == known.initial_supply
     assert len(genesis.utxos) == known.utxos
@@ -99,7 +99,7 @@ def test_the_first_supply_and_the_first_outputs_are_read(known: Known) -> None:
 
 
 @ALL
-def test_all_that_is_held_or_staked_is_of_the_networks_asset(known: Known) -> None:
+def test_all_outputs_and_stakes_of_a_genesis_are_of_the_staking_asset(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
     held = {entry.utxo.asset_id for entry in genesis.utxos}
     staked = {output.asset_id for tx in genesis.validators for output in _stake(tx)}
@@ -107,7 +107,7 @@ def test_all_that_is_held_or_staked_is_of_the_networks_asset(known: Known) -> No
 
 
 @ALL
-def test_the_first_supply_is_what_p_chain_validators_and_x_chain_hold(known: Known) -> None:
+def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
     held = sum(entry.utxo.output.amount for entry in genesis.utxos)
     staked = sum(output.output.amount for tx in genesis.validators for output in _stake(tx))
@@ -119,12 +119,12 @@ def test_the_first_supply_is_what_p_chain_validators_and_x_chain_hold(known: Kno
     assert id_text(asset.asset_id) == ASSETS[known.network]
 
 
-def test_the_words_of_a_genesis_are_kept() -> None:
+def test_the_message_of_a_genesis_is_parsed() -> None:
     assert parse_p_genesis(genesis_bytes("fuji")).message == "hi mom"
     assert parse_p_genesis(genesis_bytes("mainnet")).timestamp == 1_599_696_000
 
 
-def test_a_genesis_cut_short_is_refused_where_it_ends() -> None:
+def test_a_truncated_genesis_is_refused_at_its_end() -> None:
     raw = genesis_bytes("localnet")
     with pytest.raises(MalformedChainBytes, match="needs"):
         parse_p_genesis(raw[:-1])

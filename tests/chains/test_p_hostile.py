@@ -39,7 +39,7 @@ def _is_written_again_or_refused(parse: Callable[[bytes], Any], raw: bytes) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_any_transaction_of_any_type_comes_back_from_its_bytes(kind: str, data: st.DataObject) -> None:
+def test_transactions_of_every_type_round_trip(kind: str, data: st.DataObject) -> None:
     unsigned, credentials = data.draw(values_of(KINDS[kind])), data.draw(CREDENTIALS)
     built = P_TX.build(unsigned, credentials)
     parsed = parse_p_tx(built.raw)
@@ -52,7 +52,7 @@ def test_any_transaction_of_any_type_comes_back_from_its_bytes(kind: str, data: 
 )
 @settings(max_examples=15)
 @given(data=st.data())
-def test_any_block_comes_back_from_its_bytes(kind: str, data: st.DataObject) -> None:
+def test_blocks_of_every_type_round_trip(kind: str, data: st.DataObject) -> None:
     parent, height = BlockID(data.draw(st.binary(min_size=32, max_size=32))), data.draw(st.integers(0, 2**64 - 1))
     time = data.draw(st.integers(0, 2**64 - 1)) if kind.startswith("Banff") else None
     fewest, most = (0, 0) if kind == "BanffAbortBlock" else (1, 3)
@@ -65,14 +65,14 @@ def test_any_block_comes_back_from_its_bytes(kind: str, data: st.DataObject) -> 
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_a_spoiled_transaction_is_read_as_it_stands_or_refused(data: st.DataObject) -> None:
+def test_a_damaged_transaction_is_refused_or_encodes_to_its_bytes(data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(TRANSACTIONS))
     _is_written_again_or_refused(parse_p_tx, data.draw(spoiled(vector.raw)))
 
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_a_spoiled_block_or_genesis_is_read_as_it_stands_or_refused(data: st.DataObject) -> None:
+def test_a_damaged_block_or_genesis_is_refused_or_encodes_to_its_bytes(data: st.DataObject) -> None:
     _is_written_again_or_refused(parse_p_block, data.draw(spoiled(data.draw(st.sampled_from(BLOCKS)).raw)))
     _is_written_again_or_refused(parse_p_genesis, data.draw(spoiled(genesis_bytes("localnet"))))
 
@@ -80,7 +80,7 @@ def test_a_spoiled_block_or_genesis_is_read_as_it_stands_or_refused(data: st.Dat
 @pytest.mark.parametrize("parse", DECODERS)
 @settings(max_examples=100)
 @given(type_id=st.integers(0, 50), rest=st.binary(max_size=120))
-def test_random_bytes_are_read_as_they_stand_or_refused(
+def test_random_bytes_are_refused_or_encode_to_themselves(
     parse: Callable[[bytes], Any], type_id: int, rest: bytes
 ) -> None:
     _is_written_again_or_refused(parse, b"\x00\x00" + type_id.to_bytes(4, "big") + rest)
@@ -88,7 +88,7 @@ def test_random_bytes_are_read_as_they_stand_or_refused(
 
 
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
-def test_a_transaction_cut_anywhere_is_refused(vector: Vector) -> None:
+def test_a_truncated_transaction_is_refused(vector: Vector) -> None:
     for length in range(len(vector.raw)):
         with pytest.raises(MalformedChainBytes) as refusal:
             parse_p_tx(vector.raw[:length])
@@ -96,7 +96,7 @@ def test_a_transaction_cut_anywhere_is_refused(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", BLOCKS, ids=repr)
-def test_a_block_cut_anywhere_or_with_something_behind_it_is_refused(vector: Vector) -> None:
+def test_a_truncated_or_extended_block_is_refused(vector: Vector) -> None:
     for length in range(len(vector.raw)):
         with pytest.raises(MalformedChainBytes):
             parse_p_block(vector.raw[:length])
@@ -105,7 +105,7 @@ def test_a_block_cut_anywhere_or_with_something_behind_it_is_refused(vector: Vec
     assert refusal.value.offset == len(vector.raw)
 
 
-def test_a_count_beyond_the_bytes_left_is_refused_before_anything_is_made_of_it() -> None:
+def test_a_count_beyond_the_bytes_left_is_refused_before_memory_is_allocated() -> None:
     raw = transaction("BaseTx")
     outputs = 2 + 4 + 4 + 32
     spoiled_raw = raw[:outputs] + b"\xff\xff\xff\xff" + raw[outputs + 4 :]
@@ -119,7 +119,7 @@ def test_a_count_beyond_the_bytes_left_is_refused_before_anything_is_made_of_it(
     assert refusal.value.offset == outputs
 
 
-def test_many_small_values_take_memory_in_proportion_to_their_bytes() -> None:
+def test_memory_is_proportional_to_the_bytes() -> None:
     count = 16_384
     empty_credential = (9).to_bytes(4, "big") + bytes(4)
     raw = transaction("AdvanceTimeTx")[:-4] + count.to_bytes(4, "big") + empty_credential * count
@@ -141,7 +141,7 @@ def test_a_lock_within_a_lock_is_refused_however_deep_it_goes(depth: int) -> Non
     assert refusal.value.offset == len(head) + len(lock)
 
 
-def test_the_holes_among_the_type_ids_are_unknown_types() -> None:
+def test_unused_type_ids_are_unknown_types() -> None:
     raw = transaction("BaseTx")
     place = 2 + 4 + 4 + 32 + 4 + 32
     for type_id in (6, 8, 43, 2**32 - 1):
@@ -158,7 +158,7 @@ def test_another_codec_version_is_refused() -> None:
     assert refusal.value.offset == 0
 
 
-def test_a_name_that_is_no_text_is_refused_where_it_begins() -> None:
+def test_a_name_that_is_not_utf8_is_refused_at_its_offset() -> None:
     raw = transaction("CreateChainTx")
     place = raw.index(b"let there")
     with pytest.raises(MalformedChainBytes, match="text is not UTF-8") as refusal:
@@ -166,7 +166,7 @@ def test_a_name_that_is_no_text_is_refused_where_it_begins() -> None:
     assert refusal.value.offset == place
 
 
-def test_values_that_do_not_fit_their_format_are_not_written() -> None:
+def test_values_that_do_not_fit_their_format_are_not_encoded() -> None:
     tx = parse_p_tx(transaction("RewardValidatorTx"))
     with pytest.raises(ValueError, match="31 bytes where 32 are written"):
         P_TX.build(type(tx.unsigned)(bytes(31)))  # type: ignore[arg-type, call-arg]

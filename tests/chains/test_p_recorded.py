@@ -11,7 +11,7 @@ from tests.chains.node_json import node_json
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
-from warpseal.chains.p_components import parse_p_utxo
+from warpseal.chains.p_components import UTXO
 from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
@@ -33,7 +33,7 @@ def _one(kind: type) -> PSignedTx:
 
 
 @pytest.mark.parametrize("block_id", BLOCKS)
-def test_a_recorded_block_has_the_nodes_id_and_the_same_bytes_again(block_id: str) -> None:
+def test_a_recorded_block_round_trips_and_has_the_nodes_id(block_id: str) -> None:
     block = parse_p_block(BLOCKS[block_id])
     assert id_text(block.id) == block_id
     assert block.encode() == block.raw == BLOCKS[block_id]
@@ -41,20 +41,20 @@ def test_a_recorded_block_has_the_nodes_id_and_the_same_bytes_again(block_id: st
 
 
 @pytest.mark.parametrize("tx_id", TRANSACTIONS)
-def test_a_recorded_transaction_has_the_nodes_id_and_the_same_bytes_again(tx_id: str) -> None:
+def test_a_recorded_transaction_round_trips_and_has_the_nodes_id(tx_id: str) -> None:
     tx = parse_p_tx(TRANSACTIONS[tx_id])
     assert id_text(tx.id) == tx_id
     assert tx.encode() == tx.raw == TRANSACTIONS[tx_id]
 
 
 @pytest.mark.parametrize("call", recorded("getTx", "json"), ids=lambda call: call[0]["txID"])
-def test_every_field_of_a_recorded_transaction_is_what_the_node_shows(call: Call) -> None:
+def test_every_field_of_a_recorded_transaction_equals_the_nodes_json(call: Call) -> None:
     params, result = call
     assert node_json(parse_p_tx(TRANSACTIONS[params["txID"]])) == result["tx"]
 
 
 @pytest.mark.parametrize("call", recorded("getBlockByHeight", "json"), ids=lambda call: call[0]["height"])
-def test_every_field_of_a_recorded_block_is_what_the_node_shows(call: Call) -> None:
+def test_every_field_of_a_recorded_block_equals_the_nodes_json(call: Call) -> None:
     shown = call[1]["block"]
     block = parse_p_block(BLOCKS[shown["id"]])
     assert (block.height, id_text(block.parent_id), block.time) == (
@@ -65,7 +65,7 @@ def test_every_field_of_a_recorded_block_is_what_the_node_shows(call: Call) -> N
     assert [node_json(tx) for tx in block.txs] == shown.get("txs", [])
 
 
-def test_the_recorded_blocks_are_one_chain_from_the_genesis_on() -> None:
+def test_recorded_blocks_form_a_chain_from_the_genesis() -> None:
     blocks = sorted(map(parse_p_block, BLOCKS.values()), key=lambda block: block.height)
     assert [block.height for block in blocks] == list(range(20))
     assert blocks[0] == parse_p_genesis(genesis_bytes("localnet")).block
@@ -77,7 +77,7 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
         utxo.id: utxo
         for params, result in recorded("getUTXOs", "hex")
         if "sourceChain" not in params
-        for utxo in (parse_p_utxo(unchecked(text)) for text in result["utxos"])
+        for utxo in (UTXO.parse(unchecked(text)) for text in result["utxos"])
     }
     transactions = {tx.id: tx for tx in map(parse_p_tx, TRANSACTIONS.values())}
     made = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]
@@ -93,7 +93,7 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
             assert utxo.output_index == len(outputs)
 
 
-def test_the_recorded_conversion_and_registration_name_the_validations_that_later_transactions_are_about() -> None:
+def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_and_registration() -> None:
     convert, register = _one(ConvertSubnetToL1Tx).unsigned, _one(RegisterL1ValidatorTx).unsigned
     change, disable = _one(SetL1ValidatorWeightTx).unsigned, _one(DisableL1ValidatorTx).unsigned
     assert isinstance(convert, ConvertSubnetToL1Tx)

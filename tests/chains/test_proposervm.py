@@ -56,7 +56,7 @@ def block(epoch: Epoch | None = None, certificate: bytes = b"cert", signature: b
     return ProposedBlock(PARENT, 1_795_226_743, 18, certificate, COMMIT, epoch, signature)
 
 
-def test_a_block_from_before_granite_reads_as_the_notes_say() -> None:
+def test_a_block_before_granite_has_the_documented_fields() -> None:
     outer = parse_proposervm_block(BLOCK)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id.hex() == "fd81ce4f1ab2650176d46a3d1fbb593af5717a2ada7dabdcef19622325a8ce84"
@@ -72,7 +72,7 @@ def test_the_signature_is_no_part_of_the_id() -> None:
     assert parse_proposervm_block(BLOCK[:-5] + bytes.fromhex("00000002aabb")).id == parse_proposervm_block(BLOCK).id
 
 
-def test_a_granite_block_reads_as_the_notes_say_and_counts_for_nothing_with_an_epoch_of_zeros() -> None:
+def test_a_granite_block_has_the_documented_fields_and_is_implausible_with_an_epoch_of_zeros() -> None:
     outer = parse_proposervm_block(ZERO_EPOCH)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id == b"\x01" + bytes(31)
@@ -84,11 +84,11 @@ def test_a_granite_block_reads_as_the_notes_say_and_counts_for_nothing_with_an_e
     assert recognize_proposervm_block(ZERO_EPOCH) is None
 
 
-def test_without_a_certificate_nobody_was_elected() -> None:
+def test_a_block_without_a_certificate_has_no_proposer() -> None:
     assert block(certificate=b"", signature=b"").proposer == EMPTY_NODE_ID
 
 
-def test_an_option_has_no_header_and_all_its_bytes_make_its_id() -> None:
+def test_the_id_of_an_option_is_the_hash_of_all_its_bytes() -> None:
     raw = bytes.fromhex("000000000001") + PARENT + len(COMMIT).to_bytes(4, "big") + COMMIT
     outer = recognize_proposervm_block(raw)
     assert outer == OptionBlock(PARENT, COMMIT)
@@ -109,25 +109,25 @@ def test_an_option_has_no_header_and_all_its_bytes_make_its_id() -> None:
         OptionBlock(PARENT, b"\x00\x01" + COMMIT[2:]),
     ],
 )
-def test_what_no_node_would_take_for_an_outer_block_is_none(implausible: ProposerVMBlock) -> None:
+def test_implausible_outer_blocks_are_not_recognized(implausible: ProposerVMBlock) -> None:
     assert parse_proposervm_block(implausible.encode()) == implausible
     assert recognize_proposervm_block(implausible.encode()) is None
 
 
 @pytest.mark.parametrize("epoch", [None, Epoch(18, 3, 1_795_226_740)])
-def test_what_a_node_would_take_for_one_is_unwrapped(epoch: Epoch | None) -> None:
+def test_plausible_outer_blocks_are_recognized(epoch: Epoch | None) -> None:
     for outer in (block(epoch), block(epoch, b"", b"")):
         assert recognize_proposervm_block(outer.encode()) == outer
 
 
 @pytest.mark.parametrize("raw", PUBLIC_P_BLOCKS)
-def test_real_p_chain_blocks_are_not_taken_for_outer_ones(raw: bytes) -> None:
+def test_real_p_chain_blocks_are_not_recognized_as_outer_blocks(raw: bytes) -> None:
     assert recognize_proposervm_block(raw) is None
     assert parse_p_block(raw).encode() == raw
 
 
 @given(ids, st.integers(0, 2**40), st.sampled_from((ADVANCE_TIME, REWARD, IMPORT)), st.integers(0, 2))
-def test_p_chain_blocks_whose_types_collide_are_not_taken_for_outer_ones(
+def test_p_chain_blocks_with_colliding_type_ids_are_not_recognized_as_outer_blocks(
     parent: BlockID, height: int, tx: bytes, kind: int
 ) -> None:
     proposal_abort_commit = kind.to_bytes(6, "big") + parent + height.to_bytes(8, "big")
@@ -137,12 +137,12 @@ def test_p_chain_blocks_whose_types_collide_are_not_taken_for_outer_ones(
 
 
 @given(outers)
-def test_outer_blocks_read_back(outer: ProposerVMBlock) -> None:
+def test_outer_blocks_round_trip(outer: ProposerVMBlock) -> None:
     assert parse_proposervm_block(outer.encode()) == outer
 
 
 @given(st.binary(max_size=300) | damaged(BLOCK, ZERO_EPOCH, OptionBlock(PARENT, COMMIT).encode()))
-def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_parse_to_a_block_that_encodes_to_them(raw: bytes) -> None:
     if (error := refusal(parse_proposervm_block, raw)) is not None:
         assert 0 <= error.offset <= len(raw)
         assert recognize_proposervm_block(raw) is None
@@ -150,7 +150,7 @@ def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
         assert parse_proposervm_block(raw).encode() == raw
 
 
-def test_what_is_wrong_is_named_with_its_place() -> None:
+def test_errors_name_the_offset_and_the_reason() -> None:
     for raw, offset, reason in (
         (b"\x00\x01" + BLOCK[2:], 0, "codec version is 1"),
         (BLOCK[:40], 6, "header needs 48 bytes, 34 are left"),
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_named_with_its_place() -> None:
         assert refused.value.offset == offset
 
 
-def test_a_parent_id_of_another_length_is_not_written() -> None:
+def test_a_parent_id_of_another_length_is_not_encoded() -> None:
     for outer in (OptionBlock(BlockID(PARENT[1:]), COMMIT), dataclasses.replace(block(), parent_id=BlockID(b""))):
         with pytest.raises(ValueError, match="not 32"):
             outer.encode()

@@ -32,7 +32,7 @@ EMPTY = bytes.fromhex("00000000000000000001") + bytes(32)
 
 
 @given(values.txs)
-def test_transactions_read_back(tx: XTx) -> None:
+def test_transactions_round_trip(tx: XTx) -> None:
     again = parse_x_tx(tx.raw)
     assert (again.unsigned, again.credentials, again.id) == (tx.unsigned, tx.credentials, tx.id)
     assert again.encode() == tx.raw
@@ -40,7 +40,7 @@ def test_transactions_read_back(tx: XTx) -> None:
 
 
 @given(values.ids, values.u64, values.u64, values.some(values.txs))
-def test_blocks_read_back_with_the_ids_of_their_transactions(
+def test_blocks_round_trip_with_the_ids_of_their_transactions(
     parent: bytes, height: int, time: int, txs: tuple[XTx, ...]
 ) -> None:
     block = parse_x_block(XBlock.build(parent, height, time, txs).raw)  # type: ignore[arg-type]
@@ -50,12 +50,12 @@ def test_blocks_read_back_with_the_ids_of_their_transactions(
 
 
 @given(st.builds(XGenesis, values.some(st.builds(GenesisAsset, values.names, values.creations))))
-def test_geneses_read_back(genesis: XGenesis) -> None:
+def test_genesis_values_round_trip(genesis: XGenesis) -> None:
     assert parse_x_genesis(genesis.encode()) == genesis
 
 
 @given(st.binary(max_size=200) | damaged(*TXS))
-def test_any_bytes_are_refused_or_mean_one_transaction(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_parse_to_a_transaction_that_encodes_to_them(raw: bytes) -> None:
     if (error := refusal(parse_x_tx, raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:
@@ -63,7 +63,7 @@ def test_any_bytes_are_refused_or_mean_one_transaction(raw: bytes) -> None:
 
 
 @given(st.binary(max_size=200) | damaged(*BLOCKS))
-def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_parse_to_a_block_that_encodes_to_them(raw: bytes) -> None:
     if (error := refusal(parse_x_block, raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:
@@ -71,7 +71,7 @@ def test_any_bytes_are_refused_or_mean_one_block(raw: bytes) -> None:
 
 
 @given(st.binary(max_size=200) | damaged(GENESIS))
-def test_any_bytes_are_refused_or_mean_one_genesis(raw: bytes) -> None:
+def test_any_bytes_are_refused_or_parse_to_a_genesis_that_encodes_to_them(raw: bytes) -> None:
     if (error := refusal(parse_x_genesis, raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:
@@ -79,7 +79,7 @@ def test_any_bytes_are_refused_or_mean_one_genesis(raw: bytes) -> None:
 
 
 @given(values.txs)
-def test_outputs_are_numbered_through_and_exports_follow_them(tx: XTx) -> None:
+def test_exported_outputs_have_the_indices_behind_base_outputs(tx: XTx) -> None:
     produced, exported = produced_outputs(tx), exported_outputs(tx)
     assert [utxo.output_index for utxo in produced + exported] == list(range(len(produced + exported)))
     assert all(utxo.tx_id == tx.id for utxo in produced + exported)
@@ -87,7 +87,7 @@ def test_outputs_are_numbered_through_and_exports_follow_them(tx: XTx) -> None:
 
 
 @given(values.bases, st.builds(AssetOperation, values.ids, st.just(()), values.operations))
-def test_what_an_operation_makes_is_of_the_asset_operated_on(base: BaseFields, operation: AssetOperation) -> None:
+def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: AssetOperation) -> None:
     made = produced_outputs(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
     assert [utxo.output for utxo in made] == list(operation.operation.outputs)
     assert {utxo.asset_id for utxo in made} <= {operation.asset_id}
@@ -106,13 +106,13 @@ def test_what_an_operation_makes_is_of_the_asset_operated_on(base: BaseFields, o
         (b"\x00\x00\x00\x00\x00\x09" + EMPTY[6:], 2, "transaction cannot be of type 9 .Credential."),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(raw: bytes, offset: int, reason: str) -> None:
+def test_errors_name_the_offset_and_the_reason(raw: bytes, offset: int, reason: str) -> None:
     with pytest.raises(MalformedChainBytes, match=reason) as refused:
         parse_x_tx(raw)
     assert refused.value.offset == offset
 
 
-def test_types_that_nobody_knows_are_unknown() -> None:
+def test_unassigned_type_ids_are_unknown() -> None:
     for parse, raw in (
         (parse_x_tx, EMPTY[:2] + b"\x00\x00\x00\x15" + EMPTY[6:]),
         (parse_x_block, b"\x00\x00\x00\x00\x00\x63"),

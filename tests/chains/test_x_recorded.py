@@ -8,12 +8,13 @@ import pytest
 import zstandard
 
 from tests.chains.exchanges import VECTORS, WALLET, checked, results, vector
-from warpseal.chains.components import Credential, TransferOutput
+from warpseal.chains.components import Credential, TransferOutput, utxo_struct
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import (
+    X_OUTPUT,
     CreateAssetTx,
     ExportTx,
     ImportTx,
@@ -32,7 +33,6 @@ from warpseal.chains.x_txs import (
     XUtxo,
     exported_outputs,
     parse_x_tx,
-    parse_x_utxo,
     produced_outputs,
 )
 from warpseal.warp.ids import id_text, parse_id
@@ -104,7 +104,7 @@ def test_every_recorded_transaction_decodes_and_its_id_is_the_nodes() -> None:
     assert not in_blocks
 
 
-def test_every_recorded_transaction_holds_what_the_node_shows() -> None:
+def test_every_recorded_transaction_equals_the_nodes_json() -> None:
     for name in KINDS:
         tx = recorded_tx(name)
         ((_, answer),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="json")
@@ -117,7 +117,7 @@ def test_every_recorded_transaction_holds_what_the_node_shows() -> None:
         assert signatures == [credential["credential"]["signatures"] for credential in shown["credentials"]]
 
 
-def test_created_assets_are_described_as_the_node_describes_them() -> None:
+def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
     described = {
         answer["assetID"]: answer for _, answer in results("avm.jsonl", "avm.getAssetDescription") if answer is not None
     }
@@ -138,7 +138,7 @@ def test_created_assets_are_described_as_the_node_describes_them() -> None:
         ("x_create_property", 2, [PropertyMintOutput]),
     ],
 )
-def test_assets_begin_with_the_outputs_of_their_kind(name: str, fx_index: int, types: list[type]) -> None:
+def test_initial_outputs_of_an_asset_are_of_its_kind(name: str, fx_index: int, types: list[type]) -> None:
     tx = recorded_tx(name)
     assert isinstance(tx.unsigned, CreateAssetTx)
     (state,) = tx.unsigned.states
@@ -147,7 +147,7 @@ def test_assets_begin_with_the_outputs_of_their_kind(name: str, fx_index: int, t
     assert [(utxo.asset_id, utxo.output) for utxo in made] == [(AssetID(tx.id), output) for output in state.outputs]
 
 
-def test_minting_a_fungible_asset_gives_the_amount_and_the_right_again() -> None:
+def test_minting_a_fungible_asset_produces_the_amount_and_the_right_to_mint() -> None:
     tx = recorded_tx("x_mint_ft")
     assert isinstance(tx.unsigned, OperationTx)
     (operation,) = tx.unsigned.operations
@@ -161,7 +161,7 @@ def test_minting_a_fungible_asset_gives_the_amount_and_the_right_again() -> None
     assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [MintOutput, TransferOutput]
 
 
-def test_minting_an_nft_gives_its_payload_to_each_owner() -> None:
+def test_minting_an_nft_produces_one_with_its_payload_for_each_owner() -> None:
     tx = recorded_tx("x_mint_nft")
     assert isinstance(tx.unsigned, OperationTx)
     (operation,) = tx.unsigned.operations
@@ -172,7 +172,7 @@ def test_minting_an_nft_gives_its_payload_to_each_owner() -> None:
     assert produced_outputs(tx)[-1].output == NftTransferOutput(2, operation.operation.payload, owner)
 
 
-def test_minting_a_property_gives_it_and_the_right_again() -> None:
+def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
     tx = recorded_tx("x_mint_property")
     assert isinstance(tx.unsigned, OperationTx)
     (operation,) = tx.unsigned.operations
@@ -181,14 +181,16 @@ def test_minting_a_property_gives_it_and_the_right_again() -> None:
     assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [PropertyMintOutput, PropertyOwnedOutput]
 
 
-def test_what_is_left_of_all_outputs_is_what_the_node_says_is_unspent() -> None:
+def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
     left = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in produced_outputs(asset.tx)}
     for tx in (tx for block in recorded_blocks() for tx in block.txs):
         for utxo_id in consumed(tx):
             del left[utxo_id]
         left |= {utxo.id: utxo for utxo in produced_outputs(tx)}
     unspent = [
-        parse_x_utxo(checked(raw)) for _, answer in results("avm.jsonl", "avm.getUTXOs") for raw in answer["utxos"]
+        utxo_struct(X_OUTPUT).parse(checked(raw))
+        for _, answer in results("avm.jsonl", "avm.getUTXOs")
+        for raw in answer["utxos"]
     ]
     asked = {address for utxo in unspent for address in owners_of(utxo)}
     assert len(unspent) == 12
@@ -197,7 +199,7 @@ def test_what_is_left_of_all_outputs_is_what_the_node_says_is_unspent() -> None:
     }
 
 
-def test_an_export_of_mainnet_reads_as_the_notes_say() -> None:
+def test_an_export_of_mainnet_has_the_documented_fields() -> None:
     raw = bytes.fromhex(vector("x_chain.json")["export_to_p"])
     tx = parse_x_tx(raw)
     assert id_text(tx.id) == "2oJCbb8pfdxEHAf9A8CdN4Afj9VSR3xzyzNkf8tDv7aM1sfNFL"

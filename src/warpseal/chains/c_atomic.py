@@ -1,6 +1,6 @@
-"""The C-Chain's atomic transactions: what moves between its accounts and the outputs of the X- and P-Chain.
+"""The C-Chain's atomic transactions, which move amounts between its accounts and outputs of the X- and P-Chain.
 
-Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. They lie in a block's `blockExtraData`. Amounts are in
+Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. A block holds them in `blockExtraData`. Amounts are in
 the X-Chain's units of the asset (nAVAX).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.chains.codec import ADDRESS, ID, U32, U64, ChainReader, Interface, ListOf, MalformedChainBytes, Struct
+from warpseal.chains.codec import ADDRESS, ID, U32, U64, Interface, ListOf, MalformedChainBytes, Struct
 from warpseal.chains.components import (
     CREDENTIAL,
     CREDENTIAL_TYPE,
@@ -44,7 +44,7 @@ C_TYPE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EvmOutput:
-    """An amount that arrives at an account. address: its 20 bytes."""
+    """An amount that an account receives. address: its 20 bytes."""
 
     address: Address
     amount: int
@@ -53,7 +53,7 @@ class EvmOutput:
 
 @dataclass(frozen=True, slots=True)
 class EvmInput:
-    """An amount that leaves an account. address: its 20 bytes; nonce: the account's."""
+    """An amount that an account sends. address: its 20 bytes; nonce: the account's."""
 
     address: Address
     amount: int
@@ -63,7 +63,7 @@ class EvmInput:
 
 @dataclass(frozen=True, slots=True)
 class ImportTx:
-    """Moves what was exported on `source_chain_id` to accounts. blockchain_id: the C-Chain's."""
+    """Moves outputs exported on `source_chain_id` to accounts. blockchain_id: the C-Chain's."""
 
     network_id: int
     blockchain_id: ChainID
@@ -120,31 +120,28 @@ _BATCH: Final = ListOf(C_TX, "atomic transactions")
 
 
 def parse_atomic_tx(raw: bytes) -> AtomicTx:
-    """Return the signed transaction behind `raw`, codec version first. Raises MalformedChainBytes."""
+    """Return the signed transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
     return C_TX.parse(raw)
 
 
 def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
-    """Return the transactions of a block from its `blockExtraData`; none when that is empty.
+    """Return the transactions of a block from its `blockExtraData`; none if that is empty.
 
     batch: true since Apricot 5, when a block may hold several; before, it holds the bytes of exactly one.
-    Raises MalformedChainBytes, for an empty batch too: a block without transactions has no extra data.
+    Raises MalformedChainBytes, also for an empty batch: a block without transactions has no extra data.
     """
     if not extra_data:
         return ()
     if not batch:
         return (parse_atomic_tx(extra_data),)
-    reader = ChainReader(extra_data)
-    reader.version()
-    txs = _BATCH.read(reader)
-    reader.finish()
+    txs = _BATCH.parse(extra_data)
     if not txs:
         raise MalformedChainBytes(len(VERSION), "extra data without an atomic transaction")
     return txs
 
 
 def encode_atomic_txs(txs: tuple[AtomicTx, ...], *, batch: bool) -> bytes:
-    """Return the `blockExtraData` that holds `txs`. Raises ValueError for several that are no batch."""
+    """Return the `blockExtraData` that holds `txs`. Raises ValueError for several transactions without `batch`."""
     if not txs:
         return b""
     if not batch:
@@ -156,7 +153,7 @@ def encode_atomic_txs(txs: tuple[AtomicTx, ...], *, batch: bool) -> bytes:
 
 
 def exported_outputs(tx: AtomicTx) -> tuple[Utxo[Output], ...]:
-    """Return what `tx` leaves for its destination chain; there are no base outputs, so the indices begin at 0."""
+    """Return the outputs that `tx` exports; there are no base outputs, so the indices begin at 0."""
     if not isinstance(tx.unsigned, ExportTx):
         return ()
     exported = enumerate(tx.unsigned.exported_outputs)

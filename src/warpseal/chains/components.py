@@ -1,4 +1,4 @@
-"""What transactions of all chains are made of: outputs, inputs, owners, credentials, unspent outputs.
+"""The parts of transactions that all chains share: outputs, inputs, owners, credentials, UTXOs.
 
 Source of truth: avalanchego `vms/secp256k1fx`, `vms/components/avax`, `vms/platformvm/stakeable`. Amounts are in the
 smallest unit of the asset (nAVAX), times in unix seconds. No order of inputs or outputs is required.
@@ -25,7 +25,7 @@ StateOutput = TypeVar("StateOutput")
 
 @dataclass(frozen=True, slots=True)
 class OutputOwners:
-    """Who may decide: `threshold` of the addresses (20 bytes each), from `locktime` on."""
+    """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from `locktime` on."""
 
     locktime: int
     threshold: int
@@ -43,31 +43,31 @@ class TransferOutput:
 
     @property
     def owners(self) -> OutputOwners:
-        """Who may spend it."""
+        """The owners, who may spend it."""
         return OutputOwners(self.locktime, self.threshold, self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
 class LockOut:
-    """An output that can only be staked until `locktime`. It never wraps another one of its kind."""
+    """An output that can only be staked until `locktime`. It never wraps another lock."""
 
     locktime: int
     output: TransferOutput
 
     @property
     def amount(self) -> int:
-        """The amount of the output within."""
+        """The amount of the wrapped output."""
         return self.output.amount
 
     @property
     def owners(self) -> OutputOwners:
-        """Who may spend the output within."""
+        """The owners of the wrapped output."""
         return self.output.owners
 
 
 @dataclass(frozen=True, slots=True)
 class TransferInput:
-    """An amount spent; signature_indices: which of the output's addresses sign, ascending where valid."""
+    """An amount spent; signature_indices: the positions of the signing addresses in the output, ascending if valid."""
 
     amount: int
     signature_indices: tuple[int, ...]
@@ -75,25 +75,25 @@ class TransferInput:
 
 @dataclass(frozen=True, slots=True)
 class LockIn:
-    """An input that spends a LockOut of the same `locktime`. It never wraps another one of its kind."""
+    """An input that spends a LockOut of the same `locktime`. It never wraps another lock."""
 
     locktime: int
     input: TransferInput
 
     @property
     def amount(self) -> int:
-        """The amount of the input within."""
+        """The amount of the wrapped input."""
         return self.input.amount
 
     @property
     def signature_indices(self) -> tuple[int, ...]:
-        """The signature indices of the input within."""
+        """The signature indices of the wrapped input."""
         return self.input.signature_indices
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Proof of an authority without an amount: which addresses of the owner sign."""
+    """Proof of an authority without an amount: the positions of the signing addresses in the owner."""
 
     signature_indices: tuple[int, ...]
 
@@ -134,7 +134,7 @@ class TransferableInput:
 
 @dataclass(frozen=True, slots=True)
 class Utxo(Generic[StateOutput]):
-    """An unspent output: which output of which transaction it is, and what it holds."""
+    """An unspent output: its transaction and index, and the output itself."""
 
     tx_id: TxID
     output_index: int
@@ -149,7 +149,7 @@ class Utxo(Generic[StateOutput]):
 
 @dataclass(frozen=True, slots=True)
 class BaseFields:
-    """What every user's transaction on P and X begins with. blockchain_id: the chain that it was issued on."""
+    """The fields that every user's transaction on P and X begins with. blockchain_id: the chain that issued it."""
 
     network_id: int
     blockchain_id: ChainID
@@ -169,21 +169,21 @@ CREDENTIAL: Final = Struct(Credential, signatures=ListOfFixed(FixedBytes(SIGNATU
 
 
 def transferable_output_struct(output: Codec[Output]) -> Struct[TransferableOutput]:
-    """Return the layout for a chain that allows the outputs of `output` (an interface value)."""
+    """Return the struct for a chain that allows the outputs of `output` (an interface value)."""
     return Struct(TransferableOutput, asset_id=ID, output=output)
 
 
 def transferable_input_struct(spend: Codec[Spend]) -> Struct[TransferableInput]:
-    """Return the layout for a chain that allows the inputs of `spend` (an interface value)."""
+    """Return the struct for a chain that allows the inputs of `spend` (an interface value)."""
     return Struct(TransferableInput, tx_id=ID, output_index=U32, asset_id=ID, input=spend)
 
 
 def utxo_struct(output: Codec[StateOutput]) -> Struct[Utxo[StateOutput]]:
-    """Return the layout for a chain whose state holds the outputs of `output` (an interface value)."""
+    """Return the struct for a chain whose state holds the outputs of `output` (an interface value)."""
     return Struct(Utxo, tx_id=ID, output_index=U32, asset_id=ID, output=output)
 
 
 def base_fields_struct(output: Struct[TransferableOutput], spend: Struct[TransferableInput]) -> Struct[BaseFields]:
-    """Return the layout for a chain with these outputs and inputs."""
+    """Return the struct for a chain with these outputs and inputs."""
     outputs, inputs = ListOf(output, "outputs"), ListOf(spend, "inputs")
     return Struct(BaseFields, network_id=U32, blockchain_id=ID, outputs=outputs, inputs=inputs, memo=SIZED)

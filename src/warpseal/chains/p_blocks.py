@@ -1,6 +1,6 @@
-"""P-Chain blocks of every type, from Apricot on; without the proposervm's wrapping.
+"""P-Chain blocks of every type, from Apricot on, without the proposervm's outer block; and the P-Chain's genesis.
 
-Source of truth: avalanchego `vms/platformvm/block/*.go`.
+Source of truth: avalanchego `vms/platformvm/block/*.go`, `vms/platformvm/genesis/genesis.go`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _TXS: Final = ListOf(P_TX, "transactions")
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How one type of block is written.
+    """The layout of one type of block.
 
-    has_time: Banff's blocks have a time first, Banff's proposals then their decisions. behind: how many transactions
-    stand behind the height; None for any number, behind their count.
+    has_time: blocks since Banff begin with a time. has_decisions: Banff's proposals continue with decisions. trailing:
+    the number of transactions behind the height; None for any number, which follows their count.
     """
 
     type_id: int
     has_time: bool
     has_decisions: bool
-    behind: int | None
+    trailing: int | None
 
 
 _FORMS: Final[Mapping[str, _Form]] = {
@@ -60,15 +60,14 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "BanffStandardBlock": _Form(32, True, False, None),
 }
 _KINDS: Final = {form.type_id: (kind, form) for kind, form in _FORMS.items()}
-_PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
 
 
 @dataclass(frozen=True, slots=True)
 class PBlock:
-    """One block. Equal when `raw`, its bytes with the codec version, is.
+    """A block of the P-Chain. Equal if `raw`, its bytes with the codec version, is.
 
-    kind: the node's name of its type. time: unix seconds, None before Banff, when blocks carried none.
-    txs: in the order of execution: the decisions of a proposal stand before what is proposed.
+    kind: avalanchego's name of its type. time: unix seconds, None before Banff. txs: in the order of execution; the
+    proposed transaction is the last.
     """
 
     kind: str = field(compare=False)
@@ -82,36 +81,31 @@ class PBlock:
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", BlockID(sha256(self.raw).digest()))
 
-    @property
-    def proposed_tx(self) -> PSignedTx | None:
-        """The transaction whose outcome the next block decides by commit or abort; None where nothing is proposed."""
-        return self.txs[-1] if self.kind in _PROPOSALS else None
-
     @classmethod
     def build(
         cls, kind: str, parent_id: BlockID, height: int, time: int | None = None, txs: tuple[PSignedTx, ...] = ()
     ) -> PBlock:
-        """Return the block made of these parts. Raises ValueError where they make no block of that kind."""
+        """Return the block made of these parts. Raises ValueError if they make no block of that kind."""
         return cls(kind, parent_id, height, time, txs, _encode(kind, parent_id, height, time, txs))
 
     def encode(self) -> bytes:
-        """Return the bytes anew from the parts; equal to `raw`."""
+        """Return the bytes, encoded from the parts; equal to `raw`."""
         return _encode(self.kind, self.parent_id, self.height, self.time, self.txs)
 
 
 def parse_p_block(raw: bytes) -> PBlock:
     """Return the inner block whose bytes, codec version first, are exactly `raw`.
 
-    Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
+    Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
     """
     reader = ChainReader(raw)
     kind, form = _read_form(reader)
     time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
     txs = _TXS.read(reader) if form.has_decisions else ()
     parent_id, height = reader.unpack(_PARENT_AND_HEIGHT, kind)
-    if form.behind is None:
+    if form.trailing is None:
         txs = _TXS.read(reader)
-    elif form.behind == 1:
+    elif form.trailing == 1:
         txs = (*txs, P_TX.read(reader))
     reader.finish()
     return PBlock(kind, parent_id, height, time, txs, raw)
@@ -136,8 +130,8 @@ def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: t
     form = _FORMS.get(kind)
     if form is None or form.has_time == (time is None) or not _fits(form, len(txs)):
         raise ValueError(f"no {kind} with {len(txs)} transactions and time {time}")
-    behind = len(txs) if form.behind is None else form.behind
-    decisions, rest = txs[: len(txs) - behind], txs[len(txs) - behind :]
+    trailing = len(txs) if form.trailing is None else form.trailing
+    decisions, rest = txs[: len(txs) - trailing], txs[len(txs) - trailing :]
     out = bytearray(VERSION) + form.type_id.to_bytes(4, "big")
     if time is not None:
         U64.write(time, out)
@@ -145,7 +139,7 @@ def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: t
         _TXS.write(decisions, out)
     ID.write(parent_id, out)
     U64.write(height, out)
-    if form.behind is None:
+    if form.trailing is None:
         write_count(len(rest), out)
     for tx in rest:
         P_TX.write(tx, out)
@@ -153,14 +147,14 @@ def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: t
 
 
 def _fits(form: _Form, count: int) -> bool:
-    if form.behind is None:
+    if form.trailing is None:
         return True
-    return count >= form.behind if form.has_decisions else count == form.behind
+    return count >= form.trailing if form.has_decisions else count == form.trailing
 
 
 @dataclass(frozen=True, slots=True)
 class GenesisUtxo:
-    """An output that was there from the start: of the zero transaction, its index its position in the genesis."""
+    """An output of the genesis: its transaction id is zero, its index is the position in the genesis."""
 
     utxo: Utxo[Output]
     message: bytes
@@ -168,7 +162,7 @@ class GenesisUtxo:
 
 @dataclass(frozen=True, slots=True)
 class PGenesis:
-    """The state before block 1. Equal when `raw`, its bytes with the codec version, is.
+    """The state before block 1. Equal if `raw`, its bytes with the codec version, is.
 
     validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X and C.
     timestamp: unix seconds; initial_supply: nAVAX. id: SHA-256 of `raw`, the parent of block 0.
@@ -192,7 +186,7 @@ class PGenesis:
         return genesis_block(self.id)
 
     def encode(self) -> bytes:
-        """Return the bytes anew from the parts; equal to `raw`."""
+        """Return the bytes, encoded from the parts; equal to `raw`."""
         out = bytearray(VERSION)
         for name, codec in _FIELDS.items():
             codec.write(getattr(self, name), out)

@@ -1,6 +1,8 @@
-"""The type ids of the P-Chain's codec.
+"""The parts that only P-Chain transactions have: type ids, stakers, signers, owners, stakeable outputs.
 
-Source of truth: avalanchego `vms/platformvm/txs/codec.go`, `vms/platformvm/block/codec.go`. 6 and 8 are holes.
+Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`, `vms/platformvm/warp/message`; for the type ids
+`vms/platformvm/txs/codec.go`, `vms/platformvm/block/codec.go`. Times are unix seconds, weights and amounts nAVAX
+(or the smallest unit of an elastic subnet's asset).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, ChainReader, FixedBytes, Interface, ListOf, Struct
+from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, FixedBytes, Interface, ListOf, Struct
 from warpseal.chains.components import (
     ADDRESSES,
     INPUT,
@@ -26,7 +28,6 @@ from warpseal.chains.components import (
     Spend,
     TransferInput,
     TransferOutput,
-    Utxo,
     base_fields_struct,
     transferable_input_struct,
     transferable_output_struct,
@@ -35,6 +36,7 @@ from warpseal.chains.components import (
 from warpseal.warp.ids import NodeID, SubnetID
 from warpseal.warp.l1_messages import PChainOwner
 
+# 6 and 8 are not used.
 P_TYPE_NAMES: Final[Mapping[int, str]] = {
     0: "ApricotProposalBlock",
     1: "ApricotAbortBlock",
@@ -90,7 +92,7 @@ _PROOF_TYPE: Final = 28
 
 @dataclass(frozen=True, slots=True)
 class StakingTerms:
-    """Who stakes how much, from `start_s` (from Durango on: from the accepting block's time) to `end_s`."""
+    """A node, its weight and its staking period, which since Durango starts at the accepting block's time."""
 
     node_id: NodeID
     start_s: int
@@ -121,7 +123,7 @@ class ProofOfPossession:
 
 @dataclass(frozen=True, slots=True)
 class InitialValidator:
-    """A validator of a conversion. node_id: 20 bytes where valid; balance: nAVAX, 0 starts it inactive."""
+    """A validator of a conversion. node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive."""
 
     node_id: bytes
     weight: int
@@ -138,7 +140,7 @@ def _interface(what: str, members: dict[int, Struct[Any]]) -> Interface[Any]:
     return Interface(what, members, P_TYPE_NAMES)
 
 
-# What a lock wraps is no lock again, so that no bytes can nest.
+# A lock never wraps a lock, so that no bytes can nest.
 _UNLOCKED_OUTPUT: Final[Interface[TransferOutput]] = _interface(
     "a locked output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}
 )
@@ -178,12 +180,3 @@ INITIAL_VALIDATOR: Final = Struct(
     remaining_balance_owner=P_CHAIN_OWNER,
     deactivation_owner=P_CHAIN_OWNER,
 )
-
-
-def parse_p_utxo(raw: bytes) -> Utxo[Output]:
-    """Return the unspent output whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-    reader = ChainReader(raw)
-    reader.version()
-    utxo = UTXO.read(reader)
-    reader.finish()
-    return utxo

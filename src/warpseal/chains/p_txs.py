@@ -1,6 +1,9 @@
-"""P-Chain transactions that move funds: within the chain, from another one, to another one.
+"""P-Chain transactions of every type, and the signed transaction.
 
-Source of truth: avalanchego `vms/platformvm/txs/{base,import,export}_tx.go`.
+Source of truth: avalanchego `vms/platformvm/txs/*.go`, ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon,
+not yet active on a public network). Shares, rates and fees are parts per million, durations seconds. Staked outputs are
+returned when the staker leaves: as outputs of the staking transaction, behind its base outputs. The id of a subnet or
+blockchain is the id of the transaction that created it.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class BaseTx:
 
 @dataclass(frozen=True, slots=True)
 class ImportTx:
-    """Spends what another chain exported. Its credentials are for the base inputs, then for the imported ones."""
+    """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
 
     base: BaseFields
     source_chain_id: ChainID
@@ -69,7 +72,7 @@ class ImportTx:
 
 @dataclass(frozen=True, slots=True)
 class ExportTx:
-    """Leaves outputs to another chain; their indices follow those of the base outputs."""
+    """Exports outputs to another chain; their indices follow those of the base outputs."""
 
     base: BaseFields
     destination_chain_id: ChainID
@@ -104,7 +107,7 @@ class CreateChainTx:
 
 @dataclass(frozen=True, slots=True)
 class TransformSubnetTx:
-    """Makes a permissioned subnet elastic. Rates, fee and uptime are parts per million; durations seconds."""
+    """Makes a permissioned subnet elastic. The terms of its stakers."""
 
     base: BaseFields
     subnet_id: SubnetID
@@ -182,7 +185,7 @@ class AddValidatorTx:
 
 @dataclass(frozen=True, slots=True)
 class AddDelegatorTx:
-    """Somebody delegates to a validator of the Primary Network (before Durango)."""
+    """A delegator stakes with a validator of the Primary Network (before Durango)."""
 
     base: BaseFields
     validator: StakingTerms
@@ -192,7 +195,7 @@ class AddDelegatorTx:
 
 @dataclass(frozen=True, slots=True)
 class AddSubnetValidatorTx:
-    """The subnet's owner lets a validator join a permissioned subnet."""
+    """The subnet's owner adds a validator to a permissioned subnet."""
 
     base: BaseFields
     validator: SubnetValidator
@@ -214,7 +217,7 @@ class AddPermissionlessValidatorTx:
 
 @dataclass(frozen=True, slots=True)
 class AddPermissionlessDelegatorTx:
-    """Somebody delegates to a validator of the Primary Network or of an elastic subnet."""
+    """A delegator stakes with a validator of the Primary Network or of an elastic subnet."""
 
     base: BaseFields
     validator: SubnetValidator
@@ -275,7 +278,7 @@ REWARD_VALIDATOR_TX: Final = Struct(RewardValidatorTx, staking_tx_id=ID)
 
 @dataclass(frozen=True, slots=True)
 class ConvertSubnetToL1Tx:
-    """Turns a permissioned subnet into an L1, whose validators a contract of the manager chain decides."""
+    """Turns a permissioned subnet into an L1; a contract on the manager chain controls its validators."""
 
     base: BaseFields
     subnet_id: SubnetID
@@ -286,7 +289,7 @@ class ConvertSubnetToL1Tx:
 
     @property
     def conversion_data(self) -> ConversionData:
-        """What the conversion id commits to, its validators in the order of the transaction."""
+        """The data that the conversion id commits to, its validators in the order of the transaction."""
         validators = tuple(ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators)
         return ConversionData(self.subnet_id, self.manager_chain_id, self.manager_address, validators)
 
@@ -315,7 +318,7 @@ class RegisterL1ValidatorTx:
         return SignedMessage.parse(self.message)
 
     def registration(self) -> RegisterL1Validator:
-        """Return what the manager asked for; its `validation_id` is the new validation's. Raises MalformedMessage."""
+        """Return the registration that the manager requested. Raises MalformedMessage."""
         return RegisterL1Validator.parse(_called(self.message))
 
 
@@ -331,13 +334,13 @@ class SetL1ValidatorWeightTx:
         return SignedMessage.parse(self.message)
 
     def change(self) -> L1ValidatorWeight:
-        """Return validation, nonce and weight that the manager asked for. Raises MalformedMessage."""
+        """Return the weight change that the manager requested. Raises MalformedMessage."""
         return L1ValidatorWeight.parse(_called(self.message))
 
 
 @dataclass(frozen=True, slots=True)
 class IncreaseL1ValidatorBalanceTx:
-    """Adds `balance` nAVAX to what an L1's validator pays its fee from."""
+    """Adds `balance` nAVAX to the balance from which an L1's validator pays its fee."""
 
     base: BaseFields
     validation_id: ValidationID
@@ -346,7 +349,7 @@ class IncreaseL1ValidatorBalanceTx:
 
 @dataclass(frozen=True, slots=True)
 class DisableL1ValidatorTx:
-    """Makes an L1's validator inactive and pays back its balance; its weight stays."""
+    """Makes an L1's validator inactive and refunds its balance; its weight stays."""
 
     base: BaseFields
     validation_id: ValidationID
@@ -376,7 +379,7 @@ def _called(message: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AddAutoRenewedValidatorTx:
-    """A validator joins the Primary Network for cycles of `period_s` seconds. node_id: 20 bytes where valid."""
+    """A validator joins the Primary Network for cycles of `period_s` seconds. node_id: 20 bytes if valid."""
 
     base: BaseFields
     node_id: bytes
@@ -392,7 +395,7 @@ class AddAutoRenewedValidatorTx:
 
 @dataclass(frozen=True, slots=True)
 class SetAutoRenewedValidatorConfigTx:
-    """Changes how a validator renews itself. staking_tx_id: the transaction by which it joined."""
+    """Changes the renewal of a validator. staking_tx_id: the transaction by which it joined."""
 
     base: BaseFields
     staking_tx_id: TxID
@@ -495,11 +498,11 @@ P_TX: Final[TxCodec[PUnsignedTx, Credential]] = TxCodec(_UNSIGNED, _CREDENTIAL)
 def parse_p_tx(raw: bytes) -> PSignedTx:
     """Return the signed transaction whose bytes, codec version first, are exactly `raw`.
 
-    Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
+    Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
     """
     return P_TX.parse(raw)
 
 
 def api_type(tx: PSignedTx) -> str:
-    """Return the type as the public data API names it; `UNKNOWN` for the types that its clients do not know."""
+    """Return the public data API's name of the type; `UNKNOWN` for types that its clients do not know."""
     return "UNKNOWN" if tx.type_id >= _FIRST_HELICON_TYPE else tx.kind

@@ -1,4 +1,4 @@
-"""The proposervm's wrapping around a chain's own blocks: who proposed one, when, and at which P-Chain height.
+"""The proposervm's outer blocks: the proposer, time and P-Chain height of a chain's own (inner) block.
 
 Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.warp.codec import pack_sized, pack_u32, pack_versioned, require_length
+from warpseal.warp.codec import VERSION, pack_sized, pack_u32, pack_versioned, require_length
 from warpseal.warp.ids import EMPTY_NODE_ID, ID_BYTES, ChainID, NodeID, node_id_from_certificate
 
 MAX_CERTIFICATE_BYTES: Final = 2048
@@ -21,14 +21,13 @@ _OPTION: Final = 1
 _GRANITE_BLOCK: Final = 2
 _HEADER: Final = struct.Struct(">32sqQ")
 _EPOCH: Final = struct.Struct(">QQq")
-# An option holds a block of the P-Chain: codec version, type id, and what that type says.
-_INNER_VERSION: Final = b"\x00\x00"
-_LEAST_INNER_BYTES: Final = 6
+# An option holds a P-Chain block, which has at least a codec version and a type id.
+_MIN_INNER_BYTES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A Granite epoch. p_chain_height: where Warp messages are verified in it; start_time_s: Unix seconds."""
+    """A Granite epoch. p_chain_height: at which its Warp messages are verified; start_time_s: Unix seconds."""
 
     p_chain_height: int
     number: int
@@ -44,7 +43,7 @@ class ProposedBlock:
     """An outer block with a header.
 
     parent_id: 32 bytes, the parent's outer id. timestamp_s: Unix seconds, may be negative in hostile bytes.
-    certificate: DER of the proposer's leaf certificate; empty, like `signature`, when anybody might propose.
+    certificate: DER of the proposer's leaf certificate; empty, like `signature`, if any node was allowed to propose.
     inner: bytes of the chain's own block. epoch: None before Granite.
     """
 
@@ -58,28 +57,28 @@ class ProposedBlock:
 
     @property
     def id(self) -> BlockID:
-        """The outer id, 32 bytes: SHA-256 of everything but the signature and its length."""
+        """The outer id, 32 bytes: SHA-256 of all bytes before the length of the signature."""
         return BlockID(sha256(self._unsigned()).digest())
 
     @property
     def proposer(self) -> NodeID:
-        """Whose certificate it is; EMPTY_NODE_ID without one. A claim, unless the signature is verified too."""
+        """The node of the certificate, EMPTY_NODE_ID without one. Unproven unless the signature is verified."""
         if not self.certificate:
             return EMPTY_NODE_ID
         return node_id_from_certificate(self.certificate)
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
+        """Return the bytes that `parse_proposervm_block` reads. Raises ValueError if `parent_id` has not 32 bytes."""
         return self._unsigned() + pack_sized(self.signature)
 
     def signed_bytes(self, chain_id: ChainID) -> bytes:
-        """Return what `signature` signs on the chain of this id: a header of chain, parent and this block's ids."""
+        """Return the bytes that `signature` signs on a chain: the ids of the chain, the parent and this block."""
         return pack_versioned(chain_id, self.parent_id, self.id)
 
     def _unsigned(self) -> bytes:
         return pack_versioned(
             pack_u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
-            _HEADER.pack(_id(self.parent_id), self.timestamp_s, self.p_chain_height),
+            _HEADER.pack(require_length(self.parent_id, ID_BYTES, "parent id"), self.timestamp_s, self.p_chain_height),
             pack_sized(self.certificate),
             pack_sized(self.inner),
             b"" if self.epoch is None else self.epoch.encode(),
@@ -88,7 +87,7 @@ class ProposedBlock:
 
 @dataclass(frozen=True, slots=True)
 class OptionBlock:
-    """An outer block without a header: one of the two options of its parent, whose header counts for it too.
+    """An outer block without a header: one of the two options of its parent, whose header applies to it.
 
     parent_id: 32 bytes, the parent's outer id. inner: bytes of a P-Chain Commit or Abort block.
     """
@@ -102,19 +101,21 @@ class OptionBlock:
         return BlockID(sha256(self.encode()).digest())
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_outer` reads. Raises ValueError where `parent_id` has not 32 of them."""
-        return pack_versioned(pack_u32(_OPTION), _id(self.parent_id), pack_sized(self.inner))
+        """Return the bytes that `parse_proposervm_block` reads. Raises ValueError if `parent_id` has not 32 bytes."""
+        return pack_versioned(
+            pack_u32(_OPTION), require_length(self.parent_id, ID_BYTES, "parent id"), pack_sized(self.inner)
+        )
 
 
 ProposerVMBlock = ProposedBlock | OptionBlock
 
 
 def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
-    """Return the outer block that `raw` is, or None when it is a chain's own block from before the proposervm.
+    """Return the outer block that `raw` is, or None if it is a chain's own block from before the proposervm.
 
-    The types of outer blocks collide with those of the P-Chain's first blocks, so only bytes count as outer that
-    are read to the last one and that a node would take for a valid block: no signature without a certificate nor
-    the reverse, no epoch of zeros, something inside, and in an option a versioned block.
+    The type ids of outer blocks collide with those of the P-Chain's first blocks. Bytes count as an outer block only if
+    they parse to the last byte and a node would accept the block: a signature if and only if there is a certificate,
+    no epoch of zeros, an inner block, and in an option a versioned one.
     """
     try:
         outer = parse_proposervm_block(raw)
@@ -124,20 +125,20 @@ def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
 
 
 def inner_block(raw: bytes) -> bytes:
-    """Return the chain's own block in bytes that may be wrapped."""
+    """Return the bytes of the chain's own block, from those of an outer or an inner block."""
     outer = recognize_proposervm_block(raw)
     return raw if outer is None else outer.inner
 
 
 def parse_proposervm_block(raw: bytes) -> ProposerVMBlock:
-    """Return the outer block behind `raw`, judged by its layout alone. Raises MalformedChainBytes."""
+    """Return the outer block whose bytes are exactly `raw`, if plausible or not. Raises MalformedChainBytes."""
     reader = ChainReader(raw)
     reader.version()
     start = reader.offset
     kind = reader.u32("type id of outer block")
     outer: ProposerVMBlock
     if kind == _OPTION:
-        outer = OptionBlock(BlockID(reader.take(32, "parent id")), _read_sized(reader, "inner block"))
+        outer = OptionBlock(BlockID(reader.take(32, "parent id")), reader.sized("inner block"))
     elif kind in (_BLOCK, _GRANITE_BLOCK):
         outer = _read_block(reader, has_epoch=kind == _GRANITE_BLOCK)
     else:
@@ -148,7 +149,7 @@ def parse_proposervm_block(raw: bytes) -> ProposerVMBlock:
 
 def _is_plausible(outer: ProposerVMBlock) -> bool:
     if isinstance(outer, OptionBlock):
-        return len(outer.inner) >= _LEAST_INNER_BYTES and outer.inner.startswith(_INNER_VERSION)
+        return len(outer.inner) >= _MIN_INNER_BYTES and outer.inner.startswith(VERSION)
     if outer.epoch == Epoch(0, 0, 0) or not outer.inner:
         return False
     return bool(outer.certificate) == bool(outer.signature)
@@ -161,23 +162,15 @@ def _read_block(reader: ChainReader, *, has_epoch: bool) -> ProposedBlock:
         timestamp_s,
         p_chain_height,
         _read_certificate(reader),
-        _read_sized(reader, "inner block"),
+        reader.sized("inner block"),
         Epoch(*reader.unpack(_EPOCH, "epoch")) if has_epoch else None,
-        _read_sized(reader, "signature"),
+        reader.sized("signature"),
     )
 
 
 def _read_certificate(reader: ChainReader) -> bytes:
     start = reader.offset
-    certificate = _read_sized(reader, "certificate")
+    certificate = reader.sized("certificate")
     if len(certificate) > MAX_CERTIFICATE_BYTES:
         raise MalformedChainBytes(start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes")
     return certificate
-
-
-def _read_sized(reader: ChainReader, what: str) -> bytes:
-    return reader.take(reader.u32(f"length of {what}"), what)
-
-
-def _id(raw: bytes) -> bytes:
-    return require_length(raw, ID_BYTES, "parent id")

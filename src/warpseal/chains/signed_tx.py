@@ -1,7 +1,7 @@
 """A signed transaction of any chain, alone or within a block.
 
 Source of truth: avalanchego `vms/platformvm/txs/tx.go`, `vms/avm/txs/tx.go`. Only the outermost value carries the codec
-version: a transaction within a block or a genesis lacks it, yet its id is that of its bytes with the version.
+version: a transaction within a block or a genesis lacks it, but its id is the hash of its bytes with the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SignedTx(Generic[U, C]):
     unsigned: U = field(compare=False)
     credentials: tuple[C, ...] = field(compare=False)
     raw: bytes = field(repr=False)
-    form: TxCodec[U, C] = field(compare=False, repr=False)
+    codec: TxCodec[U, C] = field(compare=False, repr=False)
     id: TxID = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -39,21 +39,21 @@ class SignedTx(Generic[U, C]):
     @property
     def type_id(self) -> int:
         """The type id of the transaction on its chain."""
-        return self.form.unsigned.type_id_of(self.unsigned)
+        return self.codec.unsigned.type_id_of(self.unsigned)
 
     def encode(self) -> bytes:
-        """Return the bytes anew from the parts; equal to `raw`."""
-        return self.form.encode(self.unsigned, self.credentials)
+        """Return the bytes, encoded from the parts; equal to `raw`."""
+        return self.codec.encode(self.unsigned, self.credentials)
 
     def encode_unsigned(self) -> bytes:
-        """Return what the signatures are over (their hash is SHA-256 of it): everything before the credentials."""
+        """Return the bytes before the credentials; signatures are over their SHA-256."""
         out = bytearray(VERSION)
-        self.form.unsigned.write(self.unsigned, out)
+        self.codec.unsigned.write(self.unsigned, out)
         return bytes(out)
 
 
 class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
-    """How a chain's signed transactions are written; as a codec: within a block, without the version."""
+    """The codec of a chain's signed transactions within a block, where they have no codec version."""
 
     def __init__(self, unsigned: Interface[U], credential: Interface[C]) -> None:
         self.unsigned = unsigned
@@ -62,11 +62,11 @@ class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
         self._credentials: ListOf[Any] = ListOf(credential, "credentials")
 
     def build(self, unsigned: U, credentials: tuple[C, ...] = ()) -> SignedTx[U, C]:
-        """Return the transaction made of these parts. Raises ValueError where one does not fit its format."""
+        """Return the transaction made of these parts. Raises ValueError if one does not fit its format."""
         return SignedTx(unsigned, credentials, self.encode(unsigned, credentials), self)
 
     def encode(self, unsigned: U, credentials: tuple[C, ...]) -> bytes:
-        """Return the bytes, codec version first. Raises ValueError where a part does not fit its format."""
+        """Return the bytes, codec version first. Raises ValueError if a part does not fit its format."""
         out = bytearray(VERSION)
         self.unsigned.write(unsigned, out)
         self._credentials.write(credentials, out)

@@ -1,6 +1,7 @@
-"""Blocks of the X-Chain since it became a line of blocks (Cortina), of one type; without the proposervm's wrapping.
+"""X-Chain blocks (since Cortina), without the proposervm's outer block; and the X-Chain's genesis.
 
-Source of truth: avalanchego `vms/avm/block/standard_block.go`.
+Source of truth: avalanchego `vms/avm/block/standard_block.go`, `vms/avm/genesis.go`. The bytes of the genesis are the
+genesis data of the X-Chain's CreateChainTx in the P-Chain's genesis.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _TXS: Final = ListOf(X_TX, "transactions")
 
 @dataclass(frozen=True, slots=True)
 class XBlock:
-    """One block. Equal when `raw`, its bytes with the codec version, is.
+    """A block of the X-Chain. Equal if `raw`, its bytes with the codec version, is.
 
-    parent_id: the inner id of the block before. time: unix seconds. merkle_root: 32 bytes that nobody uses yet.
+    parent_id: the inner id of the parent. time: unix seconds. merkle_root: 32 bytes without a use so far.
     """
 
     parent_id: BlockID = field(compare=False)
@@ -40,19 +41,19 @@ class XBlock:
 
     @classmethod
     def build(cls, parent_id: BlockID, height: int, time: int, txs: tuple[XTx, ...]) -> XBlock:
-        """Return the block made of these parts and an empty root. Raises ValueError where one does not fit."""
+        """Return the block made of these parts and an empty root. Raises ValueError if one does not fit."""
         root = bytes(ID.least_bytes)
         return cls(parent_id, height, time, root, txs, _encode(parent_id, height, time, root, txs))
 
     def encode(self) -> bytes:
-        """Return the bytes anew from the parts; equal to `raw`."""
+        """Return the bytes, encoded from the parts; equal to `raw`."""
         return _encode(self.parent_id, self.height, self.time, self.merkle_root, self.txs)
 
 
 def parse_x_block(raw: bytes) -> XBlock:
     """Return the inner block whose bytes, codec version first, are exactly `raw`.
 
-    Raises MalformedChainBytes; of it UnknownType where a type id is of no known type.
+    Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
     """
     reader = ChainReader(raw)
     reader.version()
@@ -83,14 +84,14 @@ def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs:
 
 @dataclass(frozen=True, slots=True)
 class GenesisAsset:
-    """An asset of the genesis: `alias` such as AVAX, and what creates it, which nobody signed."""
+    """An asset of the genesis: an alias such as AVAX, and the unsigned transaction that creates it."""
 
     alias: str
     creation: CreateAssetTx
 
     @property
     def tx(self) -> XTx:
-        """The transaction that counts as having created it, without credentials."""
+        """The transaction that creates it, without credentials."""
         return X_TX.build(self.creation)
 
     @property
@@ -101,7 +102,7 @@ class GenesisAsset:
 
 @dataclass(frozen=True, slots=True)
 class XGenesis:
-    """The assets, by alias where valid."""
+    """The assets, sorted by alias if valid."""
 
     assets: tuple[GenesisAsset, ...]
 
@@ -117,9 +118,5 @@ _GENESIS: Final = Struct(XGenesis, assets=ListOf(_ASSET, "assets"))
 
 
 def parse_x_genesis(raw: bytes) -> XGenesis:
-    """Return the genesis behind `raw`, codec version first. Raises MalformedChainBytes."""
-    reader = ChainReader(raw)
-    reader.version()
-    genesis = _GENESIS.read(reader)
-    reader.finish()
-    return genesis
+    """Return the genesis whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+    return _GENESIS.parse(raw)

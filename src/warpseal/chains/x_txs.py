@@ -1,7 +1,7 @@
-"""What only X-Chain transactions hold: outputs that mint, NFTs, properties, and the operations on them.
+"""X-Chain transactions of every type, their outputs, and the operations that mint assets, NFTs and properties.
 
 Source of truth: avalanchego `vms/secp256k1fx`, `vms/nftfx`, `vms/propertyfx`; the type ids follow from the order of
-registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`.
+registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`. Transactions: `vms/avm/txs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from warpseal.chains.codec import (
     TEXT,
     U8,
     U32,
-    ChainReader,
     FixedBytes,
     Interface,
     ListOf,
@@ -47,7 +46,6 @@ from warpseal.chains.components import (
     base_fields_struct,
     transferable_input_struct,
     transferable_output_struct,
-    utxo_struct,
 )
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx, TxCodec
@@ -83,7 +81,7 @@ class NftMintOutput:
 
 @dataclass(frozen=True, slots=True)
 class NftTransferOutput:
-    """An NFT: any payload, up to 1 KiB where valid."""
+    """An NFT with a payload of up to 1 KiB if valid."""
 
     group_id: int
     payload: bytes
@@ -99,18 +97,18 @@ class PropertyMintOutput:
 
 @dataclass(frozen=True, slots=True)
 class PropertyOwnedOutput:
-    """A property that is owned."""
+    """The ownership of a property."""
 
     owners: OutputOwners
 
 
-# `Output` is the shared type of what moves by itself; of its members only TransferOutput occurs on the X-Chain.
+# Of the members of `Output` only TransferOutput occurs on the X-Chain.
 XOutput = Output | MintOutput | NftMintOutput | NftTransferOutput | PropertyMintOutput | PropertyOwnedOutput
 
 
 @dataclass(frozen=True, slots=True)
 class MintOperation:
-    """Mints an amount of a fungible asset, and gives the right to mint on."""
+    """Mints an amount of a fungible asset, and passes on the right to mint."""
 
     mint_input: Input
     mint_output: MintOutput
@@ -118,7 +116,7 @@ class MintOperation:
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
-        """What it produces, in the order of the output indices."""
+        """The outputs it produces, in the order of their indices."""
         return (self.mint_output, self.transfer_output)
 
 
@@ -133,26 +131,26 @@ class NftMintOperation:
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
-        """What it produces, in the order of the output indices."""
+        """The outputs it produces, in the order of their indices."""
         return tuple(NftTransferOutput(self.group_id, self.payload, owners) for owners in self.owners)
 
 
 @dataclass(frozen=True, slots=True)
 class NftTransferOperation:
-    """Gives an NFT to others."""
+    """Transfers an NFT to new owners."""
 
     input: Input
     output: NftTransferOutput
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
-        """What it produces, in the order of the output indices."""
+        """The outputs it produces, in the order of their indices."""
         return (self.output,)
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyMintOperation:
-    """Mints a property, and gives the right to mint on."""
+    """Mints a property, and passes on the right to mint."""
 
     mint_input: Input
     mint_output: PropertyMintOutput
@@ -160,19 +158,19 @@ class PropertyMintOperation:
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
-        """What it produces, in the order of the output indices."""
+        """The outputs it produces, in the order of their indices."""
         return (self.mint_output, self.owned_output)
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyBurnOperation:
-    """Ends a property; one signature index for each address that signs."""
+    """Burns a property; one signature index for each address that signs."""
 
     signature_indices: tuple[int, ...]
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
-        """Nothing."""
+        """No outputs."""
         return ()
 
 
@@ -244,7 +242,7 @@ X_CREDENTIAL: Final[Interface[XCredential]] = Interface(
     },
     X_TYPE_NAMES,
 )
-# Only fungible outputs and inputs move between transactions by themselves; all others need an operation.
+# Only fungible outputs and inputs are transferable; all others need an operation.
 _OUTPUT: Final[Interface[Output]] = Interface(
     "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, X_TYPE_NAMES
 )
@@ -252,19 +250,18 @@ _SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPU
 X_TRANSFERABLE_OUTPUT: Final = transferable_output_struct(_OUTPUT)
 X_TRANSFERABLE_INPUT: Final = transferable_input_struct(_SPEND)
 X_BASE_FIELDS: Final = base_fields_struct(X_TRANSFERABLE_OUTPUT, X_TRANSFERABLE_INPUT)
-X_UTXO: Final = utxo_struct(X_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class BaseTx:
-    """Moves fungible assets."""
+    """Transfers fungible assets."""
 
     base: BaseFields
 
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What a new asset begins with. fx_index: 0 fungible, 1 NFT, 2 property."""
+    """Initial outputs of a new asset. fx_index: 0 fungible, 1 NFT, 2 property."""
 
     fx_index: int
     outputs: tuple[XOutput, ...]
@@ -272,7 +269,7 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class CreateAssetTx:
-    """Creates the asset whose id is the transaction's. denomination: decimal places, 0 to 32 where valid."""
+    """Creates the asset whose id is the transaction's. denomination: decimal places, 0 to 32 if valid."""
 
     base: BaseFields
     name: str
@@ -290,7 +287,7 @@ class UtxoReference:
 
     @property
     def utxo_id(self) -> UtxoID:
-        """Id of the unspent output that is meant."""
+        """Id of the referenced output."""
         return utxo_id(self.tx_id, self.output_index)
 
 
@@ -305,7 +302,7 @@ class AssetOperation:
 
 @dataclass(frozen=True, slots=True)
 class OperationTx:
-    """Moves fungible assets, and does other things with assets."""
+    """Transfers fungible assets and executes operations on assets."""
 
     base: BaseFields
     operations: tuple[AssetOperation, ...]
@@ -313,7 +310,7 @@ class OperationTx:
 
 @dataclass(frozen=True, slots=True)
 class ImportTx:
-    """Moves assets here that were exported on `source_chain_id`."""
+    """Imports assets that were exported on `source_chain_id`."""
 
     base: BaseFields
     source_chain_id: ChainID
@@ -322,7 +319,7 @@ class ImportTx:
 
 @dataclass(frozen=True, slots=True)
 class ExportTx:
-    """Moves assets to `destination_chain_id`, where they wait to be imported."""
+    """Exports assets to `destination_chain_id`, which imports them later."""
 
     base: BaseFields
     destination_chain_id: ChainID
@@ -371,28 +368,19 @@ X_TX: Final[TxCodec[XUnsignedTx, XCredential]] = TxCodec(_UNSIGNED, X_CREDENTIAL
 
 
 def parse_x_tx(raw: bytes) -> XTx:
-    """Return the signed transaction behind `raw`, codec version first. Raises MalformedChainBytes."""
+    """Return the signed transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
     return X_TX.parse(raw)
 
 
-def parse_x_utxo(raw: bytes) -> XUtxo:
-    """Return the unspent output behind `raw`, codec version first. Raises MalformedChainBytes."""
-    reader = ChainReader(raw)
-    reader.version()
-    utxo = X_UTXO.read(reader)
-    reader.finish()
-    return utxo
-
-
 def produced_outputs(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return what `tx` leaves on the X-Chain, by output index: base outputs, then those of states and operations."""
+    """Return the outputs of `tx` on the X-Chain by index: base outputs, then those of initial states and operations."""
     outputs: list[tuple[AssetID, XOutput]] = [(out.asset_id, out.output) for out in tx.unsigned.base.outputs]
     outputs += _special_outputs(tx)
     return tuple(Utxo(tx.id, index, asset, output) for index, (asset, output) in enumerate(outputs))
 
 
 def exported_outputs(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return what `tx` leaves for its destination chain; the indices follow those of the base outputs."""
+    """Return the outputs that `tx` exports; their indices follow those of the base outputs."""
     if not isinstance(tx.unsigned, ExportTx):
         return ()
     first = len(tx.unsigned.base.outputs)
@@ -406,4 +394,6 @@ def _special_outputs(tx: XTx) -> Iterator[tuple[AssetID, XOutput]]:
             # The new asset's id is that of its transaction.
             yield from ((AssetID(tx.id), output) for state in states for output in state.outputs)
         case OperationTx(operations=operations):
-            yield from ((each.asset_id, output) for each in operations for output in each.operation.outputs)
+            yield from (
+                (operation.asset_id, output) for operation in operations for output in operation.operation.outputs
+            )
