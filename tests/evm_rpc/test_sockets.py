@@ -202,7 +202,7 @@ async def test_health_tells_of_a_websocket_of_another_chain() -> None:
         await front.chain.pool.check()
         watching = asyncio.create_task(front.chain.sockets.run())
         await until(lambda: 1 in front.chain.sockets.refused)
-        found = evm_check(front.chain).look()
+        found = evm_check(front.chain).run()
         assert isinstance(found, CheckOutcome)
         assert found.error is not None
         assert found.error.startswith("ws[1] is of another chain: chain id 5")

@@ -26,7 +26,7 @@ GOOD = PeerTraffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
 
 
 def look(check: HealthCheck) -> CheckOutcome:
-    found = check.look()
+    found = check.run()
     assert not inspect.isawaitable(found)
     return found
 
@@ -139,7 +139,7 @@ def test_what_is_remembered_of_missing_blocks_is_bounded() -> None:
     missing = LagTimer()
     for tip in range(100_000):
         missing.age_s(ChainProgress(0, tip), float(tip))
-    assert len(missing._seen) <= 4_096
+    assert len(missing._tips) <= 4_096
 
 
 def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> None:
@@ -248,7 +248,7 @@ async def test_little_space_is_a_warning_and_hardly_any_a_failure(
     tmp_path: Path, limits: tuple[int, int], error: bool, warns: bool
 ) -> None:
     settings = HealthSettings(warn_disk_percent=limits[0], fail_disk_percent=limits[1])
-    found = diskspace_check(tmp_path / "not" / "made", settings).look()
+    found = diskspace_check(tmp_path / "not" / "made", settings).run()
     assert inspect.isawaitable(found)
     outcome: CheckOutcome = await found
     assert outcome.message["availableDiskBytes"] > 0

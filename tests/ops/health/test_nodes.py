@@ -46,8 +46,8 @@ def answers(said: list[Said]) -> list[NodeResult[int]]:
 
 async def looked(nodes: Nodes, watch: NodeMonitor | None = None) -> CheckOutcome:
     watch = watch or nodes.watch()
-    await watch.ask()
-    found = watch.check().look()
+    await watch.poll()
+    found = watch.check().run()
     assert isinstance(found, CheckOutcome)
     return found
 
@@ -65,7 +65,7 @@ async def test_a_good_day_tells_heights_by_the_places_of_the_lists() -> None:
 async def test_without_a_proposed_height_nothing_is_signed_whatever_the_nodes_say() -> None:
     nodes = Nodes([12], is_fresh=False, last=None)
     assert await error_of(nodes) == STALE_HEIGHT
-    outcome = nodes.watch().check().look()
+    outcome = nodes.watch().check().run()
     assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), (
         "before any node was asked, too"
     )
@@ -107,7 +107,7 @@ async def test_the_node_that_is_asked_first_may_be_behind_the_others_for_a_while
 async def test_a_node_behind_that_is_not_asked_first_is_told_and_no_failure() -> None:
     nodes = Nodes([12, 10])
     watch = nodes.watch()
-    await watch.ask()
+    await watch.poll()
     nodes.now += 1_000
     outcome = await looked(nodes, watch)
     assert outcome.error is None

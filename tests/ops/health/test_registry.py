@@ -121,6 +121,45 @@ async def test_a_check_without_a_message_shows_none() -> None:
     assert set(world.checks()["a"]) == {"timestamp", "duration"}
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    part, registry = Part("not yet"), HealthRegistry(HealthSettings(check_frequency_s=3600))
+    registry.register(HealthCheck("a", part.look))
+    for _ in range(3):
+        await registry.run_checks(("a",))
+    assert not registry.health().is_healthy
+    part.error = None
+    await registry.run_checks(("a",))
+    assert registry.health().is_healthy
+    assert logged(caplog) == []
+
+
+async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    part, registry = Part("broken"), HealthRegistry(HealthSettings(check_frequency_s=0.0))
+    registry.register(HealthCheck("a", part.look))
+    for _ in range(3):
+        await registry.run_checks(("a",))
+    assert logged(caplog) == ["health check failed"]
+    part.error = None
+    for _ in range(3):
+        await registry.run_checks(("a",))
+    assert logged(caplog) == ["health check failed", "health check passes again"]
+
+
+async def test_a_check_that_has_passed_once_is_logged_as_soon_as_it_fails(caplog: pytest.LogCaptureFixture) -> None:
+    part, registry = Part(), HealthRegistry(HealthSettings(check_frequency_s=3600))
+    registry.register(HealthCheck("a", part.look))
+    await registry.run_checks(("a",))
+    part.error = "broken"
+    await registry.run_checks(("a",))
+    assert logged(caplog) == ["health check failed"]
+
+
 async def test_a_check_that_raises_fails_with_its_words(caplog: pytest.LogCaptureFixture) -> None:
     def look() -> CheckOutcome:
         raise RuntimeError("out of order")
@@ -129,7 +168,7 @@ async def test_a_check_that_raises_fails_with_its_words(caplog: pytest.LogCaptur
     world.registry.register(HealthCheck("a", look))
     await world.registry.run_checks(("a",))
     assert world.checks()["a"]["error"] == "out of order"
-    assert "a health check failed by a fault of ours" in caplog.text
+    assert "internal error in a health check" in caplog.text
 
 
 async def test_a_name_is_taken_once() -> None:

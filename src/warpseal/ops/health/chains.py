@@ -1,4 +1,4 @@
-"""The check of each followed chain: how far behind its node it is, since when, and who of its subnet is connected.
+"""Checks of chains: the lag of each followed chain and its connected validators, and the nodes of each EVM chain.
 
 Source of truth: the specification's chain message; its texts are of avalanchego's handler and consensus checks.
 """
@@ -16,15 +16,15 @@ from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 REQUIRED_SHARE: Final = 0.67
-_MAX_SEEN: Final = 4_096
-_MAX_SHOWN: Final = 1_000
+_MAX_TIPS: Final = 4_096
+_MAX_LISTED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ChainProgress:
-    """How following a chain stands. height, node_height: None: not known. block_id: of `height`.
+    """How far a chain is read. height, node_height: None if not known. block_id: of `height`.
 
-    stopped: why nothing is read any more. is_backfilling: there is still more to read than new blocks.
+    stopped: why no more blocks are read. is_backfilling: older blocks are still to be read.
     """
 
     height: int | None
@@ -36,7 +36,7 @@ class ChainProgress:
 
 @dataclass(frozen=True, slots=True)
 class FollowedChain:
-    """One followed chain. name: its primary alias. now: seconds that never go back."""
+    """One followed chain. name: its primary alias."""
 
     name: str
     subnet_id: SubnetID
@@ -44,22 +44,22 @@ class FollowedChain:
 
 
 class LagTimer:
-    """Since when the first block that a chain misses is known to be there."""
+    """Measures for how long the first block that a chain misses has been known. Times are of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[int, float]] = deque(maxlen=_MAX_SEEN)
+        self._tips: deque[tuple[int, float]] = deque(maxlen=_MAX_TIPS)
 
     def age_s(self, progress: ChainProgress, now: float) -> float:
-        """Return how long ago the first missing block was first heard of; 0 where none is missing."""
+        """Return for how long the first missing block has been known; 0 if none is missing."""
         tip, height = progress.node_height, progress.height
         if tip is None or height is None or tip <= height:
-            self._seen.clear()
+            self._tips.clear()
             return 0.0
-        if not self._seen or tip > self._seen[-1][0]:
-            self._seen.append((tip, now))
-        while self._seen[0][0] <= height:
-            self._seen.popleft()
-        return now - self._seen[0][1]
+        if not self._tips or tip > self._tips[-1][0]:
+            self._tips.append((tip, now))
+        while self._tips[0][0] <= height:
+            self._tips.popleft()
+        return now - self._tips[0][1]
 
 
 def chain_check(
@@ -68,27 +68,45 @@ def chain_check(
     max_lag_s: float,
     now: Callable[[], float],
 ) -> HealthCheck:
-    """Return the check of a followed chain; its subnet is its tag."""
-    missing = LagTimer()
+    """Return the check of a followed chain, with its subnet as tag. now: seconds of a monotonic clock."""
+    lag = LagTimer()
 
-    def look() -> CheckOutcome:
+    def run() -> CheckOutcome:
         progress = chain.progress()
-        subnet = next((one for one in readiness() if one.subnet_id == chain.subnet_id), None)
-        age_s = missing.age_s(progress, now())
+        subnet = next((subnet for subnet in readiness() if subnet.subnet_id == chain.subnet_id), None)
+        age_s = lag.age_s(progress, now())
         networking, share = _networking(subnet)
         message = {"engine": {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}, "networking": networking}
-        faults = []
+        errors = []
         if progress.stopped is not None:
-            faults.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
+            errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
         if age_s > max_lag_s and not progress.is_backfilling:
             longest, allowed = go_duration(age_s), go_duration(max_lag_s)
-            faults.append(f"engine: consensus: block processing too long: {longest} > {allowed}")
+            errors.append(f"engine: consensus: block processing too long: {longest} > {allowed}")
         if share < REQUIRED_SHARE:
             shares = f"connected to {share * 100:f}%; required at least {REQUIRED_SHARE * 100:f}%"
-            faults.append(f"networking: not connected to enough stake: {shares}")
-        return CheckOutcome(message, "; ".join(faults) or None)
+            errors.append(f"networking: not connected to enough stake: {shares}")
+        return CheckOutcome(message, "; ".join(errors) or None)
 
-    return HealthCheck(chain.name, look, frozenset({id_text(chain.subnet_id)}))
+    return HealthCheck(chain.name, run, frozenset({id_text(chain.subnet_id)}))
+
+
+def evm_check(chain: ForwardedChain) -> HealthCheck:
+    """Return the check of a forwarded EVM chain's nodes, which are named by their positions in the operator's list."""
+
+    def run() -> CheckOutcome:
+        pool = chain.pool
+        identity = pool.identity
+        nodes = {str(position): error for position, error in sorted(pool.faults().items())}
+        message: Mapping[str, Any] = {"chainID": identity.chain_id if identity else None, "nodes": nodes}
+        nodes |= {f"ws{position}": error for position, error in sorted(chain.sockets.refused.items())}
+        errors = [f"rpc[{position}] {reason}" for position, reason in sorted(pool.refused().items())]
+        errors += [f"ws[{position}] {reason}" for position, reason in sorted(chain.sockets.refused.items())]
+        if not pool.is_up:
+            errors.append("no node of this chain can be reached")
+        return CheckOutcome(message, "; ".join(errors) or None)
+
+    return HealthCheck(f"evm-{id_text(chain.chain_id)}", run)
 
 
 def _consensus(progress: ChainProgress, age_s: float) -> dict[str, Any]:
@@ -102,7 +120,7 @@ def _consensus(progress: ChainProgress, age_s: float) -> dict[str, Any]:
 
 
 def _vm(progress: ChainProgress) -> dict[str, Any]:
-    """Return what is known of the node; its last block only where it is ours, too."""
+    """Return what is known of the node; the id of its last block is known only if the daemon has read that block."""
     is_same = progress.block_id is not None and progress.height == progress.node_height
     block_id = progress.block_id if is_same else None
     return {
@@ -115,23 +133,5 @@ def _networking(subnet: SubnetReadiness | None) -> tuple[dict[str, Any], float]:
     if subnet is None or not subnet.total:
         return {"disconnectedValidators": [], "percentConnected": 0}, 0.0
     share = subnet.connected / subnet.total
-    gone = [node_id_text(node_id) for validator in subnet.missing for node_id in validator.node_ids]
-    return {"disconnectedValidators": gone[:_MAX_SHOWN], "percentConnected": share}, share
-
-
-def evm_check(chain: ForwardedChain) -> HealthCheck:
-    """Return the check of a chain's nodes; they are named by their place in the operator's list."""
-
-    def look() -> CheckOutcome:
-        pool = chain.pool
-        identity = pool.identity
-        nodes = {str(place): told for place, told in sorted(pool.faults().items())}
-        message: Mapping[str, Any] = {"chainID": identity.chain_id if identity else None, "nodes": nodes}
-        nodes |= {f"ws{place}": told for place, told in sorted(chain.sockets.refused.items())}
-        refused = [f"rpc[{place}] {reason}" for place, reason in sorted(pool.refused().items())]
-        refused += [f"ws[{place}] {reason}" for place, reason in sorted(chain.sockets.refused.items())]
-        if not pool.is_up:
-            refused.append("no node of this chain can be reached")
-        return CheckOutcome(message, "; ".join(refused) or None)
-
-    return HealthCheck(f"evm-{id_text(chain.chain_id)}", look)
+    missing = [node_id_text(node_id) for validator in subnet.missing for node_id in validator.node_ids]
+    return {"disconnectedValidators": missing[:_MAX_LISTED], "percentConnected": share}, share

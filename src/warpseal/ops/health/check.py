@@ -1,4 +1,7 @@
-"""What a health check is asked and answers, and what is kept of it from round to round."""
+"""Health checks and their results: what the registry runs, and what an answer of `/ext/health` shows of it.
+
+Source of truth: the specification's health API; texts of durations and moments are those of Go.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +13,49 @@ from typing import Any, Final
 import msgspec
 
 APPLICATION: Final = "application"
-"""Tag of the global checks: they are in every answer."""
+"""Tag of the global checks, which are in every answer."""
 ALL: Final = "all"
 """Tag that stands for every check."""
 NOT_YET_RUN: Final = "not yet run"
 NEVER: Final = "0001-01-01T00:00:00Z"
 
+_SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_NS: Final = 1_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check found. message: JSON-ready, None: nothing to say; error: why it fails, None: it passes."""
+    """The outcome of one run. message: JSON-ready or None; error: why the check fails, None if it passes."""
 
     message: Any = None
     error: str | None = None
 
 
-Look = Callable[[], CheckOutcome | Awaitable[CheckOutcome]]
-"""Looks once. What it raises is a failure, too."""
+CheckFunction = Callable[[], CheckOutcome | Awaitable[CheckOutcome]]
+"""Runs a check once. An exception counts as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One check. tags: under which it is found; latches: once it has passed, it passes for ever.
+    """One check. tags: select it in requests; latches: it stays passed once it has passed.
 
-    is_startup: readiness is about it. is_prompt: looked at when its input changes, and often while it fails.
+    is_startup: it belongs to readiness. is_prompt: it runs when its input changes, and often while it fails.
     """
 
     name: str
-    look: Look
+    run: CheckFunction
     tags: frozenset[str] = frozenset()
     is_startup: bool = False
     latches: bool = False
     is_prompt: bool = False
 
     def has(self, tags: frozenset[str]) -> bool:
-        """Tell whether an answer for these tags holds the check; no tags: all do."""
+        """Return whether an answer for these tags includes the check; without tags it includes all checks."""
         return not tags or ALL in tags or APPLICATION in self.tags or bool(self.tags & tags)
 
 
 class CheckResult(msgspec.Struct, frozen=True, rename="camel"):
-    """How a check went last, as it stands on the wire. Fields that are not set are left out.
+    """The latest result of a check in its JSON form. Fields that are not set are left out.
 
     timestamp, time_of_first_failure: RFC 3339. duration: ns. contiguous_failures: rounds.
     """
@@ -63,7 +69,7 @@ class CheckResult(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def passes(self) -> bool:
-        """Whether the check found nothing wrong."""
+        """Whether the check found no error."""
         return self.error is msgspec.UNSET
 
 
@@ -73,7 +79,7 @@ NOT_RUN: Final = CheckResult(error=NOT_YET_RUN)
 def result_after(
     before: CheckResult, outcome: CheckOutcome, moment: str, duration_ns: int, *, counts: bool = True
 ) -> CheckResult:
-    """Return what is kept of a check that was looked at: the first failure is dated, others are counted.
+    """Return the result that follows `before`: the first failure is dated, later ones are counted if `counts`.
 
     moment: RFC 3339.
     """
@@ -92,29 +98,25 @@ def result_after(
 
 
 def rfc3339(unix_ns: int) -> str:
-    """Return a moment with nanoseconds, in UTC, trailing zeros left out as Go leaves them."""
-    seconds, nanoseconds = divmod(unix_ns, 1_000_000_000)
+    """Return a moment in UTC with nanoseconds, without trailing zeros, as Go formats it."""
+    seconds, nanoseconds = divmod(unix_ns, _NS)
     fraction = f".{nanoseconds:09d}".rstrip("0").rstrip(".")
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
 
 
-_SMALL: Final = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
-_NS: Final = 1_000_000_000
-
-
 def go_duration(seconds: float) -> str:
-    """Return a duration as Go's `time.Duration.String` writes it; negative ones do not occur and count as 0."""
+    """Return a duration as Go's `time.Duration.String` writes it: 1.5s, 2m3.4s, 729.191965ms; negative ones as 0s."""
     total = max(0, round(seconds * _NS))
     if total == 0:
         return "0s"
     if total < _NS:
-        return next(f"{_decimal(total, unit)}{name}" for unit, name in _SMALL if total >= unit)
+        return next(f"{_decimal(total, unit)}{name}" for unit, name in _SMALL_UNITS if total >= unit)
     minutes, rest = divmod(total, 60 * _NS)
     hours, minutes = divmod(minutes, 60)
-    shown = f"{_decimal(rest, _NS)}s"
+    text = f"{_decimal(rest, _NS)}s"
     if hours:
-        return f"{hours}h{minutes}m{shown}"
-    return f"{minutes}m{shown}" if minutes else shown
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
 
 
 def _decimal(amount: int, unit: int) -> str:

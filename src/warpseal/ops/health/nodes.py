@@ -1,4 +1,4 @@
-"""The check of the nodes that the daemon asks (`nodes`): can one of each list be used, and does it keep up."""
+"""The check of the upstream nodes (`nodes`): each list has a usable node, and the node in use keeps up."""
 
 from __future__ import annotations
 
@@ -15,93 +15,98 @@ from warpseal.ops.health.settings import HealthSettings
 P_CHAIN_API: Final = "p-chain-api"
 INFO_API: Final = "info-api"
 STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
-_AGAIN_S: Final = 5.0
-# However often checks are looked at.
-_LEAST_S: Final = 1.0
+_RETRY_S: Final = 5.0
+_MIN_INTERVAL_S: Final = 1.0
 
-Probe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
+NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 """Asks every node of a list; never raises."""
 
 
-class Proposed(Protocol):
-    """The height that signing goes by."""
+class HeightSource(Protocol):
+    """The proposed P-Chain height, which the signing uses."""
 
     @property
     def last(self) -> int | None:
-        """The height last heard of; None before any."""
+        """The latest known height; None before the first."""
         ...
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it can be relied on."""
+        """Whether the height is recent enough to be used."""
         ...
 
 
 class NodeMonitor:
-    """What the nodes of each list said last. heights: probes p-chain-api, for heights; info: info-api, for anything.
+    """The latest answers of the nodes of each list.
 
-    now: seconds that never go back.
+    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any answer. now: seconds
+    of a monotonic clock.
     """
 
     def __init__(
-        self, heights: Probe, info: Probe, proposed: Proposed, settings: HealthSettings, now: Callable[[], float]
+        self,
+        heights: NodeProbe,
+        info: NodeProbe,
+        proposed: HeightSource,
+        settings: HealthSettings,
+        now: Callable[[], float],
     ) -> None:
         self._probes = {P_CHAIN_API: heights, INFO_API: info}
         self._proposed = proposed
         self._settings = settings
         self._now = now
-        self._told: dict[str, Sequence[NodeResult[int]]] = {}
-        self._missing: dict[int, LagTimer] = {}
+        self._answers: dict[str, Sequence[NodeResult[int]]] = {}
+        self._lags: dict[int, LagTimer] = {}
         self._behind_s: dict[int, float] = {}
 
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Ask the nodes in each round of checks, more often while something is wrong, until cancelled."""
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Ask the nodes in each round of checks, more often while an error is known, until cancelled."""
         while True:
-            before = tuple(self._faults())
-            await self.ask()
-            after = tuple(self._faults())
+            before = tuple(self._errors())
+            await self.poll()
+            after = tuple(self._errors())
             if after != before:
-                changed()
-            frequency_s = max(_LEAST_S, self._settings.check_frequency_s)
-            await asyncio.sleep(min(_AGAIN_S, frequency_s) if after else frequency_s)
+                on_change()
+            frequency_s = max(_MIN_INTERVAL_S, self._settings.check_frequency_s)
+            await asyncio.sleep(min(_RETRY_S, frequency_s) if after else frequency_s)
 
-    async def ask(self) -> None:
+    async def poll(self) -> None:
         """Ask every node once."""
-        told = await asyncio.gather(*(probe() for probe in self._probes.values()))
-        self._told = dict(zip(self._probes, told, strict=True))
-        heights = {one.position: one.value for one in self._told[P_CHAIN_API] if one.value is not None}
+        answers = await asyncio.gather(*(probe() for probe in self._probes.values()))
+        self._answers = dict(zip(self._probes, answers, strict=True))
+        heights = {answer.position: answer.value for answer in self._answers[P_CHAIN_API] if answer.value is not None}
         highest = max(heights.values(), default=None)
         self._behind_s = {
-            position: self._missing.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self._now())
+            position: self._lags.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self._now())
             for position, height in heights.items()
         }
 
     def check(self) -> HealthCheck:
-        """Return the check; it also fails without a proposed height, for then nothing is signed."""
-        return HealthCheck("nodes", self._look, frozenset({APPLICATION}), is_prompt=True)
+        """Return the check; it also fails without a proposed height, since no message can be signed then."""
+        return HealthCheck("nodes", self._check, frozenset({APPLICATION}), is_prompt=True)
 
-    def _look(self) -> CheckOutcome:
-        faults = [] if self._proposed.is_fresh else [STALE_HEIGHT]
-        message = {"nodes": dict(self._shown()), "proposedHeight": self._proposed.last}
-        return CheckOutcome(message, "; ".join((*faults, *self._faults())) or None)
+    def _check(self) -> CheckOutcome:
+        errors = [] if self._proposed.is_fresh else [STALE_HEIGHT]
+        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed.last}
+        return CheckOutcome(message, "; ".join((*errors, *self._errors())) or None)
 
-    def _shown(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for name, answers in self._told.items():
-            for one in answers:
-                shown: dict[str, Any] = {} if one.failure is None else {"error": one.failure.value}
-                if name == P_CHAIN_API and one.value is not None:
-                    shown["height"] = one.value
-                    if behind_s := self._behind_s[one.position]:
-                        shown["behindFor"] = go_duration(behind_s)
-                yield f"{name}[{one.position}]", shown
+    def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for name, answers in self._answers.items():
+            for answer in answers:
+                message: dict[str, Any] = {} if answer.failure is None else {"error": answer.failure.value}
+                if name == P_CHAIN_API and answer.value is not None:
+                    message["height"] = answer.value
+                    if behind_s := self._behind_s[answer.position]:
+                        message["behindFor"] = go_duration(behind_s)
+                yield f"{name}[{answer.position}]", message
 
-    def _faults(self) -> Iterator[str]:
-        """Yield what is wrong now; that a node is down while another one of its list is not, is nothing."""
-        for name, answers in self._told.items():
-            for one in answers:
-                if one.failure is NodeFailure.WRONG_NETWORK:
-                    yield f"{name}[{one.position}] is of another network"
-            first = next((one for one in answers if one.value is not None), None)
+    def _errors(self) -> Iterator[str]:
+        """Yield the current errors. A node may be down as long as another one of its list is up."""
+        for name, answers in self._answers.items():
+            for answer in answers:
+                if answer.failure is NodeFailure.WRONG_NETWORK:
+                    yield f"{name}[{answer.position}] is of another network"
+            first = next((answer for answer in answers if answer.value is not None), None)
             if first is None:
                 yield f"no node of {name} can be used"
             elif name == P_CHAIN_API and self._behind_s[first.position] > self._settings.max_lag_s:

@@ -1,4 +1,4 @@
-"""Checks of the peer network (`network`), of what it was asked (`router`) and of the time of day (`clock`).
+"""Checks of the peer network (`network`), of unanswered requests (`router`) and of the wall clock (`clock`).
 
 Source of truth: the specification's messages; limits and texts of avalanchego `network` and `snow/networking/router`.
 """
@@ -21,10 +21,10 @@ _GLOBAL: Final = frozenset({APPLICATION})
 
 @dataclass(frozen=True, slots=True)
 class PeerTraffic:
-    """What goes on between us and our peers. Moments are of one clock that never goes back; None: never.
+    """Traffic between the daemon and its peers. Moments are of one monotonic clock; None: never.
 
-    sent, unsent: requests that were written or queued, and that no queue took, since the start. capacity: how many
-    requests may be unanswered at once. oldest_request_at: None where nothing is unanswered.
+    sent, unsent: requests that were written or queued, and those that no queue accepted, since the start. capacity:
+    limit of unanswered requests. oldest_request_at: None if no request is unanswered.
     """
 
     peers: int
@@ -39,73 +39,75 @@ class PeerTraffic:
 
 def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
     """Return the check of the connections."""
-    heard = _Latest()
+    latest = _LatestMessages()
 
-    def look() -> CheckOutcome:
+    def run() -> CheckOutcome:
         current = traffic()
-        heard.note(current)
+        latest.add(current)
         rate = current.unsent / (current.sent + current.unsent) if current.unsent else 0
         message: dict[str, Any] = {"connectedPeers": current.peers, "sendFailRate": rate}
-        silences = {name: now() - moment for name, moment in heard.moments.items()}
+        silences = {name: now() - moment for name, moment in latest.moments.items()}
         for name, silence_s in silences.items():
             message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
-        faults = ", ".join(_network_faults(current, silences, rate))
-        return CheckOutcome(message, f"network layer is unhealthy reason: {faults}" if faults else None)
+        errors = ", ".join(_network_errors(current, silences, rate))
+        return CheckOutcome(message, f"network layer is unhealthy reason: {errors}" if errors else None)
 
-    return HealthCheck("network", look, _GLOBAL)
+    return HealthCheck("network", run, _GLOBAL)
 
 
 def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
-    """Return the check of unanswered requests. A round over many validators is no fault: the limit grows with them."""
+    """Return the check of unanswered requests. The limit grows with the validators, all of which one round may ask."""
 
-    def look() -> CheckOutcome:
+    def run() -> CheckOutcome:
         current = traffic()
         longest_s = now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
         message = {"longestRunningRequest": go_duration(longest_s), "outstandingRequests": current.outstanding}
-        limit, faults = max(MAX_OUTSTANDING, current.capacity), []
+        limit, errors = max(MAX_OUTSTANDING, current.capacity), []
         if current.outstanding > limit:
-            faults.append(f"number of outstanding requests {current.outstanding} > {limit}")
+            errors.append(f"number of outstanding requests {current.outstanding} > {limit}")
         if longest_s > MAX_REQUEST_S:
-            faults.append(f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}")
-        told = ", ".join(faults)
-        return CheckOutcome(message, f"the router is not healthy reason: {told}" if told else None)
+            errors.append(f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}")
+        reason = ", ".join(errors)
+        return CheckOutcome(message, f"the router is not healthy reason: {reason}" if reason else None)
 
-    return HealthCheck("router", look, _GLOBAL)
+    return HealthCheck("router", run, _GLOBAL)
 
 
 def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> HealthCheck:
-    """Return the check of our clock against that of our peers: they refuse who is too far off."""
+    """Return the check of the clock against the peers' clocks; peers refuse a handshake with too large an offset."""
 
-    def look() -> CheckOutcome:
+    def run() -> CheckOutcome:
         offset = offset_s()
         message = {"offsetSeconds": None if offset is None else round(offset, 3)}
         if offset is None or abs(offset) <= tolerance_s:
             return CheckOutcome(message)
         return CheckOutcome(message, f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed")
 
-    return HealthCheck("clock", look, _GLOBAL)
+    return HealthCheck("clock", run, _GLOBAL)
 
 
-class _Latest:
-    """When a message last came and went, that of connections which are gone included."""
+class _LatestMessages:
+    """When a message was last received and sent, on connections that are closed by now as well."""
 
     def __init__(self) -> None:
         self.moments: dict[str, float] = {}
 
-    def note(self, traffic: PeerTraffic) -> None:
+    def add(self, traffic: PeerTraffic) -> None:
         for name, moment in (("Received", traffic.received_at), ("Sent", traffic.sent_at)):
             if moment is not None:
                 self.moments[name] = max(moment, self.moments.get(name, moment))
 
 
-def _network_faults(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
+def _network_errors(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
     if traffic.peers < MIN_PEERS:
         yield f"not connected to a minimum of {MIN_PEERS} peer(s) only {traffic.peers}"
-    for name, words in (("Received", "received from network"), ("Sent", "sent to network")):
+    for name, never, lately in (
+        ("Received", "received from network", "from network received"),
+        ("Sent", "sent to network", "to network sent"),
+    ):
         if name not in silences:
-            yield f"no messages {words}"
+            yield f"no messages {never}"
         elif silences[name] > MAX_SILENCE_S:
-            what = "from network received" if name == "Received" else "to network sent"
-            yield f"no messages {what} in {go_duration(silences[name])} > {go_duration(MAX_SILENCE_S)}"
+            yield f"no messages {lately} in {go_duration(silences[name])} > {go_duration(MAX_SILENCE_S)}"
     if rate > MAX_SEND_FAIL_RATE:
         yield f"messages failure send rate {rate:g} > {MAX_SEND_FAIL_RATE:g}"

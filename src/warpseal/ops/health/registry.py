@@ -1,4 +1,4 @@
-"""All health checks of the daemon: run in rounds, answered from what the last round found.
+"""The daemon's health checks: they run in rounds, and requests are answered from the results of the last round.
 
 Source of truth: the specification's health API; scheduling, tags and result fields of avalanchego `api/health`.
 """
@@ -9,12 +9,12 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 
 from warpseal.ops.health.check import NOT_RUN, CheckOutcome, CheckResult, HealthCheck, result_after, rfc3339
 from warpseal.ops.health.settings import HealthSettings
@@ -22,9 +22,9 @@ from warpseal.ops.health.settings import HealthSettings
 log = logging.getLogger(__name__)
 
 PROMPT_S: Final = 1.0
-"""How often checks that never passed, and prompt ones that fail, are looked at between two rounds."""
-_GAP_S: Final = 0.1
-_PATIENCE_S: Final = 10.0
+"""Interval between two rounds for checks that never passed, and for prompt checks that fail."""
+_TRIGGER_GAP_S: Final = 0.1
+_CHECK_TIMEOUT_S: Final = 10.0
 _MAX_REPORTS: Final = 256
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _ENCODER: Final = msgspec.json.Encoder()
@@ -32,7 +32,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The last results of some checks, as JSON."""
+    """The latest results of some checks, as JSON."""
 
     body: bytes
     is_healthy: bool
@@ -42,7 +42,11 @@ ALIVE: Final = HealthReport(b'{"checks":{},"healthy":true}', True)
 
 
 class HealthRegistry:
-    """Checks by name. unix_ns: the wall clock. Used from one event loop."""
+    """Checks by name. unix_ns: the wall clock. Used from one event loop.
+
+    A check that has never passed is pending for one interval of rounds: its failures are in the answers, not in the
+    log.
+    """
 
     def __init__(self, settings: HealthSettings, unix_ns: Callable[[], int] = time.time_ns) -> None:
         self._settings = settings
@@ -50,13 +54,15 @@ class HealthRegistry:
         self._checks: dict[str, HealthCheck] = {}
         self._results: dict[str, CheckResult] = {}
         self._passed: set[str] = set()
-        self._reports: OrderedDict[tuple[bool, frozenset[str]], HealthReport] = OrderedDict()
+        self._first_run_at: dict[str, float] = {}
+        self._logged_failures: set[str] = set()
+        self._reports: LRUCache[tuple[bool, frozenset[str]], HealthReport] = LRUCache(_MAX_REPORTS)
         self._triggered = asyncio.Event()
 
     def register(self, *checks: HealthCheck) -> None:
-        """Add checks; each fails until it was looked at, which happens at once where the registry runs.
+        """Add checks, which fail until they have run; a running registry runs them at once.
 
-        Raises ValueError where a name is taken.
+        Raises ValueError if a name is taken.
         """
         for check in checks:
             if check.name in self._checks:
@@ -67,7 +73,7 @@ class HealthRegistry:
         self._triggered.set()
 
     def trigger(self) -> None:
-        """Say that what prompt checks look at has changed."""
+        """Run the prompt checks soon, because their input has changed."""
         self._triggered.set()
 
     def health(self, tags: Sequence[str] = ()) -> HealthReport:
@@ -75,7 +81,7 @@ class HealthRegistry:
         return self._report(frozenset(tags), is_startup=False)
 
     def readiness(self, tags: Sequence[str] = ()) -> HealthReport:
-        """Return the same of the checks that tell whether the daemon has started up."""
+        """Return the same for the startup checks only."""
         return self._report(frozenset(tags), is_startup=True)
 
     def liveness(self) -> HealthReport:
@@ -83,11 +89,11 @@ class HealthRegistry:
         return ALIVE
 
     def result(self, name: str) -> CheckResult:
-        """Return how one check went last."""
+        """Return the last result of one check."""
         return self._results[name]
 
     def results(self) -> dict[str, bool]:
-        """Tell of each check whether it passed when it was last looked at."""
+        """Return of each check whether it passed when it last ran."""
         return {name: result.passes for name, result in self._results.items()}
 
     def failing_checks(self) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ class HealthRegistry:
         return tuple(name for name, passes in self.results().items() if not passes)
 
     async def run(self) -> None:
-        """Look at all checks now and again and again, at some of them in between, until cancelled."""
+        """Run all checks in rounds, and some of them in between, until cancelled."""
         next_round = _now()
         while True:
             if _now() >= next_round:
@@ -103,14 +109,14 @@ class HealthRegistry:
                 await self.run_checks(self._checks)
             else:
                 await self.run_checks((name for name in self._checks if self._is_due(name)), is_round=False)
-            await self._until(min(next_round, _now() + PROMPT_S) if self._is_waiting() else next_round)
+            await self._wait_until(min(next_round, _now() + PROMPT_S) if self._is_waiting() else next_round)
 
     async def run_checks(self, names: Iterable[str], *, is_round: bool = True) -> None:
-        """Look at these checks, all at once, and keep what they find; only failures of rounds are counted."""
+        """Run these checks concurrently and store their results; only failures of rounds are counted."""
         checks = [self._checks[name] for name in tuple(names)]
         results = await asyncio.gather(*(self._run_check(check, is_round=is_round) for check in checks))
         for check, result in zip(checks, results, strict=True):
-            self._note(check, result)
+            self._store_result(check.name, result)
         if checks:
             self._reports.clear()
 
@@ -118,31 +124,37 @@ class HealthRegistry:
         before = self._results[check.name]
         if check.latches and check.name in self._passed:
             return msgspec.structs.replace(before, timestamp=rfc3339(self._unix_ns()))
+        self._first_run_at.setdefault(check.name, _now())
         started = time.perf_counter_ns()
-        outcome = await _outcome(check)
+        outcome = await _run(check)
         duration_ns = time.perf_counter_ns() - started
         return result_after(before, outcome, rfc3339(self._unix_ns()), duration_ns, counts=is_round)
 
-    def _note(self, check: HealthCheck, result: CheckResult) -> None:
-        before = self._results[check.name]
-        self._results[check.name] = result
+    def _store_result(self, name: str, result: CheckResult) -> None:
+        self._results[name] = result
         if result.passes:
-            self._passed.add(check.name)
-            if not before.passes and before is not NOT_RUN:
-                log.info("a health check passes again", extra={"check": check.name})
-        elif before.passes or before is NOT_RUN:
-            log.warning("a health check fails", extra={"check": check.name, "reason": result.error})
+            self._passed.add(name)
+            if name in self._logged_failures:
+                self._logged_failures.discard(name)
+                log.info("health check passes again", extra={"check": name})
+        elif name not in self._logged_failures and not self._is_pending(name):
+            self._logged_failures.add(name)
+            log.warning("health check failed", extra={"check": name, "reason": result.error})
+
+    def _is_pending(self, name: str) -> bool:
+        """Return whether a check has neither passed yet nor failed for a whole interval."""
+        return name not in self._passed and _now() < self._first_run_at[name] + self._settings.check_frequency_s
 
     def _is_due(self, name: str) -> bool:
-        """Tell whether a check is looked at between two rounds."""
+        """Return whether a check runs between two rounds."""
         return self._checks[name].is_prompt or name not in self._passed
 
     def _is_waiting(self) -> bool:
         return any(self._is_due(name) and not result.passes for name, result in self._results.items())
 
-    async def _until(self, moment: float) -> None:
-        """Wait until a moment or a change; changes in quick succession count as one."""
-        await asyncio.sleep(_GAP_S)
+    async def _wait_until(self, moment: float) -> None:
+        """Wait until a moment or a trigger; triggers in quick succession count as one."""
+        await asyncio.sleep(_TRIGGER_GAP_S)
         try:
             async with asyncio.timeout_at(moment):
                 await self._triggered.wait()
@@ -151,32 +163,29 @@ class HealthRegistry:
         self._triggered.clear()
 
     def _report(self, tags: frozenset[str], *, is_startup: bool) -> HealthReport:
-        kept = self._reports.get((is_startup, tags))
-        if kept is not None:
-            return kept
+        report = self._reports.get((is_startup, tags))
+        if report is not None:
+            return report
         results = {
             check.name: self._results[check.name]
             for check in self._checks.values()
             if check.has(tags) and (check.is_startup or not is_startup)
         }
         is_healthy = all(result.passes for result in results.values())
-        shown = {"checks": dict(sorted(results.items())), "healthy": is_healthy}
-        report = HealthReport(_ENCODER.encode(shown), is_healthy)
-        self._reports[is_startup, tags] = report
-        if len(self._reports) > _MAX_REPORTS:
-            self._reports.popitem(last=False)
+        body = _ENCODER.encode({"checks": dict(sorted(results.items())), "healthy": is_healthy})
+        report = self._reports[is_startup, tags] = HealthReport(body, is_healthy)
         return report
 
 
-async def _outcome(check: HealthCheck) -> CheckOutcome:
+async def _run(check: HealthCheck) -> CheckOutcome:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            found = check.look()
-            return await found if inspect.isawaitable(found) else found
+        async with asyncio.timeout(_CHECK_TIMEOUT_S):
+            outcome = check.run()
+            return await outcome if inspect.isawaitable(outcome) else outcome
     except TimeoutError:
-        return CheckOutcome(error=f"the check took longer than {_PATIENCE_S:g} s")
+        return CheckOutcome(error=f"the check took longer than {_CHECK_TIMEOUT_S:g} s")
     except Exception as error:
-        log.exception("a health check failed by a fault of ours", extra={"check": check.name})
+        log.exception("internal error in a health check", extra={"check": check.name})
         return CheckOutcome(error=(str(error) or type(error).__name__)[:_MAX_ERROR_CHARACTERS])
 
 

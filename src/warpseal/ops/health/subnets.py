@@ -1,6 +1,6 @@
-"""Checks of who is connected: the quorum of each subnet, and whether everything was there once (bootstrapped).
+"""Checks of connected weight: the quorum of each subnet, and whether the daemon has started up (bootstrapped).
 
-Source of truth: what `/ready` says; the latch and its words are of avalanchego's `bootstrapped` check.
+Source of truth: the body of `/ready`; the latch and its texts are those of avalanchego's `bootstrapped` check.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Readiness = Callable[[], Sequence[SubnetReadiness]]
 
 
 def is_connected(subnet: SubnetReadiness) -> bool:
-    """Tell whether enough of a subnet's weight is connected for its validators to sign."""
+    """Return whether enough of a subnet's weight is connected for its validators to sign."""
     return subnet.total > 0 and subnet.connected >= required_weight(subnet.total, READY_PERCENTAGE)
 
 
 def describe_shortfall(subnet: SubnetReadiness) -> str | None:
-    """Return what a subnet lacks, for people; None: nothing."""
+    """Return what a subnet lacks, as text; None if it lacks nothing."""
     if not subnet.is_known:
         return f"subnet {id_text(subnet.subnet_id)}: its validators are not known yet"
     if is_connected(subnet):
@@ -41,8 +41,8 @@ def quorum_check(subnet_id: SubnetID, readiness: Readiness) -> HealthCheck:
     """Return the check of one subnet's connected weight."""
     name = id_text(subnet_id)
 
-    def look() -> CheckOutcome:
-        subnet = next((one for one in readiness() if one.subnet_id == subnet_id), None)
+    def run() -> CheckOutcome:
+        subnet = next((subnet for subnet in readiness() if subnet.subnet_id == subnet_id), None)
         if subnet is None:
             return CheckOutcome(error="the network is not known yet")
         message = {
@@ -52,48 +52,48 @@ def quorum_check(subnet_id: SubnetID, readiness: Readiness) -> HealthCheck:
         }
         return CheckOutcome(message, describe_shortfall(subnet))
 
-    return HealthCheck(f"quorum-{name}", look, frozenset({name}), is_prompt=True)
+    return HealthCheck(f"quorum-{name}", run, frozenset({name}), is_prompt=True)
 
 
 class BootstrapCheck:
-    """Which subnets have had enough weight connected, and their followed chains at the tip, at least once each."""
+    """Passes when each subnet has had enough weight connected, and each followed chain was at its tip, once."""
 
     def __init__(
         self, subnet_ids: Sequence[SubnetID], readiness: Readiness, chains: Callable[[], Mapping[str, FollowedChain]]
     ) -> None:
-        self._waiting_for = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
+        self._pending = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
         self._readiness = readiness
         self._chains = chains
-        self._were_connected: set[SubnetID] = set()
-        self._tips: dict[str, int] = {}
-        self._arrived: set[str] = set()
+        self._connected: set[SubnetID] = set()
+        self._first_tips: dict[str, int] = {}
+        self._caught_up: set[str] = set()
 
     def has(self, subnet_id: SubnetID) -> bool:
-        """Tell whether a subnet has started up."""
-        return subnet_id not in self._waiting_for
+        """Return whether a subnet has started up."""
+        return subnet_id not in self._pending
 
     def check(self) -> HealthCheck:
-        """Return the check: global, of readiness, latched."""
+        """Return the check: a global startup check that latches."""
         tags = frozenset({APPLICATION})
-        return HealthCheck("bootstrapped", self.look, tags, is_startup=True, latches=True, is_prompt=True)
+        return HealthCheck("bootstrapped", self.run, tags, is_startup=True, latches=True, is_prompt=True)
 
-    def look(self) -> CheckOutcome:
-        """Note what has arrived by now."""
-        self._were_connected.update(one.subnet_id for one in self._readiness() if is_connected(one))
-        self._follow_chains()
-        self._waiting_for = [one for one in self._waiting_for if not self._is_there(one)]
-        message = [id_text(subnet_id) for subnet_id in self._waiting_for]
+    def run(self) -> CheckOutcome:
+        """Remove the subnets that have started up from the pending ones."""
+        self._connected.update(subnet.subnet_id for subnet in self._readiness() if is_connected(subnet))
+        self._update_chains()
+        self._pending = [subnet_id for subnet_id in self._pending if not self._has_started(subnet_id)]
+        message = [id_text(subnet_id) for subnet_id in self._pending]
         return CheckOutcome(message, NOT_BOOTSTRAPPED if message else None)
 
-    def _is_there(self, subnet_id: SubnetID) -> bool:
+    def _has_started(self, subnet_id: SubnetID) -> bool:
         chains = [name for name, chain in self._chains().items() if chain.subnet_id == subnet_id]
-        return subnet_id in self._were_connected and self._arrived.issuperset(chains)
+        return subnet_id in self._connected and self._caught_up.issuperset(chains)
 
-    def _follow_chains(self) -> None:
-        """Note the tip that each chain had at first: it is reached even where new blocks never cease to come."""
+    def _update_chains(self) -> None:
+        """Compare each chain with its first known tip, which it reaches although new blocks keep coming."""
         for name, chain in self._chains().items():
-            now = chain.progress()
-            if now.node_height is not None:
-                tip = self._tips.setdefault(name, now.node_height)
-                if now.height is not None and now.height >= tip:
-                    self._arrived.add(name)
+            progress = chain.progress()
+            if progress.node_height is not None:
+                tip = self._first_tips.setdefault(name, progress.node_height)
+                if progress.height is not None and progress.height >= tip:
+                    self._caught_up.add(name)

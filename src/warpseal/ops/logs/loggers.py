@@ -43,7 +43,7 @@ _PACKAGE: Final = "warpseal"
 _OPERATIONS: Final = "ops."
 _PLUGINS: Final = "plugins"
 _FOLLOWER: Final = "warpseal.l1.follower.follower"
-_QUIET_LIBRARIES: Final = ("aiohttp", "asyncio", "uvicorn")
+_QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
 # How lines about a chain name it, and the primary alias by which its logger goes.
 _CHAINS: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
 
