@@ -25,9 +25,10 @@ from benchmarks.report import Aim, Figure, Report
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.indexer import Indexer, IndexOpener, fetch_network, indexer_node_settings
+from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.network import fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import process_desk
+from warpseal.indexer.worker import open_worker_process
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
@@ -99,28 +100,25 @@ def rate(url: str, chain: PrimaryChain, count: int) -> float:
 
 
 async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
-    genesis = folder / "genesis"
-    genesis.write_bytes(index_chain.genesis().raw)
-    settings = IndexerSettings(
-        chains=(chain,), genesis_file=genesis, calls_per_s=1_000_000, max_concurrency=AT_ONCE, poll_s=0.05
-    )
+    settings = IndexerSettings(chains=(chain,), calls_per_s=1_000_000, max_concurrency=AT_ONCE, poll_s=0.05)
     endpoint = (NodeEndpoint(url),)
     nodes = indexer_node_settings(NodeSettings(endpoint, endpoint), settings)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1)))
-        subject = await fetch_network(upstream, index_chain.NETWORK_ID, index_chain.genesis())
-        own = IndexSettings()
-        opened = IndexOpener(index_url(own, folder), own, settings, subject.params)
-        desk = await stack.enter_async_context(process_desk(opened, lambda: None))
-        indexing = Indexer(upstream, desk, settings)
+        genesis = index_chain.genesis()
+        network = await fetch_network(upstream, index_chain.NETWORK_ID, genesis)
+        index = IndexSettings()
+        opener = IndexOpener(index_url(index, folder), index, settings, network.params, genesis.raw)
+        worker = await stack.enter_async_context(open_worker_process(opener, lambda: None))
+        indexer = Indexer(upstream, worker, settings)
         started_at = time.perf_counter()
-        task = asyncio.create_task(indexing.run())
-        while not indexing.chains[chain].is_caught_up:
+        task = asyncio.create_task(indexer.run())
+        while not indexer.chains[chain].is_caught_up:
             await asyncio.sleep(0.01)
-            told = indexing.chains[chain].as_fields()
-            if "stopped" in told:
-                raise RuntimeError(json.dumps(told, default=str))
+            fields = indexer.chains[chain].as_fields()
+            if "stopped" in fields:
+                raise RuntimeError(json.dumps(fields, default=str))
         took_s = time.perf_counter() - started_at
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -141,7 +139,7 @@ async def _download(url: str, count: int, *, by_range: bool) -> float:
             for body in bodies:
                 async with session.post(target, data=body, headers={"Content-Type": "application/json"}) as answer:
                     result = _ANSWER.decode(await answer.read()).result
-                for text in [result.block] if result.block else [each.bytes for each in result.containers]:
+                for text in [result.block] if result.block else [container.bytes for container in result.containers]:
                     sha256(bytes.fromhex(text[2:])[:-4]).digest()
 
         started_at = time.perf_counter()

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from tests.cli.test_index import config_file, ended, started, wait_for
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.ops.profiles.reading import read_profile
 
@@ -33,9 +34,13 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
         line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
         url = line.split("api=")[1].split()[0]
         await wait_for(config, [19, 13, 10])
-        found, freshness = await first_page(url)
-        assert found["blocks"][0]["blockNumber"] == "19"
-        assert "p-chain;height=19;node=19;lag=0" in freshness
+
+        async def is_fresh() -> bool:
+            page, freshness = await first_page(url)
+            return page["blocks"][0]["blockNumber"] == "19" and "p-chain;height=19;node=19;lag=0" in freshness
+
+        # The indexer writes the blocks first, then the height of the node.
+        await until(is_fresh)
         index = (await told(url + "/ready"))["index"]
         assert {chain: (each["height"], each["lagBlocks"]) for chain, each in index.items()} == {
             "p-chain": ("19", 0),

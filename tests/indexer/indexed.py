@@ -1,4 +1,4 @@
-"""Runs the indexing of a replay node into a SQLite file, as the process does, until all of it is written."""
+"""Runs the indexer over replay nodes into a SQLite file, until everything is written."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tests.chains.p_vectors import genesis_bytes
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode
 from tests.indexer.rows import query
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.history.chains import PrimaryChain
-from warpseal.index.database import index_url, reading_index, writing_index
+from warpseal.index.database import index_url
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.indexer import IndexedNetwork, Indexer, build_processors, fetch_network, indexer_node_settings
+from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.network import IndexedNetwork, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import ThreadDesk
+from warpseal.indexer.worker import Processors, Worker
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
@@ -41,7 +42,7 @@ FAST = IndexerSettings(
 
 @asynccontextmanager
 async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
-    """Hold the clients of some nodes."""
+    """Open the clients of some nodes."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
     async with open_session() as session:
@@ -49,48 +50,50 @@ async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> A
 
 
 @asynccontextmanager
-async def indexing_of(
+async def indexing(
     folder: Path,
     *nodes: ReplayNode,
     settings: IndexerSettings = FAST,
-    change: Callable[[IndexedNetwork], IndexedNetwork] = lambda subject: subject,
+    change: Callable[[IndexedNetwork], IndexedNetwork] = lambda network: network,
     with_genesis: bool = True,
 ) -> AsyncIterator[Indexer]:
-    """Run indexing from some nodes into the index of a folder."""
+    """Run the indexer over some nodes and the index of a folder, with the worker in a thread of this process."""
     async with upstream_of(*nodes, settings=settings) as upstream:
-        subject = change(await fetch_network(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
+        network = change(await fetch_network(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
+        index = IndexSettings()
+        raw_genesis = None if network.genesis is None else network.genesis.raw
+        opener = IndexOpener(index_url(index, folder), index, settings, network.params, raw_genesis)
+        opened: list[IndexWriter] = []
+
+        def open_index() -> tuple[IndexWriter, Processors, RowRebuilder]:
+            writer, processors, rebuilder = opener()
+            opened.append(writer)
+            return writer, processors, rebuilder
+
         with ThreadPoolExecutor(1) as thread:
-            loop = asyncio.get_running_loop()
-            own = IndexSettings()
-            engine = await loop.run_in_executor(thread, partial(writing_index, index_url(own, folder), own))
-            index = IndexWriter(engine, subject.params, own)
-            deriving = RowRebuilder(index, reading_index(index_url(own, folder), own), subject.params)
-            desk = ThreadDesk(thread, index, build_processors(index, subject, settings), deriving)
-            indexing = Indexer(upstream, desk, settings)
-            running = asyncio.create_task(indexing.run())
+            worker = Worker(thread, lambda: None)
+            await worker.start(open_index)
+            indexer = Indexer(upstream, worker, settings)
+            task = asyncio.create_task(indexer.run())
             try:
-                yield indexing
+                yield indexer
             finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-                await loop.run_in_executor(thread, index.close)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await worker.call(opened[0].close)
 
 
-async def caught_up(indexing: Indexer, within_s: float = 20.0) -> None:
+async def until_caught_up(indexer: Indexer) -> None:
     """Wait until everything that the nodes have is written."""
-    async with asyncio.timeout(within_s):
-        while not all(chain.is_caught_up for chain in indexing.chains.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: all(chain.is_caught_up for chain in indexer.chains.values()))
 
 
 async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings = FAST) -> None:
     """Index everything that some nodes have."""
-    async with indexing_of(folder, *nodes, settings=settings) as indexing:
-        await caught_up(indexing)
-        async with asyncio.timeout(20.0):
-            # How the chains stand is written a moment later.
-            while query(folder, "SELECT count(*) FROM notes") != [(len(settings.chains),)]:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+    async with indexing(folder, *nodes, settings=settings) as indexer:
+        await until_caught_up(indexer)
+        # The status of the chains is written a moment later.
+        await until(lambda: query(folder, "SELECT count(*) FROM notes") == [(len(settings.chains),)])
 
 
 def only(*chains: PrimaryChain, settings: IndexerSettings = FAST) -> IndexerSettings:

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tests.eventually import until
-from tests.indexer.indexed import GENESIS, caught_up, index_all, indexing_of, only
+from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
@@ -23,8 +23,8 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import chain_indexer
-from warpseal.indexer.genesis import load_genesis
 from warpseal.indexer.indexer import Indexer
+from warpseal.indexer.network import load_genesis
 from warpseal.warp.ids import id_text
 
 SEVENTH = p_blocks()[6]
@@ -34,11 +34,11 @@ STRANGER = PBlock.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH
 TWICE = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
 
 
-async def stopped(indexing: Indexer, folder: Path) -> dict[str, object]:
+async def stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
     """Wait until the P-Chain has stopped and that is written, and return how it stands."""
-    await until(lambda: "stopped" in indexing.chains[PrimaryChain.P].as_fields())
+    await until(lambda: "stopped" in indexer.chains[PrimaryChain.P].as_fields())
     await until(lambda: query(folder, "SELECT 1 FROM notes WHERE chain = 0") != [])
-    return indexing.chains[PrimaryChain.P].as_fields()
+    return indexer.chains[PrimaryChain.P].as_fields()
 
 
 def note(folder: Path, chain: int = 0) -> ChainStatus:
@@ -60,16 +60,16 @@ async def test_a_block_that_cannot_be_right_stops_its_chain_until_it_is_right(
     tmp_path: Path, raw: bytes, reason: str
 ) -> None:
     node = ReplayNode(has_index=False, replaced={("P", 7): raw})
-    async with serving(node), indexing_of(tmp_path, node) as indexing:
-        told = await stopped(indexing, tmp_path)
+    async with serving(node), indexing(tmp_path, node) as indexer:
+        told = await stopped(indexer, tmp_path)
         assert (told["stopped"], told["stopped_at"], told["height"]) == (reason, 7, 6)
-        await until(lambda: all(indexing.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
+        await until(lambda: all(indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
         await until(lambda: note(tmp_path).stopped != "")
         kept = note(tmp_path)
         assert (kept.stopped, kept.stopped_at, kept.raw) == (reason, 7, raw)
         assert query(tmp_path, "SELECT height FROM chains WHERE chain = 0") == [(6,)]
         node.replaced.clear()
-        await caught_up(indexing)
+        await until_caught_up(indexer)
     assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 0") == [(20,)]
 
 
@@ -105,8 +105,8 @@ async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path
         await stack.enter_async_context(serving(node))
         change = lambda subject: replace(subject, genesis=other)  # noqa: E731
         settings = only(PrimaryChain.P)
-        indexing = await stack.enter_async_context(indexing_of(tmp_path, node, settings=settings, change=change))
-        told = await stopped(indexing, tmp_path)
+        indexer = await stack.enter_async_context(indexing(tmp_path, node, settings=settings, change=change))
+        told = await stopped(indexer, tmp_path)
     assert (told["stopped"], told["stopped_at"]) == ("wrong_genesis", 0)
     assert query(tmp_path, "SELECT * FROM chains") == []
 
@@ -114,8 +114,8 @@ async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path
 async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) -> None:
     slow, fast = ReplayNode(tips={"P": 9}), ReplayNode()
     async with serving(slow), serving(fast):
-        async with indexing_of(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexing:
-            await until(lambda: indexing.chains[PrimaryChain.P].height == 9)
+        async with indexing(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexer:
+            await until(lambda: indexer.chains[PrimaryChain.P].height == 9)
             await asyncio.sleep(0.1)
         told = note(tmp_path)
     assert (told.node_height, told.is_node_behind) == (19, True)
@@ -123,7 +123,7 @@ async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) ->
 
 async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
     node = ReplayNode(bootstrapped=False)
-    async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)):
+    async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)):
         await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
     assert note(tmp_path).is_node_behind
 
@@ -144,10 +144,10 @@ async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: 
 
 
 async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_indexer, "_NOTE_AT_LEAST_EVERY_S", 0.0)
+    monkeypatch.setattr(chain_indexer, "_MAX_STATUS_INTERVAL_S", 0.0)
     node = ReplayNode()
-    async with serving(node), indexing_of(tmp_path, node, settings=only(PrimaryChain.P)) as indexing:
-        await caught_up(indexing)
+    async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)) as indexer:
+        await until_caught_up(indexer)
         await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
         first = note(tmp_path).reported_at
         await until(lambda: note(tmp_path).reported_at > first)

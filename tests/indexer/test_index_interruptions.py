@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.indexer.indexed import caught_up, index_all, indexing_of
+from tests.indexer.indexed import index_all, indexing, until_caught_up
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import rows
 from warpseal.errors import StoreDown
@@ -80,24 +80,24 @@ async def test_a_write_that_fails_at_any_point_repeats_and_loses_nothing(
 
 async def test_blocks_that_come_while_it_runs_are_followed(tmp_path: Path, at_once: Rows) -> None:
     node = ReplayNode(tips={"P": 3, "X": 2, "C": 1})
-    async with serving(node), indexing_of(tmp_path, node) as indexing:
-        await caught_up(indexing)
+    async with serving(node), indexing(tmp_path, node) as indexer:
+        await until_caught_up(indexer)
         for _ in range(17):
             for chain in "PXC":
                 node.tips[chain] += 1
             node.tips = {"P": min(19, node.tips["P"]), "X": min(13, node.tips["X"]), "C": min(10, node.tips["C"])}
             await asyncio.sleep(0.01)
-        await heights_of(indexing, [19, 13, 10])
+        await heights_of(indexer, [19, 13, 10])
     assert rows(tmp_path) == at_once
 
 
 async def test_a_node_that_says_429_is_asked_again(tmp_path: Path, at_once: Rows) -> None:
     node = ReplayNode(has_index=False)
-    async with serving(node), indexing_of(tmp_path, node) as indexing:
+    async with serving(node), indexing(tmp_path, node) as indexer:
         for _ in range(5):
             node.busy = 3
             await asyncio.sleep(0.01)
-        await caught_up(indexing)
+        await until_caught_up(indexer)
     assert without_proposers(rows(tmp_path)) == without_proposers(at_once)
 
 
@@ -105,19 +105,19 @@ async def test_a_node_that_restarts_is_waited_for(tmp_path: Path, at_once: Rows)
     node = ReplayNode(tips={"P": 5, "X": 5, "C": 5})
     async with AsyncExitStack() as stack:
         async with serving(node):
-            indexing = await stack.enter_async_context(indexing_of(tmp_path, node))
-            await caught_up(indexing)
+            indexer = await stack.enter_async_context(indexing(tmp_path, node))
+            await until_caught_up(indexer)
         await asyncio.sleep(0.1)
         node.tips.clear()
         await stack.enter_async_context(serving(node))
-        await heights_of(indexing, [19, 13, 10])
+        await heights_of(indexer, [19, 13, 10])
     assert rows(tmp_path) == at_once
 
 
-async def heights_of(indexing: Indexer, wanted: list[int]) -> None:
+async def heights_of(indexer: Indexer, wanted: list[int]) -> None:
     """Wait until so much is written."""
     async with asyncio.timeout(10):
-        while [chain.height for chain in indexing.chains.values()] != wanted:  # noqa: ASYNC110
+        while [chain.height for chain in indexer.chains.values()] != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chains.exchanges import LOCALNET
-from tests.indexer.indexed import caught_up, index_all, indexing_of, only
+from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
 from tests.ledger.recorded import c_blocks, p_blocks, params, replayed, x_blocks
@@ -112,7 +112,7 @@ async def test_what_a_node_lacks_sets_the_first_height(tmp_path: Path) -> None:
 
 
 async def test_without_a_genesis_the_chain_is_marked_incomplete(tmp_path: Path) -> None:
-    async with serving(ReplayNode()) as node, indexing_of(tmp_path, node, with_genesis=False) as indexing:
-        await caught_up(indexing)
+    async with serving(ReplayNode()) as node, indexing(tmp_path, node, with_genesis=False) as indexer:
+        await until_caught_up(indexer)
     found = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains WHERE chain < 2")
     assert found == [(0, 1, 19, 0), (1, 0, 13, 0)]

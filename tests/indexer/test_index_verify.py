@@ -13,7 +13,7 @@ from tests.ledger.recorded import answers, replayed
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify
-from warpseal.indexer.indexer import fetch_network
+from warpseal.indexer.network import fetch_network
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.store.url import StoreUrl
 
@@ -68,7 +68,7 @@ async def test_a_changed_row_is_found(tmp_path: Path, change: str, subject: str)
 async def test_nothing_is_compared_with_a_node_at_another_height(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "BETWEEN_TRIES_S", 0.001)
+    monkeypatch.setattr(verify, "RETRY_DELAY_S", 0.001)
     async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
         await index_all(tmp_path, node)
         node.tips.clear()

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tests.indexer.indexed import caught_up, index_all, indexing_of, only
+from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
 from tests.indexer.rows import query
 from tests.ledger.recorded import params, replayed, x_blocks
@@ -14,7 +14,7 @@ from warpseal.chains.ids import utxo_id
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.details import decode_output
 from warpseal.index.schema import ALL_UNSPENT
-from warpseal.indexer.indexer import IndexedNetwork
+from warpseal.indexer.network import IndexedNetwork
 
 CORTINA_S = 1_795_226_600
 INCOMPLETE = 1 << 8
@@ -43,8 +43,8 @@ async def test_transactions_from_before_the_blocks_stand_in_their_order_before_b
     settings = only(PrimaryChain.X)
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode(chains=early_chains())))
-        running = indexing_of(tmp_path, node, settings=settings, change=with_cortina)
-        await caught_up(await stack.enter_async_context(running))
+        running = indexing(tmp_path, node, settings=settings, change=with_cortina)
+        await until_caught_up(await stack.enter_async_context(running))
     found = query(tmp_path, "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key")
     genesis, *early = found
     assert genesis[1] is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.indexer.indexed import FAST, caught_up, index_all, indexing_of, only
+from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query, rows
 from tests.indexer.test_index_faults import note
@@ -66,7 +66,7 @@ async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
             raise KeyError("the process ends here")
 
         monkeypatch.setattr(RowRebuilder, "step", once)
-        async with indexing_of(tmp_path, node):
+        async with indexing(tmp_path, node):
             await asyncio.sleep(0.2)
         monkeypatch.setattr(RowRebuilder, "step", step)
         assert query(tmp_path, "SELECT max(height) FROM chains") < [(12,)]
@@ -89,12 +89,12 @@ async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program
         change_schema(tmp_path)
         older = lambda raw: parse_p_block(raw[:-1])  # noqa: E731
         monkeypatch.setattr(rebuild, "parse_p_block", older)
-        async with indexing_of(tmp_path, node, settings=settings) as indexing:
+        async with indexing(tmp_path, node, settings=settings) as indexer:
             await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
             told = note(tmp_path)
             assert (told.stopped, told.stopped_at) == ("contradiction", 1)
             monkeypatch.setattr(rebuild, "parse_p_block", parse_p_block)
-            await caught_up(indexing)
+            await until_caught_up(indexer)
             await until(lambda: note(tmp_path).stopped == "")
     assert rows(tmp_path) == before
 
@@ -116,13 +116,13 @@ async def test_a_block_that_repeats_transactions_moves_nothing_again(tmp_path: P
         subject, params=replace(subject.params, repeated_c_blocks=frozenset([number]))
     )
     async with serving(node):
-        async with indexing_of(tmp_path, node, settings=FAST, change=network) as indexing:
-            await caught_up(indexing)
+        async with indexing(tmp_path, node, settings=FAST, change=network) as indexer:
+            await until_caught_up(indexer)
         assert query(tmp_path, "SELECT * FROM txs WHERE height = ? AND key >= 2 << 40", number) == []
         with sqlite3.connect(tmp_path / "index.db") as database:
             before = database.execute(f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u").fetchall()
         change_schema(tmp_path)
-        async with indexing_of(tmp_path, node, settings=FAST, change=network) as indexing:
-            await caught_up(indexing)
+        async with indexing(tmp_path, node, settings=FAST, change=network) as indexer:
+            await until_caught_up(indexer)
     assert query(tmp_path, f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u") == before
     assert query(tmp_path, "SELECT height FROM chains WHERE chain = 2") == [(number,)]

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from warpseal.cli.logs import set_up_logging
 from warpseal.cli.loop import run_on_loop
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
-from warpseal.daemon.index_process import SUFFIX, how_it_stands, index_at, run_index, verify_index
+from warpseal.daemon.index_process import SUFFIX, find_index, read_index_status, run_index, verify_index
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import ChainFreshness
@@ -53,9 +53,9 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _status(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    url = index_at(config, args.network)
+    url = find_index(config, args.network)
     try:
-        freshness, notes = run_on_loop(how_it_stands(url, config))
+        freshness, notes = run_on_loop(read_index_status(url, config))
     except StoreDown as error:
         raise StartupError(f"{url.redacted}: {error}") from None
     shown = [_chain(fresh, notes) for fresh in freshness]

@@ -1,6 +1,6 @@
-"""The process that fills the index: its composition root, beside the daemon's; and what it tells of itself.
+"""Composition root of the process that fills the index, and the queries of `warpseal index status|verify`.
 
-It shares nothing with the daemon but the configuration and the data folder: signing goes on without it.
+The process shares only the configuration and the data folder with the daemon, so that signing does not depend on it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
@@ -25,10 +24,10 @@ from warpseal.history.ports import ChainFreshness
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
-from warpseal.indexer.genesis import load_genesis
-from warpseal.indexer.indexer import Indexer, IndexOpener, fetch_network, indexer_node_settings
+from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
-from warpseal.indexer.worker import ProcessDesk, process_desk
+from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.ipc.client import serve_commands
@@ -40,20 +39,20 @@ from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.retry import Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-OnOpened = Callable[[ProcessDesk, str], Awaitable[None]]
-"""Told of the process that writes, once it has opened the index, and of what may be announced."""
+OnOpened = Callable[[Worker, str], Awaitable[None]]
+"""Called once the worker has opened the index, with the line to announce."""
 
 LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
-"""Of log files and profiles: the daemon's have the same names."""
+"""Suffix of log files and profiles, whose names are otherwise those of the daemon."""
 WRITER_SUFFIX: Final = "-indexer-writer"
-"""Of profiles of the process that applies and writes."""
+"""Suffix of the profiles of the worker process."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _NICENESS: Final = 19
 
@@ -63,46 +62,46 @@ async def run_index(
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
-    loggers: what this process logs through; it takes over the levels that the daemon tells where there is one.
+    loggers: of this process; a daemon that runs on the same data folder sets their levels.
     """
     if not config.indexer.chains:
-        raise StartupError("index-chains names no chain: there is nothing to index")
+        raise StartupError('index-chains names no chain, so there is nothing to index: set it, for example to ["p"]')
     if config.indexer.low_priority:
-        _give_way()
-    stopping, gone = asyncio.Event(), asyncio.Event()
+        _lower_priority()
+    stopping, worker_exited = asyncio.Event(), asyncio.Event()
     loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
             profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
-            async def opened(desk: ProcessDesk, line: str) -> None:
+            async def on_opened(worker: Worker, line: str) -> None:
                 announce(line)
                 with suppress(CallRefused):
-                    await profilers.join(desk.call)
+                    await profilers.join(worker.call)
 
-            async with _meanwhile(serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers)})):
-                await _run_until(config, opened, stopping, gone, ends_with_stdin=ends_with_stdin)
-    except* StartupError as failures:
-        raise _first(failures) from None
-    if gone.is_set():
-        raise StartupError("the process that writes the index ended by itself")
-    log.info("indexing ended")
+            async with _running(serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers)})):
+                await _run_until(config, on_opened, stopping, worker_exited, ends_with_stdin=ends_with_stdin)
+    except* StartupError as errors:
+        raise _first(errors) from None
+    if worker_exited.is_set():
+        raise StartupError("the worker process of the index ended by itself: its log says why")
+    log.info("indexer stopped")
 
 
-def _give_way() -> None:
-    """Let whoever signs come first, at once: the process that writes is started by this one and does the same."""
+def _lower_priority() -> None:
+    """Give every other process of the machine precedence; the worker process inherits this."""
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):
-        # Where the system has it: whoever wakes up takes the processor at once, and waits for no end of a turn.
+        # Only Linux has it. Another process that wakes up gets the processor at once, not at the end of a time slice.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 async def _run_until(
     config: Config,
-    opened: OnOpened,
+    on_opened: OnOpened,
     stopping: asyncio.Event,
-    gone: asyncio.Event,
+    worker_exited: asyncio.Event,
     *,
     ends_with_stdin: bool,
 ) -> None:
@@ -110,111 +109,102 @@ async def _run_until(
         async with asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
                 tasks.create_task(_await_end_of_stdin(stopping))
-            working = tasks.create_task(_index(config, opened, gone.set))
-            waiting = tasks.create_task(stopping.wait())
-            dying = tasks.create_task(gone.wait())
-            await asyncio.wait((working, waiting, dying), return_when=asyncio.FIRST_COMPLETED)
+            indexing = tasks.create_task(_index(config, on_opened, worker_exited.set))
+            stop = tasks.create_task(stopping.wait())
+            worker_exit = tasks.create_task(worker_exited.wait())
+            await asyncio.wait((indexing, stop, worker_exit), return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
-            working.cancel()
-            dying.cancel()
+            indexing.cancel()
+            worker_exit.cancel()
 
 
 @asynccontextmanager
-async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    working = asyncio.create_task(work)
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
     try:
         yield
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[IndexFinding, ...]:
-    """Compare the index with itself, and what it says of some addresses with what a node says.
+    """Check the rows of the index against each other, and balances against a node. Waits for no node.
 
-    Raises StartupError, NodeUnavailable: whoever asks for it does not want to wait for a node.
+    Raises StartupError, NodeUnavailable.
     """
-    async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(_upstream_of(config))
+    async with _open_upstream(config) as upstream:
         network_id = await upstream.info.network_id()
-        subject = await fetch_network(upstream, network_id, _genesis(config, network_id))
-        url = index_url(config.index, network_folder(config, network_id))
-        return await IndexVerifier(upstream, subject.params, url, config.index).run(count, addresses)
+        network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
+        url = index_url(config.index, _network_folder(config, network_id))
+        return await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
 
 
-def network_folder(config: Config, network_id: int) -> Path:
-    """Return the folder of a network's data."""
-    return config.peers.data_dir / str(network_id)
-
-
-def index_at(config: Config, network: int | None) -> StoreUrl:
-    """Return where the index is, without asking a node. Raises StartupError where there is none, or several."""
+def find_index(config: Config, network: int | None) -> StoreUrl:
+    """Return the URL of the index without a call to a node. Raises StartupError if there is no index, or several."""
     if config.index.url:
         return index_url(config.index, None)
     found = sorted(config.peers.data_dir.glob(f"*/{INDEX_NAME}"))
     found = [path for path in found if network is None or path.parent.name == str(network)]
     if len(found) != 1:
-        what = "no index" if not found else "more than one index: choose one with --network"
-        raise StartupError(f"there is {what} below {config.peers.data_dir}")
+        reason = "several indexes in {}: choose one with --network" if found else "no index in {}"
+        raise StartupError(reason.format(config.peers.data_dir))
     return StoreUrl.for_file(found[0])
 
 
-async def how_it_stands(
+async def read_index_status(
     url: StoreUrl, config: Config
 ) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
-    """Return how far the chains are, and what who indexes last wrote of each. Raises StoreDown."""
-    # Nothing that is asked here needs the ids of the others.
+    """Return how far each chain is indexed, and the status that the indexer wrote last. Raises StoreDown."""
+    # Neither needs the ids of the X- and the C-Chain.
     unknown = PrimaryChains(P_CHAIN, P_CHAIN)
     async with Index(url, unknown, config.index) as index:
         await index.refresh()
         return tuple(index.freshness()), index.chain_statuses()
 
 
-async def _index(config: Config, opened: OnOpened, gone: Callable[[], None]) -> None:
+async def _index(config: Config, on_opened: OnOpened, on_worker_exit: Callable[[], None]) -> None:
     async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(_upstream_of(config))
-        network_id = await _patiently(upstream.info.network_id)
-        genesis = _genesis(config, network_id)
-        subject = await _patiently(lambda: fetch_network(upstream, network_id, genesis))
-        folder = network_folder(config, network_id)
+        upstream = await stack.enter_async_context(_open_upstream(config))
+        retrier = Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
+        network_id = await retrier.call(upstream.info.network_id)
+        genesis = _load_genesis(config, network_id)
+        network = await retrier.call(lambda: fetch_network(upstream, network_id, genesis))
+        folder = _network_folder(config, network_id)
         stack.enter_context(_locked(folder))
         url = index_url(config.index, folder)
-        opening = IndexOpener(url, config.index, config.indexer, subject.params)
-        desk = await stack.enter_async_context(process_desk(opening, gone))
-        await opened(desk, f"warpseal is indexing: network={network_id} index={url.redacted}")
-        await Indexer(upstream, desk, config.indexer).run()
+        raw_genesis = None if genesis is None else genesis.raw
+        opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
+        worker = await stack.enter_async_context(open_worker_process(opener, on_worker_exit))
+        await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
+        await Indexer(upstream, worker, config.indexer).run()
 
 
-def _genesis(config: Config, network_id: int) -> PGenesis | None:
+def _network_folder(config: Config, network_id: int) -> Path:
+    return config.peers.data_dir / str(network_id)
+
+
+def _load_genesis(config: Config, network_id: int) -> PGenesis | None:
     genesis = load_genesis(network_id, config.indexer.genesis_file)
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
     return genesis
 
 
+def _log_unavailable(error: Exception, delay_s: float) -> None:
+    log.warning("no node responds yet", extra={"reason": str(error), "next_try_s": delay_s})
+
+
 @asynccontextmanager
-async def _upstream_of(config: Config) -> AsyncIterator[Upstream]:
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(open_session())
-        decoding = stack.enter_context(WorkerThreads(1, "decode"))
-        yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
-
-
-async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` returns once a node answers."""
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            return await ask()
-        except NodeUnavailable as error:
-            delay_s = _RETRY.next_delay(delay_s, random)
-            log.warning("no node answers yet", extra={"reason": str(error), "next_try_s": delay_s})
-            await asyncio.sleep(delay_s)
+async def _open_upstream(config: Config) -> AsyncIterator[Upstream]:
+    async with open_session() as session:
+        with WorkerThreads(1, "decode") as decoding:
+            yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the right to fill the index in a folder. Raises StartupError."""
+    """Hold the lock of the index in a folder. Raises StartupError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = (folder / LOCK_NAME).open("ab")
@@ -224,20 +214,20 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             lock_descriptor(opened.fileno(), folder / LOCK_NAME, "data-dir")
         except InUse:
-            raise StartupError(f"another process fills the index in {folder} already") from None
+            raise StartupError(f"another process fills the index in {folder} already: stop it first") from None
         yield
 
 
 async def _await_end_of_stdin(stopping: asyncio.Event) -> None:
-    """Stop when whoever started this process is gone, however it ended."""
+    """Stop when the process that started this one is gone, however it ended."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    reading = asyncio.create_task(reader.read())
+    end = asyncio.create_task(reader.read())
     with suppress(OSError):
-        await asyncio.wait((reading, asyncio.create_task(stopping.wait())), return_when=asyncio.FIRST_COMPLETED)
-    reading.cancel()
+        await asyncio.wait((end, asyncio.create_task(stopping.wait())), return_when=asyncio.FIRST_COMPLETED)
+    end.cancel()
     transport.close()
     stopping.set()
 
@@ -254,6 +244,6 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _first(failures: BaseExceptionGroup[StartupError]) -> StartupError:
-    found = failures.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+def _first(errors: BaseExceptionGroup[StartupError]) -> StartupError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -137,7 +137,7 @@ class NodeApi:
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
         )
         if config.indexer.chains:
-            self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stops))
+            self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stopped_chains))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         core.heights.watch(self.health.trigger)
         core.followed.watch(self.health.trigger)

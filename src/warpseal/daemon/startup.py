@@ -61,7 +61,7 @@ async def start_services(
                     core.l1_messages,
                     core.followed,
                     core.heights,
-                    lambda: status.beside(core.beside()),
+                    lambda: status.extend(core.beside()),
                 )
             )
             face.open(core, claim.identity.node_id, status)

@@ -1,6 +1,6 @@
-"""Where the blocks of each chain come from: containers by the thousand where a node keeps them, else one by one.
+"""Sources of each chain's blocks: ranges of containers if a node has the index API, else single blocks.
 
-Nobody has looked at the bytes yet: whether they are the blocks that were asked for shows when they are applied.
+The sources do not decode the bytes. The processors find out if they are not the requested blocks.
 """
 
 from __future__ import annotations
@@ -18,34 +18,33 @@ from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.node.containers import MAX_CONTAINERS, Container, ContainersClient, Stream
 from warpseal.node.evm import BatchRefused, CBlocksClient, EvmBlock
-from warpseal.node.x_chain import XChainClient
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 
 T_co = TypeVar("T_co", covariant=True)
 
-_TOO_MUCH: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
+_TOO_LARGE_FAILURES: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
 _FIRST_SPAN: Final = 64
-# The first block of a chain was never accepted like the others, so there is no container of it.
-_FIRST_CONTAINED: Final = 1
-MOST_SINGLE: Final = 1_024
-# Of blocks that wait to be written, about; a few such spans wait at once.
-SPAN_BYTES: Final = 16 * 1024 * 1024
-_MOST_BATCHED: Final = 100
-# What a node does not keep now, it may keep after its next start.
-_ASK_AGAIN_AFTER_S: Final = 600.0
+# The first block of a chain was never accepted like the others, so it has no container.
+_FIRST_CONTAINER_HEIGHT: Final = 1
+_MAX_SPAN: Final = 1_024
+# About the size of one span; several spans are in memory at once.
+_SPAN_BYTES: Final = 16 * 1024 * 1024
+_MAX_BATCH: Final = 100
+# A node without the index API may have it after its next start.
+_INDEX_API_RETRY_S: Final = 600.0
 
 
 class BlockSource(Protocol[T_co]):
-    """One chain's accepted blocks, waited for as long as it takes."""
+    """The accepted blocks of one chain. `read` waits until nodes return them."""
 
     @property
     def span(self) -> int:
-        """How many blocks are best asked for together."""
+        """The number of blocks that one `read` fetches best."""
         ...
 
-    async def tips(self) -> tuple[int, ...]:
-        """Return the height of each node that answers; the first is that of the node in use. Raises NodeUnavailable."""
+    async def tip_heights(self) -> tuple[int, ...]:
+        """Return the height of each available node, of the node in use first. Raises NodeUnavailable."""
         ...
 
     async def read(self, first: int, count: int) -> tuple[T_co, ...]:
@@ -53,27 +52,27 @@ class BlockSource(Protocol[T_co]):
         ...
 
     async def has(self, height: int) -> bool:
-        """Tell whether any node has this block. Raises NodeUnavailable where none answers."""
+        """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
         ...
 
-    def distrust(self) -> None:
-        """Take the next blocks another way: the last ones were not those that were asked for."""
+    def use_fallback(self) -> None:
+        """Read the next blocks in another way, because the last ones were not the requested ones."""
         ...
 
-    async def others(self, height: int) -> tuple[T_co, ...]:
-        """Return the different blocks that all nodes give for a height. Raises NodeUnavailable."""
+    async def alternatives(self, height: int) -> tuple[T_co, ...]:
+        """Return the distinct blocks that all nodes return for a height. Raises NodeUnavailable."""
         ...
 
 
 class SingleBlocks(Protocol):
-    """Blocks one by one, by height. Raises NodeUnavailable."""
+    """Single blocks by height. Raises NodeUnavailable."""
 
     async def block_at(self, height: int) -> bytes:
         """Return the bytes of a block."""
         ...
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the different bytes that the nodes give for it."""
+        """Return the distinct bytes that the nodes return for it."""
         ...
 
 
@@ -81,7 +80,7 @@ HeightOf = Callable[[bytes], int]
 
 
 class ContainerSource:
-    """Blocks of one chain from the index API, as long as it has them; which container holds a height is found out."""
+    """Blocks of one chain from the index API of nodes that have it; finds out which container holds which height."""
 
     def __init__(self, client: ContainersClient, stream: Stream, height_of: HeightOf, retrier: Retrier) -> None:
         self._client = client
@@ -90,62 +89,62 @@ class ContainerSource:
         self._retrier = retrier
         self._per_call = MAX_CONTAINERS // 2
         self._first_height: int | None = None
-        self._ask_again_at = float("-inf")
+        self._retry_at = float("-inf")
 
     @property
     def span(self) -> int:
-        """How many are best asked for at once; 0 where no node has them, or nobody knows yet."""
+        """The number of blocks that one `read` fetches best; 0 if no node has containers, or before that is known."""
         return self.per_call if self._first_height is not None else 0
 
     @property
     def per_call(self) -> int:
-        """How many are asked for in one call; 0 where no node has them."""
-        return self._per_call if self._ask_again_at <= _now() else 0
+        """The number of containers of one call; 0 if no node has containers."""
+        return self._per_call if self._retry_at <= _now() else 0
 
-    def rest(self) -> None:
-        """Leave the index API alone for a while."""
+    def pause(self) -> None:
+        """Do not use the index API for a while."""
         self._first_height = None
-        self._ask_again_at = _now() + _ASK_AGAIN_AFTER_S
+        self._retry_at = _now() + _INDEX_API_RETRY_S
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
-        """Return at most `count` blocks from height `first` on; none where no node has them."""
+        """Return at most `count` blocks from height `first` on; none if no node has them."""
         found: tuple[Container, ...] | None = ()
         while self.per_call and first >= self.low_height:
             low = self.low_height
             found = await self._range(first - low, count)
-            if await self._is_known(found, first) and low == self.low_height:
+            if await self._learn_first_height(found, first) and low == self.low_height:
                 return tuple(RawBlock(container.raw, True) for container in found or ())
         return ()
 
     @property
     def low_height(self) -> int:
-        """The height of the first block that there is a container of, or the lowest that it may be."""
-        return _FIRST_CONTAINED if self._first_height is None else self._first_height
+        """The height of the first block that has a container, or the lowest possible one."""
+        return _FIRST_CONTAINER_HEIGHT if self._first_height is None else self._first_height
 
-    async def _is_known(self, found: tuple[Container, ...] | None, first: int) -> bool:
-        """Tell whether it is known which container is of which height, after asking for that of `first`."""
+    async def _learn_first_height(self, found: tuple[Container, ...] | None, first: int) -> bool:
+        """Return whether the height of the first container is known now. found: the response for height `first`."""
         if self._first_height is not None:
             return True
-        at = first - _FIRST_CONTAINED
+        at = first - _FIRST_CONTAINER_HEIGHT
         if not found:
-            # What is there begins later, perhaps.
+            # The first container may be of a later block.
             found, at = await self._range(0, 1), 0
         try:
             self._first_height = self._height_of(found[0].raw) - at if found else None
         except MalformedChainBytes:
             self._first_height = None
         if self._first_height is None:
-            self.rest()
+            self.pause()
         return self._first_height is not None
 
     async def _range(self, index: int, count: int) -> tuple[Container, ...] | None:
-        """Return containers, fewer at once after an answer that was too large or too slow."""
+        """Return containers; later calls fetch fewer if a response is too large or too slow."""
         while True:
             wanted = min(count, self._per_call)
             try:
                 found = await self._client.range(self._stream, index, wanted)
             except NodeUnavailable as error:
-                if wanted > 1 and any(attempt.failure in _TOO_MUCH for attempt in error.attempts):
+                if wanted > 1 and _is_range_too_large(error):
                     self._per_call = max(1, wanted // 2)
                     continue
                 found = await self._retrier.call(partial(self._client.range, self._stream, index, wanted))
@@ -154,142 +153,142 @@ class ContainerSource:
 
 
 class LinearSource:
-    """Blocks of the P- or the X-Chain: containers where there are any, else one by one, several at once."""
+    """Blocks of the P- or the X-Chain: from containers if there are any, else single blocks in parallel."""
 
     def __init__(
         self,
-        singles: SingleBlocks,
-        tips: Callable[[], Awaitable[tuple[int, ...]]],
+        single_blocks: SingleBlocks,
+        tip_heights: Callable[[], Awaitable[tuple[int, ...]]],
         containers: ContainerSource | None,
         retrier: Retrier,
-        at_once: int,
+        max_concurrency: int,
     ) -> None:
-        self._singles = singles
-        self._tips = tips
+        self._single_blocks = single_blocks
+        self._tip_heights = tip_heights
         self._containers = containers
         self._retrier = retrier
-        self._at_once = at_once
+        self._max_concurrency = max_concurrency
         self._span = _FIRST_SPAN
-        self._turn = AsyncLock()
+        self._single_lock = AsyncLock()
         self._last_found: tuple[int, bytes] | None = None
 
     @property
     def span(self) -> int:
-        """How many blocks are best asked for together."""
+        """The number of blocks that one `read` fetches best."""
         return (self._containers.span if self._containers else 0) or self._span
 
-    async def tips(self) -> tuple[int, ...]:
-        """Return the height of each node that answers. Raises NodeUnavailable."""
-        return await self._tips()
+    async def tip_heights(self) -> tuple[int, ...]:
+        """Return the height of each available node. Raises NodeUnavailable."""
+        return await self._tip_heights()
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         """Return the blocks from height `first` on."""
         end = first + count
         blocks: list[RawBlock] = []
         if self._containers is not None:
-            blocks += await self._one_by_one(first, max(first, min(end, self._containers.low_height)))
+            blocks += await self._read_single_blocks(first, max(first, min(end, self._containers.low_height)))
             while first + len(blocks) < end:
                 more = await self._containers.read(first + len(blocks), end - first - len(blocks))
                 if not more:
                     break
                 blocks += more
-        blocks += await self._one_by_one(first + len(blocks), end)
+        blocks += await self._read_single_blocks(first + len(blocks), end)
         held_bytes = sum(1 + len(block.raw) for block in blocks)
-        self._span = max(1, min(2 * self._span, MOST_SINGLE, SPAN_BYTES * count // held_bytes))
+        self._span = max(1, min(2 * self._span, _MAX_SPAN, _SPAN_BYTES * count // held_bytes))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
-        """Tell whether any node has this block. Raises NodeUnavailable where none answers."""
+        """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
         try:
-            self._last_found = (height, await self._singles.block_at(height))
+            self._last_found = (height, await self._single_blocks.block_at(height))
         except NodeUnavailable as error:
             if error.attempts and all(attempt.failure is not NodeFailure.BAD_ANSWER for attempt in error.attempts):
                 raise
             return False
         return True
 
-    def distrust(self) -> None:
-        """Ask for each block by its height for a while."""
+    def use_fallback(self) -> None:
+        """Read single blocks for a while."""
         self._last_found = None
         if self._containers is not None:
-            self._containers.rest()
+            self._containers.pause()
 
-    async def others(self, height: int) -> tuple[RawBlock, ...]:
-        """Return the different blocks that all nodes give for a height."""
-        return tuple(RawBlock(raw, False) for raw in await self._singles.block_at_each(height))
+    async def alternatives(self, height: int) -> tuple[RawBlock, ...]:
+        """Return the distinct blocks that all nodes return for a height."""
+        return tuple(RawBlock(raw, False) for raw in await self._single_blocks.block_at_each(height))
 
-    async def _one_by_one(self, low: int, end: int) -> list[RawBlock]:
+    async def _read_single_blocks(self, low: int, end: int) -> list[RawBlock]:
         if low >= end:
             return []
-        # One span after another: what is needed first comes first, and no call waits behind those of later spans.
-        async with self._turn:
-            return await self._of_heights(low, end)
+        # One span after another, so that no call for this span waits behind the calls for a later one.
+        async with self._single_lock:
+            return await self._fetch_blocks(low, end)
 
-    async def _of_heights(self, low: int, end: int) -> list[RawBlock]:
-        # What was looked for a moment ago is not asked for again.
+    async def _fetch_blocks(self, low: int, end: int) -> list[RawBlock]:
+        # `has` fetched this block a moment ago.
         found = {} if self._last_found is None else dict((self._last_found,))
         self._last_found = None
         heights = iter([height for height in range(low, end) if height not in found])
 
         async def work() -> None:
             for height in heights:
-                found[height] = await self._retrier.call(partial(self._singles.block_at, height))
+                found[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(self._at_once, end - low)):
+            for _ in range(min(self._max_concurrency, end - low)):
                 tasks.create_task(work())
         return [RawBlock(found[height], False) for height in range(low, end)]
 
 
 class CChainSource:
-    """Blocks of the C-Chain, by the batch."""
+    """Blocks of the C-Chain, in JSON-RPC batches."""
 
     def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
         self._client = client
         self._retrier = retrier
-        self._per_call = _MOST_BATCHED
+        self._per_call = _MAX_BATCH
 
     @property
     def span(self) -> int:
-        """How many blocks are best asked for together."""
+        """The number of blocks that one `read` fetches best."""
         return self._per_call
 
-    async def tips(self) -> tuple[int, ...]:
-        """Return the height of each node that answers. Raises NodeUnavailable."""
+    async def tip_heights(self) -> tuple[int, ...]:
+        """Return the height of each available node. Raises NodeUnavailable."""
         return await self._client.tips()
 
     async def read(self, first: int, count: int) -> tuple[EvmBlock, ...]:
         """Return the blocks from number `first` on."""
         blocks: list[EvmBlock] = []
         while len(blocks) < count:
-            blocks += await self._retrier.call(partial(self._some, first + len(blocks), count - len(blocks)))
+            blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
-        """Tell whether any node has this block. Raises NodeUnavailable where none answers."""
+        """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
         try:
             return (await self._client.blocks(height, 1))[0] is not None
         except BatchRefused:
             return False
 
-    def distrust(self) -> None:
-        """Nothing else can be done than to ask again."""
+    def use_fallback(self) -> None:
+        """Do nothing: batches are the only way to read blocks of the C-Chain."""
 
-    async def others(self, height: int) -> tuple[EvmBlock, ...]:
-        """Return the different blocks that all nodes give for a height."""
+    async def alternatives(self, height: int) -> tuple[EvmBlock, ...]:
+        """Return the distinct blocks that all nodes return for a height."""
         return await self._client.block_of_each(height)
 
-    async def _some(self, first: int, count: int) -> list[EvmBlock]:
-        """Return one batch, without what the node does not have yet. Raises NodeUnavailable."""
+    async def _read_batch(self, first: int, count: int) -> list[EvmBlock]:
+        """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
         wanted = min(count, self._per_call)
         try:
             found = await self._client.blocks(first, wanted)
         except (BatchRefused, NodeUnavailable) as error:
-            if isinstance(error, NodeUnavailable) and not any(each.failure in _TOO_MUCH for each in error.attempts):
+            if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
                 raise
             self._per_call = max(1, wanted // 2)
             raise NodeUnavailable("eth_getBlockByNumber") from None
-        self._per_call = min(_MOST_BATCHED, self._per_call + 1)
+        self._per_call = min(_MAX_BATCH, self._per_call + 1)
         blocks = [block for block in found if block is not None]
         if not blocks or found[0] is None:
             raise NodeUnavailable("eth_getBlockByNumber")
@@ -297,18 +296,17 @@ class CChainSource:
 
 
 def p_container_source(client: ContainersClient, retrier: Retrier) -> ContainerSource:
-    """Return the P-Chain's blocks of the index API."""
+    """Return the source of the P-Chain's containers."""
     return ContainerSource(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_block(raw)).height, retrier)
 
 
-def x_block_source(client: XChainClient, containers: ContainersClient, retrier: Retrier, at_once: int) -> LinearSource:
-    """Return where the X-Chain's blocks come from."""
-    kept = ContainerSource(containers, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
-    return LinearSource(client, client.heights, kept, retrier, at_once)
+def x_container_source(client: ContainersClient, retrier: Retrier) -> ContainerSource:
+    """Return the source of the X-Chain's containers."""
+    return ContainerSource(client, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
 
 
 async def find_first_available(source: BlockSource[object], wanted: int, tip: int) -> int:
-    """Return the lowest height from `wanted` on that a node has; it is `wanted` but for nodes that began later."""
+    """Return the lowest height from `wanted` on that a node has: `wanted`, unless the nodes lack older blocks."""
     if await source.has(wanted):
         return wanted
     low, high = wanted + 1, tip
@@ -319,6 +317,10 @@ async def find_first_available(source: BlockSource[object], wanted: int, tip: in
         else:
             low = middle + 1
     return low
+
+
+def _is_range_too_large(error: NodeUnavailable) -> bool:
+    return any(attempt.failure in _TOO_LARGE_FAILURES for attempt in error.attempts)
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Applies the C-Chain's atomic transactions, and writes them with every block's header."""
+"""Applies the C-Chain's atomic transactions and writes them, with the header of every block."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.node.evm import EvmBlock
 
+_DecodedBlock = tuple[EvmBlock, tuple[AtomicTx, ...]]
+
 
 class CChainProcessor:
-    """How the C-Chain's blocks are written."""
+    """Writes the C-Chain's blocks."""
 
     chain = PrimaryChain.C
 
@@ -29,53 +31,54 @@ class CChainProcessor:
         self._parent_hash: bytes | None = None
 
     def resume(self) -> Checkpoint | None:
-        """Begin where was written to; None: nothing is."""
+        """Return to the last written block; None: nothing is written."""
         self._index.outputs.forget()
-        place = self._index.checkpoint(self.chain)
-        self._parent_hash = None if place is None else place.block_id
-        return place
+        checkpoint = self._index.checkpoint(self.chain)
+        self._parent_hash = None if checkpoint is None else checkpoint.block_id
+        return checkpoint
 
     def write(self, blocks: Sequence[EvmBlock]) -> None:
-        """Write the next blocks. Raises Stopped; the blocks before the one that is the reason are written then."""
-        read, stopped = self._read_all(blocks)
-        imports = (tx.unsigned for _, txs in read for tx in txs if isinstance(tx.unsigned, ImportTx))
-        self._index.outputs.prefetch([spent.utxo_id for each in imports for spent in each.imported_inputs])
+        """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
+        decoded, stop = self._decode(blocks)
+        imports = (tx.unsigned for _, txs in decoded for tx in txs if isinstance(tx.unsigned, ImportTx))
+        self._index.outputs.prefetch([utxo.utxo_id for imported in imports for utxo in imported.imported_inputs])
         records: list[CRecord] = []
         try:
-            for block, txs in read:
-                records.append(self._applied(block, txs))
-        except IndexingStopped as fault:
-            stopped = fault
+            for block, txs in decoded:
+                records.append(self._apply(block, txs))
+        except IndexingStopped as error:
+            stop = error
         if records:
             self._index.write(records, is_complete=records[0].effects.header.number <= 1)
-        if stopped is not None:
-            raise stopped
+        if stop is not None:
+            raise stop
 
-    def _read_all(
-        self, blocks: Sequence[EvmBlock]
-    ) -> tuple[list[tuple[EvmBlock, tuple[AtomicTx, ...]]], IndexingStopped | None]:
-        read: list[tuple[EvmBlock, tuple[AtomicTx, ...]]] = []
-        # Since then a block may hold several.
+    def _decode(self, blocks: Sequence[EvmBlock]) -> tuple[list[_DecodedBlock], IndexingStopped | None]:
+        decoded: list[_DecodedBlock] = []
+        # From then on a block may hold several atomic transactions.
         batch_from_s = self._params.upgrades.apricot_5_s
         for block in blocks:
             try:
-                read.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
-            except UnknownType as fault:
-                return read, IndexingStopped(StopReason.UNKNOWN_TYPE, block.number, str(fault), block.extra_data)
-            except MalformedChainBytes as fault:
-                return read, IndexingStopped(StopReason.UNDECODABLE_BLOCK, block.number, str(fault), block.extra_data)
-        return read, None
+                decoded.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
+            except MalformedChainBytes as error:
+                reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
+                return decoded, _stop(reason, block, str(error))
+        return decoded, None
 
-    def _applied(self, block: EvmBlock, txs: tuple[AtomicTx, ...]) -> CRecord:
+    def _apply(self, block: EvmBlock, txs: tuple[AtomicTx, ...]) -> CRecord:
         if self._parent_hash is not None and block.parent_hash != self._parent_hash:
-            told = f"it names {block.parent_hash.hex()} as its parent, not {self._parent_hash.hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, block.number, told, block.extra_data)
+            detail = f"it names {block.parent_hash.hex()} as its parent, not {self._parent_hash.hex()}"
+            raise _stop(StopReason.WRONG_PARENT, block, detail)
         header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
             effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
-        except LedgerFault as fault:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(fault), block.extra_data) from None
+        except LedgerFault as error:
+            raise _stop(StopReason.CONTRADICTION, block, str(error)) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
         return CRecord(effects, encode_c_block(header, txs))
+
+
+def _stop(reason: StopReason, block: EvmBlock, detail: str) -> IndexingStopped:
+    return IndexingStopped(reason, block.number, detail, block.extra_data)

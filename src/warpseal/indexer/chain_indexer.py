@@ -1,7 +1,7 @@
-"""Indexes one chain: catches up with the node, several requests ahead of the writing, then follows new blocks.
+"""Indexes one chain: catches up with the node, reading several spans ahead of the writing, then follows new blocks.
 
-What cannot be right stops the chain with a named reason; it looks again now and then, and never skips. Nodes and a
-database that do not answer are waited for.
+A block that cannot be right stops the chain with a named reason. The same block is tried again at intervals, and never
+skipped. Calls to nodes and to the database are repeated until they succeed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from warpseal.errors import NodeUnavailable, StoreDown
@@ -23,22 +22,22 @@ from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Retrier, RetryDelays
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _SPANS_AHEAD: Final = 6
-# The more is written at once, the fewer places of the database are written to more than once.
-_MOST_WRITTEN: Final = 8_192
-_NOTE_EVERY_S: Final = 2.0
-# Also when there is no news: readers take the height of a node that was told long ago for doubtful.
-_NOTE_AT_LEAST_EVERY_S: Final = 15.0
-_BOOTSTRAPPED_EVERY_S: Final = 15.0
+# The larger a transaction, the fewer pages of the database are written more than once.
+_MAX_BLOCKS_PER_WRITE: Final = 8_192
+_MIN_STATUS_INTERVAL_S: Final = 2.0
+# An unchanged status is written as well, because readers do not trust an old one.
+_MAX_STATUS_INTERVAL_S: Final = 15.0
+_BOOTSTRAP_CHECK_INTERVAL_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
-_BEHIND_BLOCKS: Final = 1
-_TAKES_ANOTHER: Final = (
+_TOLERATED_LAG_BLOCKS: Final = 1
+_TRIES_ALTERNATIVES: Final = (
     StopReason.UNKNOWN_TYPE,
     StopReason.UNDECODABLE_BLOCK,
     StopReason.WRONG_HEIGHT,
@@ -47,114 +46,113 @@ _TAKES_ANOTHER: Final = (
 
 
 class ChainIndexer(Generic[T]):
-    """Used from one event loop. note: keeps how the chain stands; bootstrapped: whether the node is."""
+    """Used from one event loop. write_status: stores the chain's status; check_bootstrapped: asks the node."""
 
     def __init__(
         self,
-        driver: ChainSync[T],
-        note: Callable[[ChainStatus], Awaitable[None]],
-        bootstrapped: Callable[[], Awaitable[bool]],
+        sync: ChainSync[T],
+        write_status: Callable[[ChainStatus], Awaitable[None]],
+        check_bootstrapped: Callable[[], Awaitable[bool]],
         retrier: Retrier,
         settings: IndexerSettings,
     ) -> None:
-        self._driver = driver
-        self._note = note
-        self._bootstrapped = bootstrapped
+        self._sync = sync
+        self._write_status = write_status
+        self._check_bootstrapped = check_bootstrapped
         self._retrier = retrier
         self._settings = settings
         self._rate_meter = RateMeter()
         self._next: int | None = None
         self._tips: tuple[int, ...] = ()
-        self._told_at = 0
+        self._tips_reported_at = 0
         self._is_bootstrapped = True
-        self._asked_bootstrapped_at = float("-inf")
+        self._bootstrap_checked_at = float("-inf")
         self._stopped: IndexingStopped | None = None
-        self._noted: tuple[object, ...] = ()
-        self._noted_at = float("-inf")
+        self._written_status: tuple[object, ...] = ()
+        self._status_written_at = float("-inf")
 
     @property
     def height(self) -> int | None:
-        """The last block that is written; None: not known yet, or none."""
+        """The last written block; None: not known yet, or no block is written."""
         return None if self._next is None or not self._next else self._next - 1
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that the node has is written."""
+        """Whether every block of the nodes is written."""
         return self._next is not None and bool(self._tips) and self._next > max(self._tips)
 
     def as_fields(self) -> dict[str, Any]:
-        """Return how it stands, for a log line."""
+        """Return the fields of a log line."""
         rate, eta_s = self._rate_and_eta()
-        shown: dict[str, Any] = {"chain": self._driver.chain.value, "height": self.height}
-        shown |= {"node_height": max(self._tips, default=None), "waiting_for": self._retrier.blocked_on}
-        shown |= {"blocks_per_s": None if rate is None else round(rate, 1)}
-        shown |= {"eta_s": None if eta_s is None else round(eta_s)}
+        fields: dict[str, Any] = {"chain": self._sync.chain.value, "height": self.height}
+        fields |= {"node_height": max(self._tips, default=None), "waiting_for": self._retrier.blocked_on}
+        fields |= {"blocks_per_s": None if rate is None else round(rate, 1)}
+        fields |= {"eta_s": None if eta_s is None else round(eta_s)}
         if self._stopped is not None:
-            shown |= {"stopped": self._stopped.reason.value, "stopped_at": self._stopped.height}
-        return shown
+            fields |= {"stopped": self._stopped.reason.value, "stopped_at": self._stopped.height}
+        return fields
 
     async def run(self) -> None:
         """Index until cancelled."""
-        backoff, delay_s, random = Backoff(self._settings.retry_first_s, self._settings.retry_cap_s), 0.0, Random()
+        delays = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s))
         while True:
             try:
                 await self._index()
             except StoreDown as error:
-                delay_s = backoff.next_delay(delay_s, random)
-                log.warning("the index cannot be written", extra={"chain": self._driver.chain.value, "why": str(error)})
-                await asyncio.sleep(delay_s)
-            except IndexingStopped as fault:
-                await self._stop(fault)
+                log.warning("index write failed", extra={"chain": self._sync.chain.value, "reason": str(error)})
+                await asyncio.sleep(delays.next())
+            except IndexingStopped as stop:
+                await self._report_stop(stop)
                 await asyncio.sleep(self._settings.retry_stopped_s)
-            except Exception:  # The other chains go on, whatever is wrong with this one.
-                log.exception("a chain cannot be indexed")
-                await self._stop(IndexingStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
+            except Exception:  # An internal error of one chain must not stop the others.
+                log.exception("internal error, indexing stopped")
+                await self._report_stop(IndexingStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
                 await asyncio.sleep(self._settings.retry_stopped_s)
 
     async def _index(self) -> None:
-        """Go on from what is written, for ever. Raises Stopped, StoreDown."""
-        place = await self._driver.resume()
-        self._next = None if place is None else place.height + 1
+        """Continue behind the last written block, forever. Raises IndexingStopped, StoreDown."""
+        checkpoint = await self._sync.resume()
+        self._next = None if checkpoint is None else checkpoint.height + 1
         self._rate_meter.start(_now())
         while True:
             tip = await self._poll()
             if self._next is None:
-                wanted = self._settings.first_heights.get(self._driver.chain, 0)
-                self._next = await self._driver.begin(wanted, tip)
+                wanted = self._settings.first_heights.get(self._sync.chain, 0)
+                self._next = await self._sync.begin(wanted, tip)
             if self._next > tip:
-                await self._tell(force=False)
+                await self._update_status(force=False)
                 self._rate_meter.start(_now())
                 await asyncio.sleep(self._settings.poll_s)
                 continue
             try:
                 await self._catch_up(tip)
-            except IndexingStopped as fault:
-                await self._take_another(fault)
+            except IndexingStopped as stop:
+                await self._try_alternatives(stop)
             self._stopped = None
 
     async def _poll(self) -> int:
         """Return the height of the node in use."""
-        self._tips = await self._retrier.call(self._driver.source.tips)
-        self._told_at = int(time.time())
-        if _now() - self._asked_bootstrapped_at >= _BOOTSTRAPPED_EVERY_S:
-            self._asked_bootstrapped_at = _now()
+        self._tips = await self._retrier.call(self._sync.source.tip_heights)
+        self._tips_reported_at = int(time.time())
+        if _now() - self._bootstrap_checked_at >= _BOOTSTRAP_CHECK_INTERVAL_S:
+            self._bootstrap_checked_at = _now()
             with suppress(NodeUnavailable):
-                self._is_bootstrapped = await self._bootstrapped()
+                self._is_bootstrapped = await self._check_bootstrapped()
         return self._tips[0]
 
     async def _catch_up(self, tip: int) -> None:
-        """Write everything up to `tip`, reading ahead of the writing. Raises Stopped, StoreDown."""
+        """Write everything up to `tip`, reading ahead of the writing. Raises IndexingStopped, StoreDown."""
         assert self._next is not None
         planned = self._next
         ahead: deque[tuple[int, asyncio.Task[tuple[T, ...]]]] = deque()
-        fault: Exception | None = None
+        failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
 
             def read_ahead() -> None:
                 nonlocal planned
                 while planned <= tip and len(ahead) < _SPANS_AHEAD:
-                    count = min(max(1, self._driver.source.span), tip + 1 - planned)
-                    ahead.append((planned, tasks.create_task(self._driver.source.read(planned, count))))
+                    count = min(max(1, self._sync.source.span), tip + 1 - planned)
+                    ahead.append((planned, tasks.create_task(self._sync.source.read(planned, count))))
                     planned += count
 
             try:
@@ -162,76 +160,77 @@ class ChainIndexer(Generic[T]):
                     read_ahead()
                     first, reading = ahead.popleft()
                     blocks = await reading
-                    while ahead and ahead[0][1].done() and len(blocks) < _MOST_WRITTEN:
+                    while ahead and ahead[0][1].done() and len(blocks) < _MAX_BLOCKS_PER_WRITE:
                         blocks += await ahead.popleft()[1]
-                    # Before the writing, so that none of it goes by without reading.
+                    # Before the writing, so that nodes are read from while it lasts.
                     read_ahead()
                     await self._write(first, blocks)
             except (IndexingStopped, StoreDown) as error:
-                # Raised outside, so that it is not wrapped into a group.
-                fault = error
+                # Raised below, so that the task group does not wrap it.
+                failure = error
                 for _, reading in ahead:
                     reading.cancel()
-        if fault is not None:
-            raise fault
+        if failure is not None:
+            raise failure
 
     async def _write(self, first: int, blocks: tuple[T, ...]) -> None:
         try:
-            await self._driver.write(first, blocks)
-        except IndexingStopped as fault:
-            self._next = fault.height
+            await self._sync.write(first, blocks)
+        except IndexingStopped as stop:
+            self._next = stop.height
             raise
         self._next = first + len(blocks)
         self._rate_meter.add(_now(), len(blocks))
-        await self._tell(force=False)
+        await self._update_status(force=False)
 
-    async def _take_another(self, fault: IndexingStopped) -> None:
-        """Try the bytes that other nodes, or another way of asking, give for that height. Raises Stopped."""
-        if fault.reason not in _TAKES_ANOTHER:
-            raise fault
-        self._driver.source.distrust()
-        for block in await self._retrier.call(lambda: self._driver.source.others(fault.height)):
-            place = await self._driver.resume()
-            if place is None or place.height + 1 != fault.height:
+    async def _try_alternatives(self, stop: IndexingStopped) -> None:
+        """Try to write another block that the nodes return for that height. Raises IndexingStopped."""
+        if stop.reason not in _TRIES_ALTERNATIVES:
+            raise stop
+        self._sync.source.use_fallback()
+        for block in await self._retrier.call(lambda: self._sync.source.alternatives(stop.height)):
+            checkpoint = await self._sync.resume()
+            if checkpoint is None or checkpoint.height + 1 != stop.height:
                 break
             with suppress(IndexingStopped):
-                await self._driver.write(fault.height, (block,))
-                self._next = fault.height + 1
+                await self._sync.write(stop.height, (block,))
+                self._next = stop.height + 1
                 return
-        raise fault
+        raise stop
 
-    async def _stop(self, fault: IndexingStopped) -> None:
-        # Whatever is wrong with the bytes, the next ones come another way.
-        self._driver.source.distrust()
-        is_news = self._stopped is None or (self._stopped.reason, self._stopped.height) != (fault.reason, fault.height)
-        self._stopped = fault
-        if is_news:
-            told = {"chain": self._driver.chain.value, "reason": fault.reason.value, "height": fault.height}
-            log.error("indexing a chain stopped", extra={**told, "detail": fault.detail})
+    async def _report_stop(self, stop: IndexingStopped) -> None:
+        # The bytes may be at fault, so the next ones are read in another way.
+        self._sync.source.use_fallback()
+        is_new = self._stopped is None or (self._stopped.reason, self._stopped.height) != (stop.reason, stop.height)
+        self._stopped = stop
+        if is_new:
+            fields = {"chain": self._sync.chain.value, "reason": stop.reason.value, "height": stop.height}
+            log.error("indexing stopped", extra={**fields, "detail": stop.detail})
         with suppress(StoreDown):
-            await self._tell(force=True)
+            await self._update_status(force=True)
 
-    async def _tell(self, *, force: bool) -> None:
-        """Write how the chain stands, when that is news and not too often."""
+    async def _update_status(self, *, force: bool) -> None:
+        """Write the chain's status if it has changed or is old, but not too often."""
         stopped = self._stopped
-        news = (self._tips, self._is_bootstrapped, None if stopped is None else (stopped.reason, stopped.height))
-        is_soon = _now() - self._noted_at < _NOTE_EVERY_S and not self.is_caught_up
-        is_old = _now() - self._noted_at >= _NOTE_AT_LEAST_EVERY_S
-        if not force and (is_soon or (news == self._noted and not is_old)):
+        status = (self._tips, self._is_bootstrapped, None if stopped is None else (stopped.reason, stopped.height))
+        is_soon = _now() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
+        is_old = _now() - self._status_written_at >= _MAX_STATUS_INTERVAL_S
+        if not force and (is_soon or (status == self._written_status and not is_old)):
             return
-        await self._note(self._standing())
-        self._noted, self._noted_at = news, _now()
+        await self._write_status(self._status())
+        self._written_status, self._status_written_at = status, _now()
 
-    def _standing(self) -> ChainStatus:
-        """Return how the chain stands."""
-        is_behind = not self._is_bootstrapped or (bool(self._tips) and self._tips[0] + _BEHIND_BLOCKS < max(self._tips))
-        note = ChainStatus(self._driver.chain, max(self._tips, default=0), is_behind, reported_at=self._told_at)
-        fault = self._stopped
-        if fault is not None:
-            reason, height = fault.reason.value, fault.height
-            return replace(note, stopped=reason, stopped_at=height, detail=fault.detail, raw=fault.raw)
+    def _status(self) -> ChainStatus:
+        newest = max(self._tips, default=0)
+        is_lagging = bool(self._tips) and self._tips[0] + _TOLERATED_LAG_BLOCKS < newest
+        is_behind = is_lagging or not self._is_bootstrapped
+        status = ChainStatus(self._sync.chain, newest, is_behind, reported_at=self._tips_reported_at)
+        stop = self._stopped
+        if stop is not None:
+            reason, height = stop.reason.value, stop.height
+            return replace(status, stopped=reason, stopped_at=height, detail=stop.detail, raw=stop.raw)
         rate, eta_s = self._rate_and_eta()
-        return replace(note, rate_blocks_s=rate, eta_s=eta_s)
+        return replace(status, rate_blocks_s=rate, eta_s=eta_s)
 
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips or self.is_caught_up:

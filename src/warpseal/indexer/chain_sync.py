@@ -1,4 +1,4 @@
-"""Each chain's way of beginning and going on: reads come from the event loop, all else runs at the desk."""
+"""How each chain begins and continues: blocks are read on the event loop, everything else runs in the worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpseal.indexer.block_sources import BlockSource, CChainSource, LinearSour
 from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.proposervm_blocks import RawBlock
-from warpseal.indexer.worker import Desk
+from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
 from warpseal.node.evm import EvmBlock
@@ -25,24 +25,24 @@ from warpseal.runtime.retry import Retrier
 
 T = TypeVar("T")
 
-_FETCHED_AT_ONCE: Final = 8
+_MAX_TX_FETCHES: Final = 8
 
 
 class ChainSync(Protocol[T]):
-    """One chain, and where its blocks come from."""
+    """One chain, with the source of its blocks."""
 
     @property
     def chain(self) -> PrimaryChain:
-        """Which."""
+        """The chain."""
         ...
 
     @property
     def source(self) -> BlockSource[T]:
-        """Where its blocks come from."""
+        """The source of its blocks."""
         ...
 
     async def resume(self) -> Checkpoint | None:
-        """Go back to what is written; None: nothing is. Raises Stopped, StoreDown."""
+        """Return to the last written block; None: nothing is written. Raises IndexingStopped, StoreDown."""
         ...
 
     async def begin(self, wanted: int, tip: int) -> int:
@@ -50,7 +50,7 @@ class ChainSync(Protocol[T]):
         ...
 
     async def write(self, first_height: int, blocks: Sequence[T]) -> None:
-        """Write the next blocks. Raises Stopped, StoreDown."""
+        """Write the next blocks. Raises IndexingStopped, StoreDown."""
         ...
 
 
@@ -59,30 +59,30 @@ class PChainSync:
 
     chain = PrimaryChain.P
 
-    def __init__(self, source: BlockSource[RawBlock], desk: Desk, retrier: Retrier) -> None:
+    def __init__(self, source: BlockSource[RawBlock], worker: Worker, retrier: Retrier) -> None:
         self.source = source
-        self._desk = desk
+        self._worker = worker
         self._retrier = retrier
 
     async def resume(self) -> Checkpoint | None:
-        """Go back to what is written."""
-        return await self._desk.run(self.chain, PChainProcessor.resume)
+        """Return to the last written block."""
+        return await self._worker.run(self.chain, PChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
-        """Begin with the genesis, or at a block that does not decide about the one before it."""
-        wanted = max(wanted, await self._desk.run(self.chain, PChainProcessor.least_height))
+        """Begin with the genesis, or at a block that does not decide about its parent."""
+        wanted = max(wanted, await self._worker.run(self.chain, PChainProcessor.min_height))
         first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
         while True:
             (block,) = await self.source.read(first, 1)
-            if await self._desk.run(self.chain, PChainProcessor.begin, block, first):
+            if await self._worker.run(self.chain, PChainProcessor.begin, block, first):
                 return first + 1
-            # Its parent where there is one, else its child: neither is a decision.
+            # The parent if there is one, else the child: neither is a decision.
             has_parent = await self._retrier.call(partial(self.source.has, first - 1))
             first = first - 1 if has_parent else first + 1
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self.chain, PChainProcessor.write, first_height, blocks)
+        await self._worker.run(self.chain, PChainProcessor.write, first_height, blocks)
 
 
 class XChainSync:
@@ -93,56 +93,58 @@ class XChainSync:
     def __init__(
         self,
         source: LinearSource,
-        clients: tuple[XChainClient, ContainersClient],
-        desk: Desk,
+        client: XChainClient,
+        containers: ContainersClient,
+        worker: Worker,
         retrier: Retrier,
     ) -> None:
         self.source = source
-        self._client, self._containers = clients
-        self._desk = desk
+        self._client = client
+        self._containers = containers
+        self._worker = worker
         self._retrier = retrier
-        self._past_count = 0
 
     async def resume(self) -> Checkpoint | None:
-        """Go back to what is written."""
-        return await self._desk.run(self.chain, XChainProcessor.resume)
+        """Return to the last written block."""
+        return await self._worker.run(self.chain, XChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
-        """Begin with the genesis and what the index API has of the time before the first block."""
+        """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
         first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
         if first == 0:
-            await self._desk.run(self.chain, XChainProcessor.begin)
-            await self._read_past()
+            await self._worker.run(self.chain, XChainProcessor.begin)
+            await self._read_pre_linearization_txs()
         else:
-            await self._desk.run(self.chain, XChainProcessor.begin_late)
+            await self._worker.run(self.chain, XChainProcessor.begin_late)
         return first
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks; outputs that they spend and nobody knows are fetched first."""
-        unknown = await self._desk.run(self.chain, XChainProcessor.prepare, first_height, blocks)
-        await self._desk.run(self.chain, XChainProcessor.write, await self._fetch(unknown))
+        """Write the next blocks; the transactions of unknown outputs that they spend are fetched first."""
+        unknown = await self._worker.run(self.chain, XChainProcessor.prepare, first_height, blocks)
+        await self._worker.run(self.chain, XChainProcessor.write, await self._fetch_txs(unknown))
 
-    async def _read_past(self) -> None:
+    async def _read_pre_linearization_txs(self) -> None:
         while True:
-            first = max(0, await self._desk.run(self.chain, XChainProcessor.past_count))
+            first = max(0, await self._worker.run(self.chain, XChainProcessor.pre_linearization_count))
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
             containers = await self._retrier.call(read)
             if not containers:
                 return
-            unknown = await self._desk.run(self.chain, XChainProcessor.prepare_past, containers)
-            await self._desk.run(self.chain, XChainProcessor.write_past, containers, await self._fetch(unknown))
+            unknown = await self._worker.run(self.chain, XChainProcessor.prepare_pre_linearization, containers)
+            fetched = await self._fetch_txs(unknown)
+            await self._worker.run(self.chain, XChainProcessor.write_pre_linearization, containers, fetched)
 
-    async def _fetch(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
+    async def _fetch_txs(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
         """Return the bytes of those of the transactions that a node has."""
-        limit = AsyncSemaphore(_FETCHED_AT_ONCE)
+        limit = AsyncSemaphore(_MAX_TX_FETCHES)
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:
                 return await self._retrier.call(partial(self._client.transaction, tx_id, CallOrigin.FOLLOWER))
 
         async with asyncio.TaskGroup() as tasks:
-            fetching = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]
-        return tuple(raw for task in fetching if (raw := task.result()) is not None)
+            fetches = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]
+        return tuple(raw for task in fetches if (raw := task.result()) is not None)
 
 
 class CChainSync:
@@ -150,19 +152,19 @@ class CChainSync:
 
     chain = PrimaryChain.C
 
-    def __init__(self, source: CChainSource, desk: Desk, retrier: Retrier) -> None:
+    def __init__(self, source: CChainSource, worker: Worker, retrier: Retrier) -> None:
         self.source = source
-        self._desk = desk
+        self._worker = worker
         self._retrier = retrier
 
     async def resume(self) -> Checkpoint | None:
-        """Go back to what is written."""
-        return await self._desk.run(self.chain, CChainProcessor.resume)
+        """Return to the last written block."""
+        return await self._worker.run(self.chain, CChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
-        """Begin at the first block that a node has: many of them do not keep the oldest."""
+        """Begin at the first block that a node has: many nodes do not keep the oldest."""
         return await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
         """Write the next blocks."""
-        await self._desk.run(self.chain, CChainProcessor.write, blocks)
+        await self._worker.run(self.chain, CChainProcessor.write, blocks)

@@ -1,4 +1,4 @@
-"""Why a chain cannot be indexed any further: a named reason, where, and the bytes that caused it."""
+"""Why indexing a chain stops: a named reason, the height, and the bytes that caused it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """What is wrong; docs/operations.md tells what to do about each."""
+    """The reason; docs/operations.md says what to do about each."""
 
     UNKNOWN_TYPE = "unknown_type"
     UNDECODABLE_BLOCK = "undecodable_block"
@@ -19,7 +19,7 @@ class StopReason(StrEnum):
 
 
 class IndexingStopped(Exception):
-    """A block that cannot follow those that were indexed. raw: its bytes, empty where they are not the reason."""
+    """A block cannot follow the indexed ones. raw: its bytes, empty if they are not the reason."""
 
     def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
         super().__init__(f"{reason} at block {height}: {detail}")
@@ -29,5 +29,5 @@ class IndexingStopped(Exception):
         self.raw = raw
 
     def __reduce__(self) -> tuple[type[IndexingStopped], tuple[StopReason, int, str, bytes]]:
-        """Let it travel between processes."""
+        """Make the exception picklable, since the worker raises it in another process."""
         return IndexingStopped, (self.reason, self.height, self.detail, self.raw)

@@ -1,4 +1,4 @@
-"""Applies the P-Chain's blocks to its state, block by block, and writes what they do."""
+"""Applies the P-Chain's blocks to its state, one after another, and writes their effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import IndexingStopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
+from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block, unwrap_blocks
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
@@ -30,14 +30,14 @@ _DECISIONS = frozenset({"ApricotCommitBlock", "ApricotAbortBlock", "BanffCommitB
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRule:
-    """When the state is written too: after so many blocks, or so long after the last time."""
+    """The number of blocks, or the time since the last checkpoint, after which the state is written."""
 
     blocks: int
     seconds: float
 
 
 class PChainProcessor:
-    """The P-Chain's state as of the last written block, and how the next ones are written."""
+    """Holds the P-Chain's state as of the last written block, and writes the next blocks."""
 
     chain = PrimaryChain.P
 
@@ -48,29 +48,29 @@ class PChainProcessor:
         self._rule = rule
         self._state: PChainState | None = None
         self._last: UnwrappedBlock[PBlock] | None = None
-        self._before: Checkpoint | None = None
-        self._since_checkpoint = 0
-        self._checkpoint_at = monotonic()
+        self._checkpoint: Checkpoint | None = None
+        self._blocks_since_dump = 0
+        self._dumped_at = monotonic()
 
     def resume(self) -> Checkpoint | None:
-        """Bring the state to the last written block; None: nothing is written. Raises Stopped."""
+        """Restore the state after the last written block; None: nothing is written. Raises IndexingStopped."""
         self._index.outputs.forget()
         self._last = None
-        self._before = place = self._index.checkpoint(self.chain)
-        if place is not None:
-            self._state = self._state_at(place)
-            self._checkpoint_at = monotonic()
-        return place
+        self._checkpoint = checkpoint = self._index.checkpoint(self.chain)
+        if checkpoint is not None:
+            self._state = self._restore_state(checkpoint)
+            self._dumped_at = monotonic()
+        return checkpoint
 
-    def least_height(self) -> int:
-        """Return below which height nothing can be begun: without the genesis, block 0 says nothing."""
+    def min_height(self) -> int:
+        """Return the lowest height to begin at: block 0 holds nothing without the genesis."""
         return 0 if self._genesis is not None else 1
 
     def begin(self, first: RawBlock, height: int) -> bool:
-        """Write the first block there is; False where the one before it has to be first. Raises Stopped."""
+        """Write the first block; return False if its parent has to be the first one. Raises IndexingStopped."""
         block = unwrap_block(parse_p_block, first, height, None).block
         if height == 0:
-            self._begin_with_genesis(block)
+            self._write_genesis(block)
             return True
         if block.kind in _DECISIONS:
             return False
@@ -80,114 +80,101 @@ class PChainProcessor:
         return True
 
     def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks. Raises Stopped; the blocks before the one that is the reason are written then."""
-        read, stopped = _read_all(blocks, first_height, self._last, self._before)
-        self._index.outputs.prefetch(_spent_by(each.block for each in read))
+        """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
+        parent = self._last or self._checkpoint
+        proposer = None if parent is None else parent.proposer
+        unwrapped, stop = unwrap_blocks(parse_p_block, blocks, first_height, proposer)
+        self._index.outputs.prefetch(_find_spent(block.block for block in unwrapped))
         records: list[PRecord] = []
         try:
-            for each in read:
-                records.append(PRecord(self._applied(each.block), each.raw, each.proposer))
-        except IndexingStopped as fault:
-            stopped = fault
+            for block in unwrapped:
+                records.append(PRecord(self._apply(block.block), block.raw, block.proposer))
+        except IndexingStopped as error:
+            stop = error
         if records:
-            self._last = read[len(records) - 1]
-            self._append(records, is_sound=stopped is None)
-        if stopped is not None:
-            raise stopped
+            self._last = unwrapped[len(records) - 1]
+            self._append(records, is_sound=stop is None)
+        if stop is not None:
+            raise stop
 
-    def _begin_with_genesis(self, block: PBlock) -> None:
+    def _write_genesis(self, block: PBlock) -> None:
         genesis = self._genesis
         assert genesis is not None
         if block.parent_id != genesis.id:
-            told = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_GENESIS, 0, told, block.raw)
+            detail = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
+            raise IndexingStopped(StopReason.WRONG_GENESIS, 0, detail, block.raw)
         self._state, effects = state_from_genesis(genesis, self._params)
         self._index.write([PRecord(effects, genesis.raw)], encode_checkpoint(self._state))
 
-    def _applied(self, block: PBlock) -> BlockEffects:
-        state, outputs = self._known_state(), self._index.outputs
+    def _apply(self, block: PBlock) -> BlockEffects:
+        state, outputs = self._current_state(), self._index.outputs
         if block.parent_id != state.block_id:
-            told = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, block.raw)
+            detail = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
+            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, detail, block.raw)
         try:
             effects = apply_p_block(state, block, outputs)
-        except LedgerFault as fault:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), block.raw) from None
+        except LedgerFault as error:
+            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
         outputs.follow(utxo_effects(effects))
         return effects
 
     def _append(self, records: Sequence[PRecord], *, is_sound: bool) -> None:
-        state = self._known_state()
-        self._since_checkpoint += len(records)
-        checkpoint = encode_checkpoint(state) if is_sound and self._is_due() else None
-        self._index.write(records, checkpoint, is_complete=state.is_complete)
-        if checkpoint is not None:
-            self._since_checkpoint, self._checkpoint_at = 0, monotonic()
+        state = self._current_state()
+        self._blocks_since_dump += len(records)
+        is_due = self._blocks_since_dump >= self._rule.blocks or monotonic() - self._dumped_at >= self._rule.seconds
+        dumped = encode_checkpoint(state) if is_sound and is_due else None
+        self._index.write(records, dumped, is_complete=state.is_complete)
+        if dumped is not None:
+            self._blocks_since_dump, self._dumped_at = 0, monotonic()
 
-    def _is_due(self) -> bool:
-        return self._since_checkpoint >= self._rule.blocks or monotonic() - self._checkpoint_at >= self._rule.seconds
-
-    def _known_state(self) -> PChainState:
+    def _current_state(self) -> PChainState:
         assert self._state is not None
         return self._state
 
-    def _state_at(self, place: Checkpoint) -> PChainState:
-        """Return the state after the last written block: from the last checkpoint, or from the beginning."""
-        state = self._checkpoint() or self._beginning(place)
-        for raw in self._index.raw_blocks(self.chain, state.height + 1, place.height):
+    def _restore_state(self, checkpoint: Checkpoint) -> PChainState:
+        """Return the state after the last written block: apply the blocks behind the last dump, or all blocks."""
+        state = self._load_state() or self._initial_state(checkpoint)
+        for raw in self._index.raw_blocks(self.chain, state.height + 1, checkpoint.height):
             try:
                 apply_p_block(state, parse_p_block(inner_block(raw)), None)
-            except (LedgerFault, MalformedChainBytes) as fault:
-                told = f"blocks that are written cannot be applied again: {fault}"
-                raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, told) from None
-        if (state.height, state.block_id) != (place.height, place.block_id):
-            raise IndexingStopped(StopReason.CONTRADICTION, place.height, f"the written blocks end at {state.height}")
+            except (LedgerFault, MalformedChainBytes) as error:
+                detail = f"a stored block cannot be applied again: {error}"
+                raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, detail) from None
+        if (state.height, state.block_id) != (checkpoint.height, checkpoint.block_id):
+            detail = f"the stored blocks end at {state.height}"
+            raise IndexingStopped(StopReason.CONTRADICTION, checkpoint.height, detail)
         return state
 
-    def _checkpoint(self) -> PChainState | None:
-        kept = self._index.ledger()
-        if kept is None:
+    def _load_state(self) -> PChainState | None:
+        stored = self._index.ledger()
+        if stored is None:
             return None
         try:
-            return decode_checkpoint(kept[1], self._params)
+            return decode_checkpoint(stored[1], self._params)
         except UnusableCheckpoint:
-            # Of another version of this program: the blocks make it anew.
+            # Another version of this program wrote it. The blocks give the same state.
             return None
 
-    def _beginning(self, place: Checkpoint) -> PChainState:
-        if place.first_height == 0 and self._genesis is not None:
+    def _initial_state(self, checkpoint: Checkpoint) -> PChainState:
+        if checkpoint.first_height == 0 and self._genesis is not None:
             return state_from_genesis(self._genesis, self._params)[0]
-        raw = next(self._index.raw_blocks(self.chain, place.first_height, place.first_height))
+        raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
         first = parse_p_block(inner_block(raw))
-        state = state_without_genesis(self._params, first.time or 0, place.first_height)
+        state = state_without_genesis(self._params, first.time or 0, checkpoint.first_height)
         state.block_id = first.parent_id
         return state
 
 
 def utxo_effects(effects: BlockEffects) -> tuple[TxEffects, ...]:
-    """Return what moves outputs in a block: the proposal that it settles, then its transactions."""
+    """Return the effects of a block on outputs: those of the proposal that it settles, then of its transactions."""
     return effects.txs if effects.settled is None else (effects.settled, *effects.txs)
 
 
-def _read_all(
-    blocks: Sequence[RawBlock], first_height: int, last: UnwrappedBlock[PBlock] | None, place: Checkpoint | None
-) -> tuple[list[UnwrappedBlock[PBlock]], IndexingStopped | None]:
-    before = last.proposer if last is not None else place.proposer if place is not None else None
-    read: list[UnwrappedBlock[PBlock]] = []
-    for height, raw in enumerate(blocks, first_height):
-        try:
-            read.append(unwrap_block(parse_p_block, raw, height, before))
-        except IndexingStopped as fault:
-            return read, fault
-        before = read[-1].proposer
-    return read, None
-
-
-def _spent_by(blocks: Iterable[PBlock]) -> Iterator[UtxoID]:
+def _find_spent(blocks: Iterable[PBlock]) -> Iterator[UtxoID]:
     """Yield the ids of all outputs that blocks spend."""
     for block in blocks:
         for tx in block.txs:
             unsigned: Any = tx.unsigned
             base = getattr(unsigned, "base", None)
-            for spent in (*(base.inputs if base is not None else ()), *getattr(unsigned, "imported_inputs", ())):
-                yield spent.utxo_id
+            for utxo in (*(base.inputs if base is not None else ()), *getattr(unsigned, "imported_inputs", ())):
+                yield utxo.utxo_id

@@ -1,8 +1,8 @@
-"""Blocks as they come: bare, or in a container of the index API, wrapped by the proposervm or from before it."""
+"""Blocks as nodes return them: bare, or in a container of the index API, which may be wrapped by the proposervm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -14,11 +14,11 @@ from warpseal.indexer.errors import IndexingStopped, StopReason
 
 
 class HasHeight(Protocol):
-    """Any chain's block."""
+    """A block of any chain."""
 
     @property
     def height(self) -> int:
-        """Its place in the chain."""
+        """The height in the chain."""
 
 
 B = TypeVar("B", bound=HasHeight)
@@ -26,7 +26,7 @@ B = TypeVar("B", bound=HasHeight)
 
 @dataclass(frozen=True, slots=True)
 class RawBlock:
-    """A block as a node gave it. is_container: it may be wrapped by the proposervm."""
+    """A block as a node returned it. is_container: the proposervm may wrap it."""
 
     raw: bytes
     is_container: bool
@@ -34,26 +34,39 @@ class RawBlock:
 
 @dataclass(frozen=True, slots=True)
 class UnwrappedBlock(Generic[B]):
-    """A decoded block, its bytes as they came, and its proposer where they tell of one."""
+    """A decoded block, its bytes as a node returned them, and its proposer if the wrapping names one."""
 
     block: B
     raw: bytes
     proposer: Proposer | None
 
 
+def unwrap_blocks(
+    parse: Callable[[bytes], B], raw_blocks: Sequence[RawBlock], first_height: int, parent_proposer: Proposer | None
+) -> tuple[list[UnwrappedBlock[B]], IndexingStopped | None]:
+    """Return the decoded blocks up to the first that cannot be the block of its height, and the reason for that one."""
+    blocks: list[UnwrappedBlock[B]] = []
+    for height, raw in enumerate(raw_blocks, first_height):
+        try:
+            blocks.append(unwrap_block(parse, raw, height, parent_proposer))
+        except IndexingStopped as stop:
+            return blocks, stop
+        parent_proposer = blocks[-1].proposer
+    return blocks, None
+
+
 def unwrap_block(
-    parse: Callable[[bytes], B], given: RawBlock, height: int, before: Proposer | None
+    parse: Callable[[bytes], B], given: RawBlock, height: int, parent_proposer: Proposer | None
 ) -> UnwrappedBlock[B]:
-    """Return the block of this height that was given. before: the proposer of the block in front. Raises Stopped."""
+    """Return a decoded block, which must be of this height. Raises IndexingStopped."""
     outer = recognize_proposervm_block(given.raw) if given.is_container else None
     inner = given.raw if outer is None else outer.inner
     try:
         block = parse(inner)
-    except UnknownType as fault:
-        raise IndexingStopped(StopReason.UNKNOWN_TYPE, height, str(fault), given.raw) from None
-    except MalformedChainBytes as fault:
-        raise IndexingStopped(StopReason.UNDECODABLE_BLOCK, height, str(fault), given.raw) from None
+    except MalformedChainBytes as error:
+        reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
+        raise IndexingStopped(reason, height, str(error), given.raw) from None
     if block.height != height:
-        told = f"the block says that its height is {block.height}"
-        raise IndexingStopped(StopReason.WRONG_HEIGHT, height, told, given.raw)
-    return UnwrappedBlock(block, given.raw, None if outer is None else proposer_of(outer, before))
+        detail = f"the block says that its height is {block.height}"
+        raise IndexingStopped(StopReason.WRONG_HEIGHT, height, detail, given.raw)
+    return UnwrappedBlock(block, given.raw, None if outer is None else proposer_of(outer, parent_proposer))

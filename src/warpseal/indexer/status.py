@@ -1,4 +1,4 @@
-"""How the index stands, for `/ready`: heights, lag, and what stopped."""
+"""The status of the index for `/ready` and the metrics page: heights, lag, and the chains that stopped."""
 
 from __future__ import annotations
 
@@ -16,72 +16,79 @@ if TYPE_CHECKING:
 
 
 class IndexStatus:
-    """Nothing, until somebody says which index it is. now: unix seconds."""
+    """Empty until `index` is set. now: Unix seconds."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.index: Index | None = None
         self._now = now
 
-    def beside(self, others: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what others tell, and how the index stands; a chain that stopped is one of the things degraded."""
-        shown = dict(others)
+    def extend(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of /ready with the status of the index; a stopped chain is listed under "degraded"."""
+        extended = dict(body)
         if self.index is None:
-            return shown
-        notes = self.index.chain_statuses()
-        shown["index"] = {fresh.chain.value: _chain(fresh, notes.get(fresh.chain)) for fresh in self.index.freshness()}
-        stopped = self.stops()
+            return extended
+        statuses = self.index.chain_statuses()
+        extended["index"] = {
+            chain.chain.value: _as_json(chain, statuses.get(chain.chain)) for chain in self.index.freshness()
+        }
+        stopped = self.stopped_chains()
         if stopped:
-            shown["degraded"] = [*shown.get("degraded", ()), *stopped]
-        return shown
+            extended["degraded"] = [*extended.get("degraded", ()), *stopped]
+        return extended
 
-    def stops(self) -> list[str]:
-        """Return which chains stopped, where and why."""
-        notes = self.index.chain_statuses().values() if self.index is not None else ()
+    def stopped_chains(self) -> list[str]:
+        """Return one sentence for each chain that stopped: where and why."""
+        statuses = self.index.chain_statuses().values() if self.index is not None else ()
         return [
-            f"indexing the {note.chain} stopped at block {note.stopped_at}: {note.stopped}"
-            for note in notes
-            if note.stopped
+            f"indexing the {status.chain} stopped at block {status.stopped_at}: {status.stopped}"
+            for status in statuses
+            if status.stopped
         ]
 
     def samples(self) -> Iterable[IndexSample]:
-        """Yield what the metrics page tells of each chain that is indexed, or was to be."""
+        """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
         if self.index is None:
             return
-        fresh = {one.chain: one for one in self.index.freshness()}
-        notes, pages = self.index.chain_statuses(), self.index.page_counts()
+        freshness = {chain.chain: chain for chain in self.index.freshness()}
+        statuses, pages = self.index.chain_statuses(), self.index.page_counts()
         for chain in PrimaryChain:
-            if chain in fresh or chain in notes:
-                yield _sample(chain, fresh.get(chain), notes.get(chain), pages.get(chain, {}), self._now())
+            if chain in freshness or chain in statuses:
+                yield _sample(chain, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())
 
 
 def _sample(
-    chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None, pages: Mapping[str, int], now: float
+    chain: PrimaryChain,
+    freshness: ChainFreshness | None,
+    status: ChainStatus | None,
+    pages: Mapping[str, int],
+    now: float,
 ) -> IndexSample:
+    node_height = status.node_height if status is not None else None
     return IndexSample(
         chain.value,
-        None if fresh is None else fresh.height,
-        fresh.node_height if fresh is not None else note.node_height if note is not None else None,
-        None if fresh is None else fresh.first_height,
-        None if fresh is None else fresh.lag_s(now),
-        None if note is None else note.rate_blocks_s,
-        None if note is None else note.eta_s,
-        (note.stopped or None) if note is not None else None,
+        None if freshness is None else freshness.height,
+        freshness.node_height if freshness is not None else node_height,
+        None if freshness is None else freshness.first_height,
+        None if freshness is None else freshness.lag_s(now),
+        None if status is None else status.rate_blocks_s,
+        None if status is None else status.eta_s,
+        (status.stopped or None) if status is not None else None,
         pages,
     )
 
 
-def _chain(fresh: ChainFreshness, note: ChainStatus | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "height": str(fresh.height),
-        "nodeHeight": str(fresh.node_height),
-        "lagBlocks": max(0, fresh.node_height - fresh.height),
+def _as_json(freshness: ChainFreshness, status: ChainStatus | None) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "height": str(freshness.height),
+        "nodeHeight": str(freshness.node_height),
+        "lagBlocks": max(0, freshness.node_height - freshness.height),
     }
-    if fresh.first_height:
-        shown["firstHeight"] = str(fresh.first_height)
-    if note is not None and note.rate_blocks_s is not None:
-        shown["blocksPerSecond"] = round(note.rate_blocks_s, 1)
-    if note is not None and note.eta_s is not None:
-        shown["etaSeconds"] = round(note.eta_s)
-    if note is not None and note.stopped:
-        shown |= {"stopped": note.stopped, "stoppedAt": str(note.stopped_at)}
-    return shown
+    if freshness.first_height:
+        body["firstHeight"] = str(freshness.first_height)
+    if status is not None and status.rate_blocks_s is not None:
+        body["blocksPerSecond"] = round(status.rate_blocks_s, 1)
+    if status is not None and status.eta_s is not None:
+        body["etaSeconds"] = round(status.eta_s)
+    if status is not None and status.stopped:
+        body |= {"stopped": status.stopped, "stoppedAt": str(status.stopped_at)}
+    return body

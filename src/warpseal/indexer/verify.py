@@ -1,7 +1,7 @@
-"""Holds the index against itself and against a node: balances of sampled addresses, supply, L1 balances.
+"""Checks the rows of the index against each other and against a node: sampled balances, supply, L1 balances.
 
-A node's answers count only when its height was the same before and after, and is that of the index; each balance is
-worked out by the rule of the call that it is compared with. Source of truth: avalanchego `vms/platformvm/service.go`
+A comparison with a node counts only if the node was at the height of the index before and after it. Each balance is
+computed by the rule of the call that it is compared with. Source of truth: avalanchego `vms/platformvm/service.go`
 (GetBalance), `vms/avm/service.go` (GetAllBalances).
 """
 
@@ -24,6 +24,7 @@ from warpseal.history.outputs import Utxo
 from warpseal.index import consistency
 from warpseal.index.database import reading_index
 from warpseal.index.settings import IndexSettings
+from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
@@ -33,13 +34,13 @@ from warpseal.warp.ids import ValidationID, id_text
 
 T = TypeVar("T")
 
-TRIES: Final = 5
-BETWEEN_TRIES_S: Final = 1.0
+MAX_ATTEMPTS: Final = 5
+RETRY_DELAY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFinding:
-    """One thing that was looked at. fault: "" where it is right; is_compared: False where nothing could be said."""
+    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made."""
 
     subject: str
     fault: str = ""
@@ -48,119 +49,116 @@ class IndexFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One comparison with a node. differ: returns what differs, "" for nothing, None where the node does not tell."""
+    """One comparison with a node. difference: returns "" if both agree, None if the node does not report the value."""
 
     subject: str
     chain: PrimaryChain
-    differ: Callable[[NodeState], Awaitable[str | None]]
+    difference: Callable[[NodeState], Awaitable[str | None]]
 
 
 class IndexVerifier:
-    """Looks at an index that may be written meanwhile. Used once, from one event loop."""
+    """Verifies an index, which the indexer may be writing meanwhile. Used once, from one event loop."""
 
     def __init__(self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings) -> None:
         self._upstream = upstream
         self._params = params
         self._engine = reading_index(url, settings)
 
-    async def run(self, count: int, named: Iterable[str] = (), seed: int | None = None) -> tuple[IndexFinding, ...]:
-        """Return everything that was looked at. count: how many addresses and how many validations are drawn.
+    async def run(self, count: int, addresses: Iterable[str] = (), seed: int | None = None) -> tuple[IndexFinding, ...]:
+        """Return the result of every check. count: number of sampled addresses, and of sampled validations.
 
-        named: more addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
+        addresses: further addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
         """
-        own = [parse_address(text)[1] for text in named]
+        requested = [parse_address(text)[1] for text in addresses]
         random = Random(seed)
         try:
-            found = [IndexFinding(each.subject, each.reason) for each in await self._read(_own_faults)]
-            found = found or [IndexFinding("the rows of the index against each other")]
-            drawn = await self._read(partial(consistency.sample_addresses, count=count, random=random))
+            inconsistencies = await self._read(lambda connection: list(consistency.find_inconsistencies(connection)))
+            findings = [IndexFinding(row.subject, row.reason) for row in inconsistencies]
+            findings = findings or [IndexFinding("the rows of the index against each other")]
+            sampled = await self._read(partial(consistency.sample_addresses, count=count, random=random))
             validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
-            node = await self._node()
-            for check in self._checks(tuple(dict.fromkeys((*own, *drawn))), validations):
-                found.append(await self._compare(node, check))
-            return tuple(found)
+            node = await first_available_node(await self._upstream.state.nodes())
+            for check in self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations):
+                findings.append(await self._compare(node, check))
+            return tuple(findings)
         finally:
             self._engine.dispose()
 
-    async def _node(self) -> NodeState:
-        for node in await self._upstream.state.nodes():
-            try:
-                await node.p_height()
-            except NodeUnavailable:
-                continue
-            return node
-        raise NodeUnavailable("platform.getHeight")
-
     def _checks(self, addresses: Iterable[Address], validations: Iterable[ValidationID]) -> Iterator[_Check]:
         for address in addresses:
-            for chain, differ in ((PrimaryChain.P, self._p_balance), (PrimaryChain.X, self._x_balance)):
+            for chain, compare in (
+                (PrimaryChain.P, self._compare_p_balance),
+                (PrimaryChain.X, self._compare_x_balance),
+            ):
                 text = address_text(self._params.network_id, address, chain.value[0].upper())
-                yield _Check(f"balance of {text}", chain, partial(differ, address, text))
+                yield _Check(f"balance of {text}", chain, partial(compare, address, text))
         for validation in validations:
-            yield _Check(f"balance of {id_text(validation)}", PrimaryChain.P, partial(self._l1_balance, validation))
-        yield _Check("supply", PrimaryChain.P, self._supply)
+            yield _Check(
+                f"balance of {id_text(validation)}", PrimaryChain.P, partial(self._compare_l1_balance, validation)
+            )
+        yield _Check("supply", PrimaryChain.P, self._compare_supply)
 
     async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
-        """Compare while nothing moves, or say that it always did."""
+        """Compare while the node and the index stay at one height; the check is not made if they never do."""
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
         height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
             return IndexFinding(check.subject, is_compared=False)
-        for attempt in range(TRIES):
-            await asyncio.sleep(BETWEEN_TRIES_S if attempt else 0)
+        for attempt in range(MAX_ATTEMPTS):
+            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
             before = await tip()
             if await self._read(height) == before:
-                fault = await _told(check, node)
+                fault = await _difference(check, node)
                 if await tip() == before == await self._read(height):
                     return IndexFinding(check.subject, fault or "", is_compared=fault is not None)
         return IndexFinding(check.subject, is_compared=False)
 
-    async def _p_balance(self, address: Address, text: str, node: NodeState) -> str | None:
-        told = await node.p_balance(text)
-        found = await self._read(lambda connection: _held(connection, address, PrimaryChain.P))
-        ours = sum_p_balance(found, int(time.time()))
-        return "" if ours == told else f"the index has {ours}, the node {told}"
+    async def _compare_p_balance(self, address: Address, text: str, node: NodeState) -> str | None:
+        expected = await node.p_balance(text)
+        utxos = await self._read(lambda connection: _unspent(connection, address, PrimaryChain.P))
+        ours = sum_p_balance(utxos, int(time.time()))
+        return "" if ours == expected else f"the index has {ours}, the node {expected}"
 
-    async def _x_balance(self, address: Address, text: str, node: NodeState) -> str | None:
-        told = await node.x_balances(text)
-        found = await self._read(lambda connection: _held(connection, address, PrimaryChain.X))
-        sums = sum_x_balances(found, int(time.time()))
+    async def _compare_x_balance(self, address: Address, text: str, node: NodeState) -> str | None:
+        expected = await node.x_balances(text)
+        utxos = await self._read(lambda connection: _unspent(connection, address, PrimaryChain.X))
+        sums = sum_x_balances(utxos, int(time.time()))
         ours = {AVAX if key == self._params.staking_asset_id else id_text(key): sums[key] for key in sums}
-        return "" if ours == told else f"the index has {ours}, the node {dict(told)}"
+        return "" if ours == expected else f"the index has {ours}, the node {dict(expected)}"
 
-    async def _l1_balance(self, validation: ValidationID, node: NodeState) -> str | None:
-        told = await node.l1_balance(validation)
+    async def _compare_l1_balance(self, validation: ValidationID, node: NodeState) -> str | None:
+        expected = await node.l1_balance(validation)
         ours = await self._read(lambda connection: consistency.l1_balance(connection, validation))
-        # One that was removed has no balance, and no node knows it.
-        return "" if (ours or 0) == (told or 0) else f"the index has {ours}, the node {told}"
+        # A removed validation has no balance, and the node does not know it.
+        return "" if (ours or 0) == (expected or 0) else f"the index has {ours}, the node {expected}"
 
-    async def _supply(self, node: NodeState) -> str | None:
-        told = await node.supply()
+    async def _compare_supply(self, node: NodeState) -> str | None:
+        expected = await node.supply()
         ours = await self._read(consistency.current_supply)
-        if told is None or ours is None:
+        if expected is None or ours is None:
             return None
-        return "" if ours == told else f"the index has {ours}, the node {told}"
+        return "" if ours == expected else f"the index has {ours}, the node {expected}"
 
-    async def _read(self, look: Callable[[Connection], T]) -> T:
-        return await asyncio.to_thread(self._look, look)
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        return await asyncio.to_thread(self._query, query)
 
-    def _look(self, look: Callable[[Connection], T]) -> T:
+    def _query(self, query: Callable[[Connection], T]) -> T:
         with self._engine.connect() as connection, read_snapshot(connection):
-            return look(connection)
+            return query(connection)
 
 
-async def _told(check: _Check, node: NodeState) -> str | None:
+async def _difference(check: _Check, node: NodeState) -> str | None:
     try:
-        return await check.differ(node)
+        return await check.difference(node)
     except NodeUnavailable:
-        # Such calls may be switched off.
+        # The node may have this call switched off.
         return None
     except (LookupError, ValueError) as error:
-        return f"the index lacks what it needs to tell: {type(error).__name__}"
+        return f"the index lacks data for this check: {type(error).__name__}"
 
 
 def sum_p_balance(utxos: Iterable[Utxo], now_s: int) -> PBalance:
-    """Return what platform.getBalance tells of an address with these unspent outputs."""
+    """Return what platform.getBalance returns for an address with these unspent outputs."""
     unlocked: dict[bytes, int] = {}
     stakeable: dict[bytes, int] = {}
     locked: dict[bytes, int] = {}
@@ -171,7 +169,7 @@ def sum_p_balance(utxos: Iterable[Utxo], now_s: int) -> PBalance:
 
 
 def sum_x_balances(utxos: Iterable[Utxo], now_s: int) -> dict[bytes, int]:
-    """Return what avm.getAllBalances tells: of amounts only, owned alone, and spendable now."""
+    """Return what avm.getAllBalances returns: the sums of transferable outputs with one owner, spendable now."""
     sums: dict[bytes, int] = {}
     for utxo in utxos:
         if utxo.kind == "TRANSFER" and len(utxo.addresses) == 1 and utxo.locktime <= now_s:
@@ -179,10 +177,6 @@ def sum_x_balances(utxos: Iterable[Utxo], now_s: int) -> dict[bytes, int]:
     return sums
 
 
-def _held(connection: Connection, address: Address, chain: PrimaryChain) -> list[Utxo]:
-    """Return what a node's own state has: what was exported here and not imported yet is not in it."""
+def _unspent(connection: Connection, address: Address, chain: PrimaryChain) -> list[Utxo]:
+    """Return the outputs in the state of a node, which has no outputs that were exported but not imported yet."""
     return consistency.balances(connection, address, chain, chain).utxos
-
-
-def _own_faults(connection: Connection) -> list[consistency.Inconsistency]:
-    return list(consistency.find_inconsistencies(connection))

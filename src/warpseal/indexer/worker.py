@@ -1,7 +1,7 @@
-"""Where blocks are applied and written, one piece of work after another: a thread, or a process of its own.
+"""The process that applies blocks and writes them into the index, one call after another.
 
-Applying and writing keep an interpreter busy all the time; in a process of their own they leave the other one to the
-nodes, and both go on at once.
+Applying and writing keep a Python interpreter busy all the time. In a process of their own they leave the other
+interpreter to the calls to nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from warpseal.errors import StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
@@ -36,86 +36,53 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Processors = Mapping[PrimaryChain, Any]
-"""The one object of each chain whose methods are run."""
+"""The processor of each chain, whose methods the worker runs."""
 OpenIndex = Callable[[], tuple[IndexWriter, Processors, RowRebuilder]]
-"""Opens the index and makes the works; for another process it has to be picklable. Raises StartupError, StoreDown."""
+"""Opens the index and builds the processors; picklable for another process. Raises StartupError, StoreDown."""
 
-# Looked for between two pieces of work.
+# The garbage collector runs only between two calls.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-_DERIVE_S: Final = 1.0
+_REBUILD_STEP_S: Final = 1.0
 
 
-class Desk(Protocol):
-    """Used from one event loop."""
+class Worker:
+    """Runs calls where the index is open. Used from one event loop.
+
+    executor: has a single thread, in another process or in this one, in which `start` opened the index. on_exit: called
+    if the process ended by itself; every later call fails.
+    """
+
+    def __init__(self, executor: Executor, on_exit: Callable[[], None]) -> None:
+        self._executor = executor
+        self._on_exit = on_exit
+
+    async def start(self, open_index: OpenIndex) -> None:
+        """Open the index. Raises StartupError."""
+        refusal = await self._call(_open, open_index)
+        if refusal:
+            raise StartupError(refusal)
 
     async def run(
-        self, chain: PrimaryChain, work: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
+        self, chain: PrimaryChain, method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a method of a chain's work, such as `PWork.write`, and return what it returns."""
-        ...
+        """Run a method of a chain's processor, such as `PChainProcessor.write`; arguments and result are picklable."""
+        result: T = await self._call(_run, chain, method, args, kwargs)
+        return result
 
-    async def note(self, note: ChainStatus) -> None:
-        """Write how a chain stands."""
-        ...
+    async def write_status(self, status: ChainStatus) -> None:
+        """Write the status of a chain."""
+        await self._call(_write_status, status)
 
-    async def derive(self) -> RebuildProgress | None:
-        """Make rows anew, for a while, of blocks that are kept without any; return how far that is, None at the end.
+    async def rebuild(self) -> RebuildProgress | None:
+        """Rebuild rows from stored blocks that have none, for a second; return the progress, None at the end.
 
         Raises StoreDown, RebuildFailed.
         """
-        ...
-
-
-class ThreadDesk:
-    """In a thread of this process. executor: has one."""
-
-    def __init__(self, executor: Executor, index: IndexWriter, works: Processors, deriving: RowRebuilder) -> None:
-        self._executor = executor
-        self._index = index
-        self._works = works
-        self._deriving = deriving
-
-    async def run(
-        self, chain: PrimaryChain, work: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a method of a chain's work, and return what it returns."""
-        call = partial(work, self._works[chain], *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
-
-    async def note(self, note: ChainStatus) -> None:
-        """Write how a chain stands."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._index.write_status, note)
-
-    async def derive(self) -> RebuildProgress | None:
-        """Make rows anew for a while."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._deriving.step, _DERIVE_S)
-
-
-class ProcessDesk:
-    """In a process of its own, which ends with this one. gone: called when it ended by itself; nothing works then."""
-
-    def __init__(self, executor: Executor, gone: Callable[[], None]) -> None:
-        self._executor = executor
-        self._gone = gone
-
-    async def run(
-        self, chain: PrimaryChain, work: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a method of a chain's work, and return what it returns; all of them have to be picklable."""
-        result: T = await self._call(_run, chain, work, args, kwargs)
-        return result
-
-    async def note(self, note: ChainStatus) -> None:
-        """Write how a chain stands."""
-        await self._call(_note, note)
-
-    async def derive(self) -> RebuildProgress | None:
-        """Make rows anew for a while."""
-        derived: RebuildProgress | None = await self._call(_derive)
-        return derived
+        progress: RebuildProgress | None = await self._call(_rebuild)
+        return progress
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function of a module returns there, called between two pieces of work."""
+        """Return what a function of a module returns there, called between two calls of `run`."""
         result: T = await self._call(partial(function, *args, **kwargs))
         return result
 
@@ -123,73 +90,26 @@ class ProcessDesk:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
         except BrokenProcessPool:
-            self._gone()
+            self._on_exit()
             raise
 
 
 @asynccontextmanager
-async def process_desk(opening: OpenIndex, gone: Callable[[], None]) -> AsyncIterator[ProcessDesk]:
-    """Hold a process that has opened the index. Raises StartupError."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=_begin) as executor:
-        loop = asyncio.get_running_loop()
-        refused = await loop.run_in_executor(executor, _open, opening)
-        if refused:
-            raise StartupError(refused)
+async def open_worker_process(open_index: OpenIndex, on_exit: Callable[[], None]) -> AsyncIterator[Worker]:
+    """Run a worker in a process of its own, which ends with this one. Raises StartupError."""
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_initialize_process) as executor:
+        worker = Worker(executor, on_exit)
+        await worker.start(open_index)
         try:
-            yield ProcessDesk(executor, gone)
+            yield worker
         finally:
-            await loop.run_in_executor(None, partial(executor.shutdown, cancel_futures=True))
-
-
-class _Room:
-    """What the other process has."""
-
-    index: IndexWriter
-    works: Processors
-    deriving: RowRebuilder
-
-
-def _begin() -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    # Whoever ends that process lets this one end its work.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    gc.set_threshold(*GC_THRESHOLDS)
-
-
-def _end_with_parent() -> None:
-    """End at once when the process that gives work is gone, however it ended: what is not committed is undone."""
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
-
-
-def _open(opening: OpenIndex) -> str:
-    """Open the index; return why not, as text: errors with parts of their own do not travel."""
-    try:
-        _Room.index, _Room.works, _Room.deriving = opening()
-    except (StartupError, StoreDown) as error:
-        return str(error)
-    return ""
-
-
-def _run(chain: PrimaryChain, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    return _travelling(partial(work, _Room.works[chain], *args, **kwargs))
-
-
-def _note(note: ChainStatus) -> None:
-    _travelling(partial(_Room.index.write_status, note))
-
-
-def _derive() -> RebuildProgress | None:
-    return _travelling(partial(_Room.deriving.step, _DERIVE_S))
+            shutdown = partial(executor.shutdown, cancel_futures=True)
+            await asyncio.get_running_loop().run_in_executor(None, shutdown)
 
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Look for no garbage in a piece of work: what it makes lives as long as it does, hardly ever in cycles."""
+    """Collect no garbage within: the objects of a call live as long as the call, and hardly ever form cycles."""
     gc.disable()
     try:
         yield
@@ -197,17 +117,65 @@ def gc_disabled() -> Iterator[None]:
         gc.enable()
 
 
-def _travelling(work: Callable[[], T]) -> T:
+class _State(threading.local):
+    """What the executor's thread has opened."""
+
+    index: IndexWriter
+    processors: Processors
+    rebuilder: RowRebuilder
+
+
+_state = _State()
+
+
+def _initialize_process() -> None:
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # The parent process handles these signals and lets the current call end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _exit_with_parent() -> None:
+    """Exit at once if the parent process is gone, however it ended: the database undoes what is not committed."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _open(open_index: OpenIndex) -> str:
+    """Open the index; return the error as text, since not every error can be pickled. "": no error."""
+    try:
+        _state.index, _state.processors, _state.rebuilder = open_index()
+    except (StartupError, StoreDown) as error:
+        return str(error)
+    return ""
+
+
+def _run(chain: PrimaryChain, method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    return _with_picklable_errors(partial(method, _state.processors[chain], *args, **kwargs))
+
+
+def _write_status(status: ChainStatus) -> None:
+    _with_picklable_errors(partial(_state.index.write_status, status))
+
+
+def _rebuild() -> RebuildProgress | None:
+    return _with_picklable_errors(partial(_state.rebuilder.step, _REBUILD_STEP_S))
+
+
+def _with_picklable_errors(call: Callable[[], T]) -> T:
     failure: Exception
     try:
         with gc_disabled():
-            return work()
+            return call()
     except (IndexingStopped, RebuildFailed):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)
     except Exception:
-        # Errors of all kinds do not travel, but what is told of them does.
-        log.debug("a piece of work failed", exc_info=True)
+        # An error of any other kind may not be picklable, but its text is.
+        log.debug("a call of the index worker failed", exc_info=True)
         failure = RuntimeError(traceback.format_exc())
     raise failure

@@ -1,6 +1,6 @@
-"""Applies the X-Chain's blocks, and what is known of the time before it had any, and writes what they do.
+"""Applies the X-Chain's blocks, and its transactions from before it had blocks, and writes their effects.
 
-Outputs that nobody knows are fetched elsewhere, between `prepare` and `write`.
+Between `prepare` and `write` the caller fetches the transactions of unknown outputs from a node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.errors import IndexingStopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block
+from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_blocks
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
@@ -31,172 +31,160 @@ GENESIS_NUMBER = -1
 
 @dataclass(frozen=True, slots=True)
 class XChainOrigin:
-    """What the X-Chain began with. raw: the genesis data; ended_s: when it became a line of blocks; 0: at once."""
+    """The genesis of the X-Chain. raw: its bytes; linearized_s: Unix time of block 0, 0 if it began linear."""
 
     genesis: XGenesis
     raw: bytes
     time_s: int
-    ended_s: int
+    linearized_s: int
 
 
 class XChainProcessor:
-    """How the X-Chain's blocks are written. is_complete: every output of the chain is known, so none is looked for."""
+    """Writes the X-Chain's blocks. is_complete: every output of the chain is known, so that none has to be fetched."""
 
     chain = PrimaryChain.X
 
     def __init__(
-        self, index: IndexWriter, chain_id: ChainID, beginning: XChainOrigin | None, *, is_complete: bool
+        self, index: IndexWriter, chain_id: ChainID, origin: XChainOrigin | None, *, is_complete: bool
     ) -> None:
         self._index = index
         self._chain_id = chain_id
-        self._beginning = beginning
+        self._origin = origin
         self._is_complete = is_complete
         self._parent_id: bytes | None = None
         self._proposer: Proposer | None = None
         self._prepared: tuple[tuple[UnwrappedBlock[XBlock], ...], IndexingStopped | None] = ((), None)
-        self._prepared_past: tuple[XTx, ...] = ()
+        self._prepared_txs: tuple[XTx, ...] = ()
 
     def resume(self) -> Checkpoint | None:
-        """Begin where was written to; None: nothing is."""
+        """Return to the last written block; None: nothing is written."""
         self._index.outputs.forget()
-        place = self._index.checkpoint(self.chain)
-        if place is not None:
-            self._is_complete = place.is_complete
-        self._parent_id = None if place is None else place.block_id
-        self._proposer = None if place is None else place.proposer
-        return place
+        checkpoint = self._index.checkpoint(self.chain)
+        if checkpoint is not None:
+            self._is_complete = checkpoint.is_complete
+        self._parent_id = None if checkpoint is None else checkpoint.block_id
+        self._proposer = None if checkpoint is None else checkpoint.proposer
+        return checkpoint
 
     def begin_late(self) -> None:
-        """Begin without what was before the first block that a node has."""
+        """Begin without the history before the first block that a node has."""
         self._is_complete = False
 
     def begin(self) -> None:
-        """Write the genesis, where it is known and was not written yet."""
-        known = self._beginning
-        if known is None or self._index.pre_linearization_count() >= 0:
+        """Write the genesis if it is known and not written yet."""
+        origin = self._origin
+        if origin is None or self._index.pre_linearization_count() >= 0:
             return
-        effects = build_x_genesis_effects(known.genesis, self._chain_id)
-        self._index.write(
-            [XPreLinearizationRecord(GENESIS_NUMBER, known.time_s, effects, known.raw)], is_complete=self._is_complete
-        )
+        effects = build_x_genesis_effects(origin.genesis, self._chain_id)
+        record = XPreLinearizationRecord(GENESIS_NUMBER, origin.time_s, effects, origin.raw)
+        self._index.write([record], is_complete=self._is_complete)
 
-    def past_count(self) -> int:
-        """Return how many containers are written from before the first block; -1: nor is the genesis."""
+    def pre_linearization_count(self) -> int:
+        """Return the number of written containers from before the first block; -1: not even the genesis."""
         return self._index.pre_linearization_count()
 
     def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
-        """Decode the next blocks; return the transactions whose outputs they spend and nobody knows."""
-        read: list[UnwrappedBlock[XBlock]] = []
-        stopped: IndexingStopped | None = None
-        before = self._proposer
-        for height, raw in enumerate(blocks, first_height):
-            try:
-                read.append(unwrap_block(parse_x_block, raw, height, before))
-            except IndexingStopped as fault:
-                stopped = fault
-                break
-            before = read[-1].proposer
-        self._prepared = (tuple(read), stopped)
-        return self._unknown([tx for each in read for tx in each.block.txs])
+        """Decode the next blocks; return the transactions of the unknown outputs that they spend."""
+        unwrapped, stop = unwrap_blocks(parse_x_block, blocks, first_height, self._proposer)
+        self._prepared = (tuple(unwrapped), stop)
+        return self._find_unknown([tx for block in unwrapped for tx in block.block.txs])
 
     def write(self, fetched: Iterable[bytes]) -> None:
-        """Write the prepared blocks. fetched: transactions from elsewhere.
+        """Write the prepared blocks. fetched: the transactions of unknown outputs.
 
-        Raises Stopped; the blocks before the one that is the reason are written then.
+        Raises IndexingStopped after writing the blocks before the one that is the reason.
         """
-        # Again: other chains were written meanwhile, and not everything is remembered.
-        blocks, stopped = self._prepared
-        self._prefetch([tx for each in blocks for tx in each.block.txs])
-        self._adopt(fetched)
+        blocks, stop = self._prepared
+        # Other chains were written since `prepare`, and the cache of outputs is bounded.
+        self._prefetch([tx for block in blocks for tx in block.block.txs])
+        self._add_external(fetched)
         records: list[XRecord] = []
         try:
-            for each in blocks:
-                records.append(self._applied(each))
-        except IndexingStopped as fault:
-            stopped = fault
+            for block in blocks:
+                records.append(self._apply(block))
+        except IndexingStopped as error:
+            stop = error
         if records:
             self._index.write(records, is_complete=self._is_complete)
-        if stopped is not None:
-            raise stopped
+        if stop is not None:
+            raise stop
 
-    def prepare_past(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
-        """Decode transactions from before the X-Chain had blocks; return as `prepare` does. Raises Stopped."""
-        self._prepared_past = tuple(_parsed(container) for container in containers)
-        return self._unknown(self._prepared_past)
+    def prepare_pre_linearization(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
+        """Decode transactions from before the first block; return what `prepare` returns. Raises IndexingStopped."""
+        self._prepared_txs = tuple(_parse_tx(container) for container in containers)
+        return self._find_unknown(self._prepared_txs)
 
-    def write_past(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
-        """Write them. Their time is when the node took them in, which is later: it is capped. Raises Stopped."""
-        txs = self._prepared_past
+    def write_pre_linearization(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
+        """Write the prepared transactions. Raises IndexingStopped.
+
+        Their time is when the node accepted them, at most the time of the first block: a node may have been late.
+        """
+        txs = self._prepared_txs
         self._prefetch(txs)
-        self._adopt(fetched)
-        ended_s = self._beginning.ended_s if self._beginning is not None else 0
+        self._add_external(fetched)
+        linearized_s = self._origin.linearized_s if self._origin is not None else 0
         records: list[XPreLinearizationRecord] = []
         for container, tx in zip(containers, txs, strict=True):
             moving = UtxoFlow(self._chain_id, 0, self._index.outputs, False)
             try:
                 effects = build_x_tx_effects(moving, tx, 0)
-            except LedgerFault as fault:
-                raise IndexingStopped(StopReason.CONTRADICTION, 0, str(fault), container.raw) from None
+            except LedgerFault as error:
+                raise IndexingStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
             self._index.outputs.follow((effects,))
-            time_s = min(container.accepted_at_s, ended_s) if ended_s else container.accepted_at_s
+            time_s = min(container.accepted_at_s, linearized_s) if linearized_s else container.accepted_at_s
             records.append(XPreLinearizationRecord(container.index, time_s, (effects,), container.raw))
         self._index.write(records, is_complete=self._is_complete)
 
-    def _applied(self, each: UnwrappedBlock[XBlock]) -> XRecord:
-        block = each.block
+    def _apply(self, unwrapped: UnwrappedBlock[XBlock]) -> XRecord:
+        block = unwrapped.block
         if self._parent_id is not None and block.parent_id != self._parent_id:
-            told = f"it names {block.parent_id.hex()} as its parent, not {self._parent_id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, told, each.raw)
+            detail = f"it names {block.parent_id.hex()} as its parent, not {self._parent_id.hex()}"
+            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, detail, unwrapped.raw)
         try:
             effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
-        except LedgerFault as fault:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(fault), each.raw) from None
+        except LedgerFault as error:
+            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw) from None
         self._index.outputs.follow(effects.txs)
-        self._parent_id, self._proposer = block.id, each.proposer
-        return XRecord(effects, each.raw, each.proposer)
+        self._parent_id, self._proposer = block.id, unwrapped.proposer
+        return XRecord(effects, unwrapped.raw, unwrapped.proposer)
 
     def _prefetch(self, txs: Iterable[XTx]) -> None:
-        self._index.outputs.prefetch([spent for tx in txs for spent, _ in _spent(tx, own_only=False)])
+        self._index.outputs.prefetch([utxo_id for tx in txs for utxo_id, _ in _find_spent(tx, own_only=False)])
 
-    def _adopt(self, fetched: Iterable[bytes]) -> None:
+    def _add_external(self, fetched: Iterable[bytes]) -> None:
         for raw in fetched:
-            # What cannot be read is as good as what nobody has.
+            # An undecodable transaction is treated like one that no node has.
             with suppress(MalformedChainBytes):
                 self._index.outputs.add_external(list_x_outputs(parse_x_tx(raw), self._chain_id))
 
-    def _unknown(self, txs: Sequence[XTx]) -> tuple[TxID, ...]:
+    def _find_unknown(self, txs: Sequence[XTx]) -> tuple[TxID, ...]:
         outputs = self._index.outputs
         self._prefetch(txs)
         if self._is_complete:
             return ()
-        made = {tx.id for tx in txs}
-        spent = [pair for tx in txs for pair in _spent(tx, own_only=True) if pair[1] not in made]
+        own = {tx.id for tx in txs}
+        spent = [pair for tx in txs for pair in _find_spent(tx, own_only=True) if pair[1] not in own]
         unknown = (tx_id for utxo_id, tx_id in spent if outputs.find(utxo_id, self._chain_id) is None)
         return tuple(dict.fromkeys(unknown))
 
 
-def _spent(tx: XTx, *, own_only: bool) -> Iterator[tuple[UtxoID, TxID]]:
-    """Yield the ids of the outputs that a transaction spends, and of the transactions that made them."""
+def _find_spent(tx: XTx, *, own_only: bool) -> Iterator[tuple[UtxoID, TxID]]:
+    """Yield the ids of the outputs that a transaction spends, and of the transactions that created them."""
     unsigned = tx.unsigned
-    for spent in unsigned.base.inputs:
-        yield spent.utxo_id, spent.tx_id
+    for utxo in unsigned.base.inputs:
+        yield utxo.utxo_id, utxo.tx_id
     if isinstance(unsigned, ImportTx) and not own_only:
-        for spent in unsigned.imported_inputs:
-            yield spent.utxo_id, spent.tx_id
+        for utxo in unsigned.imported_inputs:
+            yield utxo.utxo_id, utxo.tx_id
     if isinstance(unsigned, OperationTx):
         for operation in unsigned.operations:
             for reference in operation.consumed:
                 yield reference.utxo_id, reference.tx_id
 
 
-def _parsed(container: Container) -> XTx:
+def _parse_tx(container: Container) -> XTx:
     try:
         return parse_x_tx(container.raw)
-    except UnknownType as fault:
-        raise IndexingStopped(
-            StopReason.UNKNOWN_TYPE, 0, f"container {container.index}: {fault}", container.raw
-        ) from None
-    except MalformedChainBytes as fault:
-        raise IndexingStopped(
-            StopReason.UNDECODABLE_BLOCK, 0, f"container {container.index}: {fault}", container.raw
-        ) from None
+    except MalformedChainBytes as error:
+        reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
+        raise IndexingStopped(reason, 0, f"container {container.index}: {error}", container.raw) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.indexer.indexed import caught_up, index_all, indexing_of, only, upstream_of
+from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.l1.follower.world import FAST, MemoryIndex, following, is_done
 from tests.ledger.recorded import p_blocks
@@ -119,8 +119,8 @@ async def test_the_node_is_asked_if_the_index_cannot_be_read(tmp_path: Path, con
 async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of_the_node(tmp_path: Path) -> None:
     replay = ReplayNode()
     async with serving(replay), upstream_of(replay) as upstream:
-        async with indexing_of(tmp_path, replay, settings=ONLY_P) as indexing:
-            await caught_up(indexing)
+        async with indexing(tmp_path, replay, settings=ONLY_P) as indexer:
+            await until_caught_up(indexer)
         replay.heights.clear()
         found, settings = MemoryIndex(), replace(FAST, follow_from_height=1)
         with closing(

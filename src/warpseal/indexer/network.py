@@ -1,0 +1,129 @@
+"""The network that is indexed: its parameters, its genesis, and how its nodes are called.
+
+Source of truth for the genesis data in this package: `genesis_data/NOTE.md`. The P-Chain's processor compares the hash
+of a genesis with the parent of the node's block 0 before it uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import zstandard
+
+from warpseal.chains.codec import MalformedChainBytes
+from warpseal.chains.ids import AssetID
+from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
+from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.indexer.settings import IndexerSettings
+from warpseal.ledger.params import (
+    STANDARD_REWARDS,
+    L1FeeConfig,
+    Parameters,
+    UpgradeTimes,
+    builtin_parameters,
+    parameters_from_node,
+)
+from warpseal.node.settings import NodeSettings
+from warpseal.node.state import NodeState
+from warpseal.node.upstream import Upstream
+
+MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_PUBLIC_NETWORKS: Final = {1: "mainnet", 5: "fuji"}
+# For nodes that are too old to report it: no transaction pays this fee before Etna.
+_DEFAULT_L1_FEE: Final = L1FeeConfig(target=10_000, min_price=512, excess_conversion=1_246_488_515)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedNetwork:
+    """The parameters of a network and the genesis of its P-Chain; genesis None: not known."""
+
+    params: Parameters
+    genesis: PGenesis | None
+
+    @property
+    def is_x_complete(self) -> bool:
+        """Whether the X-Chain was linear from the start, so that all of its outputs are in its blocks."""
+        return self.genesis is not None and self.params.upgrades.cortina_s <= self.genesis.timestamp
+
+
+async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis | None) -> IndexedNetwork:
+    """Return a network; a node reports the parameters of those that are not public. Raises NodeUnavailable."""
+    known = builtin_parameters(network_id)
+    if known is not None:
+        return IndexedNetwork(known, genesis)
+    node = await first_available_node(await upstream.state.nodes())
+    reported = await node.fee_config()
+    l1_fee = _DEFAULT_L1_FEE
+    if reported is not None:
+        l1_fee = L1FeeConfig(reported.target, reported.min_price, reported.excess_conversion, reported.capacity)
+    asset_id = AssetID(await node.staking_asset())
+    times_s = (await upstream.info.upgrades()).times_s
+    if genesis is not None:
+        return IndexedNetwork(parameters_from_node(network_id, asset_id, genesis, times_s, l1_fee), genesis)
+    chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
+    upgrades = UpgradeTimes.named(times_s)
+    return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, l1_fee), None)
+
+
+async def first_available_node(nodes: Sequence[NodeState]) -> NodeState:
+    """Return the first node that responds. Raises NodeUnavailable if none does."""
+    failure = NodeUnavailable("platform.getHeight")
+    for node in nodes:
+        try:
+            await node.p_height()
+        except NodeUnavailable as error:
+            failure = error
+            continue
+        return node
+    raise failure
+
+
+def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:
+    """Return how the indexer calls nodes: with its own rate limits, and with large answers allowed."""
+    return replace(
+        node,
+        follow_calls_per_s=indexer.calls_per_s,
+        follow_max_concurrency=indexer.max_concurrency,
+        max_answer_bytes=node.max_set_bytes,
+        call_timeout_s=max(node.call_timeout_s, indexer.call_timeout_s),
+    )
+
+
+def load_genesis(network_id: int, file: Path | None) -> PGenesis | None:
+    """Return the genesis in `file`, else that of a public network; None if neither is known.
+
+    Raises StartupError for a file that holds no genesis.
+    """
+    if file is not None:
+        return _read_genesis(file)
+    name = _PUBLIC_NETWORKS.get(network_id)
+    if name is None:
+        return None
+    packed = files("warpseal.indexer").joinpath("genesis_data", f"{name}.bin.zst").read_bytes()
+    return parse_p_genesis(_decompress(packed))
+
+
+def _read_genesis(file: Path) -> PGenesis:
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(MAX_GENESIS_BYTES + 1)
+        if len(raw) > MAX_GENESIS_BYTES:
+            raise StartupError(f"genesis-file {file}: more than {MAX_GENESIS_BYTES} bytes")
+        return parse_p_genesis(_decompress(raw) if raw.startswith(_ZSTD_MAGIC) else raw)
+    except OSError as error:
+        raise StartupError(f"genesis-file {file} cannot be read: {error.strerror}") from None
+    except (MalformedChainBytes, zstandard.ZstdError) as error:
+        raise StartupError(f"genesis-file {file} is no P-Chain genesis: {error}") from None
+
+
+def _decompress(packed: bytes) -> bytes:
+    with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
+        raw = reader.read(MAX_GENESIS_BYTES + 1)
+    if len(raw) > MAX_GENESIS_BYTES:
+        raise zstandard.ZstdError(f"more than {MAX_GENESIS_BYTES} bytes")
+    return raw

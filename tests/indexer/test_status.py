@@ -1,0 +1,70 @@
+"""The status of the index in /ready, /ext/health and the metrics page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.ports import ChainFreshness
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.index import Index
+from warpseal.indexer.status import IndexStatus
+from warpseal.metrics import IndexSample
+
+X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
+
+
+class CatchingUpIndex:
+    """An index whose P-Chain catches up and whose X-Chain stopped before its first block."""
+
+    def freshness(self) -> Sequence[ChainFreshness]:
+        return (ChainFreshness(PrimaryChain.P, 70, 100, 1_000, first_height=5),)
+
+    def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
+        return {
+            PrimaryChain.P: ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
+            PrimaryChain.X: ChainStatus(PrimaryChain.X, 13, False, "wrong_genesis", 0),
+        }
+
+    def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
+        return {PrimaryChain.P: Counter(blocks=3)}
+
+
+def status_of(index: Any = None) -> IndexStatus:
+    status = IndexStatus(now=lambda: 1_030.5)
+    status.index = cast(Index | None, index)
+    return status
+
+
+def test_without_an_index_the_status_is_empty() -> None:
+    assert status_of().extend({"store": "up"}) == {"store": "up"}
+    assert list(status_of().samples()) == []
+    assert status_of().stopped_chains() == []
+
+
+def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta() -> None:
+    assert status_of(CatchingUpIndex()).extend({})["index"] == {
+        "p-chain": {
+            "height": "70",
+            "nodeHeight": "100",
+            "lagBlocks": 30,
+            "firstHeight": "5",
+            "blocksPerSecond": 15.0,
+            "etaSeconds": 2,
+        }
+    }
+
+
+def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:
+    status = status_of(CatchingUpIndex())
+    assert status.stopped_chains() == [X_CHAIN_STOPPED]
+    assert status.extend({"degraded": ["the store is down"]})["degraded"] == ["the store is down", X_CHAIN_STOPPED]
+
+
+def test_metrics_report_every_chain_as_far_as_it_is_known() -> None:
+    assert list(status_of(CatchingUpIndex()).samples()) == [
+        IndexSample("p-chain", 70, 100, 5, 30, 15.0, 2.0, None, {"blocks": 3}),
+        IndexSample("x-chain", None, 13, None, None, None, None, "wrong_genesis", {}),
+    ]
