@@ -17,7 +17,7 @@ import aiohttp
 from tests.cli.test_index import config_file, ended, started, wait_for
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
-from tests.ops.profiles.reading import read_profile
+from tests.ops.profiles.read_profile import read_profile
 
 ADMINISTERED = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "health-check-frequency": "1s"}
 BLOCKS = "/v1/networks/fuji/blockchains/p-chain/blocks"

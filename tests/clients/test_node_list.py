@@ -30,7 +30,7 @@ from tests.evm_rpc.test_subnet_evm import rows
 from tests.integration.daemon import config_of, running, simulated
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
 from tests.ops.plugins.machines import install, vm_id
-from tests.ops.profiles.reading import read_profile
+from tests.ops.profiles.read_profile import read_profile
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text

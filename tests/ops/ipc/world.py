@@ -13,7 +13,7 @@ from warpseal.ops.ipc.server import SOCKET_NAME, ControlServer
 
 
 @asynccontextmanager
-async def running(control_server: ControlServer, folder: Path) -> AsyncIterator[None]:
+async def running_server(control_server: ControlServer, folder: Path) -> AsyncIterator[None]:
     """Let others listen meanwhile."""
     task = asyncio.create_task(control_server.run())
     try:
@@ -25,9 +25,9 @@ async def running(control_server: ControlServer, folder: Path) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def acting(folder: Path, acts: Mapping[str, CommandHandler]) -> AsyncIterator[None]:
+async def process(folder: Path, handlers: Mapping[str, CommandHandler]) -> AsyncIterator[None]:
     """Listen meanwhile, and do as told."""
-    task = asyncio.create_task(serve_commands(folder, acts))
+    task = asyncio.create_task(serve_commands(folder, handlers))
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ops.profiles.reading import go_rows, go_top, read_profile
+from tests.ops.profiles.read_profile import go_rows, go_top, read_profile
 from warpseal.ops.profiles.pprof import ProfileContents, Unit, encode
 from warpseal.runtime.stack_samples import Frame, StackTotal
 

@@ -14,11 +14,12 @@ import msgspec
 from warpseal.api.node.cb58_errors import chain_id_of
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
-from warpseal.api.node.ports import Aliases, Loggers, Plugins, Profiler
+from warpseal.api.node.ports import Aliases, Loggers, Plugins
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, InvalidAlias, is_reserved
 from warpseal.ops.logs.loggers import LEVELS
+from warpseal.ops.profiles.ipc import ProfilerControl
 from warpseal.warp.ids import id_text
 
 NAME: Final = "admin"
@@ -69,7 +70,7 @@ class AdminServices:
     aliases: Aliases
     loggers: Loggers
     plugins: Plugins
-    profiler: Profiler
+    profiler: ProfilerControl
 
 
 class AdminMethods:
@@ -140,7 +141,7 @@ class AdminMethods:
         return shown
 
 
-def _profiling(profiler: Profiler) -> dict[str, Method[Any]]:
+def _profiling(profiler: ProfilerControl) -> dict[str, Method[Any]]:
     return {
         "startCPUProfiler": Method(NoParams, _done(profiler.start_cpu)),
         "stopCPUProfiler": Method(NoParams, _done(profiler.stop_cpu)),

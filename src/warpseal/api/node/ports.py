@@ -30,30 +30,6 @@ class Plugins(Protocol):
         ...
 
 
-class Profiler(Protocol):
-    """The daemon's profiler; every method raises CallRefused with the node's text, or OSError."""
-
-    async def start_cpu(self) -> None:
-        """Begin to sample."""
-        ...
-
-    async def stop_cpu(self) -> None:
-        """End sampling and write cpu.profile."""
-        ...
-
-    async def write_memory(self) -> None:
-        """Write mem.profile."""
-        ...
-
-    async def write_locks(self) -> None:
-        """Write lock.profile."""
-        ...
-
-    async def write_stacks(self) -> None:
-        """Write the stacks of all threads and tasks."""
-        ...
-
-
 class Aliases(Protocol):
     """Names of blockchains."""
 

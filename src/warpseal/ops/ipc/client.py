@@ -1,4 +1,4 @@
-"""The other end: a process beside the daemon that does what the daemon tells, and shows that it lives."""
+"""The other end of the socket: a process that executes the daemon's commands and shows that it is alive."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from warpseal.ops.ipc.server import MAX_LINE_BYTES, SOCKET_NAME
 
 log = logging.getLogger(__name__)
 
-BEAT_S: Final = 1.0
-_RETRY_S: Final = 1.0
-_BEAT: Final = b"\n"
+HEARTBEAT_S: Final = 1.0
+_RECONNECT_S: Final = 1.0
+_HEARTBEAT: Final = b"\n"
 
 CommandHandler = Callable[[Any], Awaitable[None]]
-"""Does what is told of a topic; the value is JSON. Raises CallRefused, whose text the daemon is told."""
+"""Executes a command of one topic, given its JSON value. The text of a raised CallRefused goes to the daemon."""
 
 
-async def serve_commands(folder: Path, acts: Mapping[str, CommandHandler]) -> None:
-    """Do what the daemon of a folder tells, by topic, until cancelled; a daemon may come and go."""
+async def serve_commands(folder: Path, handlers: Mapping[str, CommandHandler]) -> None:
+    """Execute commands of the daemon of a folder, by topic, until cancelled; the daemon may stop and start again."""
     while True:
         with suppress(OSError, ValueError):
             reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME, limit=MAX_LINE_BYTES)
             try:
-                await _listen(acts, reader, writer)
+                await _serve(handlers, reader, writer)
             finally:
                 writer.close()
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(_RECONNECT_S)
 
 
-async def _listen(
-    acts: Mapping[str, CommandHandler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+async def _serve(
+    handlers: Mapping[str, CommandHandler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    beating = asyncio.create_task(_beat(writer))
+    heartbeat = asyncio.create_task(_send_heartbeats(writer))
     try:
         while line := await reader.readline():
-            told = json.loads(line)
-            fault = await _fault(acts, told)
-            writer.write(json.dumps({"number": told["number"], "fault": fault}).encode() + b"\n")
+            command = json.loads(line)
+            error = await _execute(handlers, command)
+            writer.write(json.dumps({"number": command["number"], "error": error}).encode() + b"\n")
     finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
+        heartbeat.cancel()
+        await asyncio.gather(heartbeat, return_exceptions=True)
 
 
-async def _fault(acts: Mapping[str, CommandHandler], told: Mapping[str, Any]) -> str:
-    """Do what is told; return why it could not be done, an empty text where it was."""
-    act = acts.get(told["topic"])
-    if act is None:
-        return "this process does not know how"
+async def _execute(handlers: Mapping[str, CommandHandler], command: Mapping[str, Any]) -> str:
+    """Execute a command; return the error, an empty text if there is none."""
+    handler = handlers.get(command["topic"])
+    if handler is None:
+        return "this process does not know the command"
     try:
-        await act(told["value"])
+        await handler(command["value"])
     except CallRefused as error:
         return str(error)
     except Exception as error:
-        log.exception("what the daemon told could not be done", extra={"topic": told["topic"]})
+        log.exception("internal error in a command of the daemon", extra={"topic": command["topic"]})
         return type(error).__name__
     return ""
 
 
-async def _beat(writer: asyncio.StreamWriter) -> None:
+async def _send_heartbeats(writer: asyncio.StreamWriter) -> None:
     while not writer.is_closing():
-        writer.write(_BEAT)
-        await asyncio.sleep(BEAT_S)
+        writer.write(_HEARTBEAT)
+        await asyncio.sleep(HEARTBEAT_S)

@@ -1,7 +1,7 @@
-"""The daemon's end of the Unix socket over which its other processes are told what to do, such as the indexer's.
+"""The daemon's end of the Unix socket over which it sends commands to its other processes, such as the indexer's.
 
-Each line is JSON. The daemon's has a topic, its value and a number; the answer repeats the number, and says what went
-wrong. Whoever listens sends an empty line now and then, so that the daemon knows that it lives.
+Each line is JSON. A command has a topic, a value and a number; its reply repeats the number and has the error, if any.
+Each client sends an empty line every second, which shows the daemon that the process is alive.
 """
 
 from __future__ import annotations
@@ -18,124 +18,124 @@ log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "processes.sock"
 MAX_LINE_BYTES: Final = 65_536
-_MAX_LISTENERS: Final = 16
-_MAX_SHOWN: Final = 500
+_MAX_CLIENTS: Final = 16
+_MAX_ERROR_CHARACTERS: Final = 500
 _SILENT_S: Final = 5.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 class ControlServer:
-    """The other processes of a daemon, there or not. now: seconds that never go back. Used from one event loop."""
+    """Sends commands to the connected processes, if any. now: seconds of a monotonic clock. For one event loop."""
 
     def __init__(self, folder: Path, now: Callable[[], float]) -> None:
         self._path = folder / SOCKET_NAME
         self._now = now
-        self._first: dict[str, Callable[[], Any]] = {}
-        self._listeners: set[_Listener] = set()
+        self._initial: dict[str, Callable[[], Any]] = {}
+        self._clients: set[_Client] = set()
         self._heard_at: float | None = None
 
     def silence_s(self) -> float | None:
-        """Return for how long nothing was heard of another process; None: it never was."""
+        """Return the seconds since any process last sent something; None if none ever did."""
         return None if self._heard_at is None else self._now() - self._heard_at
 
     def set_initial(self, topic: str, value: Callable[[], Any]) -> None:
-        """Tell this to each process as it comes; JSON-ready."""
-        self._first[topic] = value
+        """Send this command to each process when it connects; the value is JSON-ready."""
+        self._initial[topic] = value
 
-    async def broadcast(self, topic: str, value: Any, patience_s: float) -> None:
-        """Tell this to all that are there now, and wait until they have done it, or for `patience_s`.
+    async def broadcast(self, topic: str, value: Any, timeout_s: float) -> None:
+        """Send a command to all connected processes and wait until they have executed it, or for `timeout_s`.
 
-        Who is silent is not waited for. What they could not do is logged: none of it is a fault of who tells.
+        A process that is silent is not waited for. Errors of the processes are logged, not raised.
         """
-        told = [self._tell(listener, topic, value, patience_s) for listener in tuple(self._listeners)]
-        for fault in filter(None, await asyncio.gather(*told)):
-            log.warning("another process did not do as told", extra={"topic": topic, "reason": fault})
+        commands = [self._execute(client, topic, value, timeout_s) for client in tuple(self._clients)]
+        for error in filter(None, await asyncio.gather(*commands)):
+            log.warning("command failed in another process", extra={"topic": topic, "reason": error})
 
-    async def _tell(self, listener: _Listener, topic: str, value: Any, patience_s: float) -> str:
-        told, since = listener.tell(topic, value), self._now()
+    async def _execute(self, client: _Client, topic: str, value: Any, timeout_s: float) -> str:
+        reply, started_at = client.send(topic, value), self._now()
         try:
-            while not told.done():
+            while not reply.done():
                 now = self._now()
-                if now - since >= patience_s or now - max(since, listener.heard_at) >= _SILENT_S:
+                if now - started_at >= timeout_s or now - max(started_at, client.heard_at) >= _SILENT_S:
                     return "no answer yet"
-                await asyncio.wait((told,), timeout=min(_LOOK_S, patience_s))
-            return told.result()
+                await asyncio.wait((reply,), timeout=min(_POLL_S, timeout_s))
+            return reply.result()
         finally:
-            told.cancel()
+            reply.cancel()
 
     async def run(self) -> None:
-        """Let others listen until cancelled; where that cannot be, they keep to what they began with."""
+        """Accept processes until cancelled. Without a usable socket, they keep the settings that they started with."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
             server = await asyncio.start_unix_server(self._serve, self._path, limit=MAX_LINE_BYTES)
             self._path.chmod(0o600)
         except OSError as error:
-            log.warning("no other process can be told anything", extra={"reason": str(error)})
+            log.warning("cannot send commands to other processes", extra={"reason": str(error)})
             return
         try:
             await asyncio.Event().wait()
         finally:
             server.close()
-            for listener in tuple(self._listeners):
-                listener.close()
+            for client in tuple(self._clients):
+                client.close()
             self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._listeners) >= _MAX_LISTENERS:
+        if len(self._clients) >= _MAX_CLIENTS:
             writer.close()
             return
-        listener = _Listener(writer)
-        self._listeners.add(listener)
-        for topic, value in self._first.items():
-            listener.tell(topic, value())
+        client = _Client(writer)
+        self._clients.add(client)
+        for topic, value in self._initial.items():
+            client.send(topic, value())
         try:
             while line := await reader.readline():
-                self._heard_at = listener.heard_at = self._now()
-                listener.hear(line)
+                self._heard_at = client.heard_at = self._now()
+                client.receive(line)
         except (OSError, ValueError):
-            pass  # It is let go: what it says makes no sense, or it is gone.
+            pass  # The process is gone, or its line is malformed: the connection is closed.
         finally:
-            self._listeners.discard(listener)
-            listener.close()
+            self._clients.discard(client)
+            client.close()
 
 
-class _Listener:
-    """One process that listens."""
+class _Client:
+    """One connected process."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.heard_at = float("-inf")
         self._writer = writer
         self._numbers = count()
-        self._waiting: dict[int, asyncio.Future[str]] = {}
+        self._replies: dict[int, asyncio.Future[str]] = {}
 
-    def tell(self, topic: str, value: Any) -> asyncio.Future[str]:
-        """Write a line; the future has what went wrong, an empty text where nothing did."""
-        number, told = next(self._numbers), asyncio.get_running_loop().create_future()
-        self._waiting[number] = told
-        told.add_done_callback(lambda _: self._waiting.pop(number, None))
+    def send(self, topic: str, value: Any) -> asyncio.Future[str]:
+        """Write a command; the future gets the error, an empty text if there is none."""
+        number, reply = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._replies[number] = reply
+        reply.add_done_callback(lambda _: self._replies.pop(number, None))
         if self._writer.transport.get_write_buffer_size() > MAX_LINE_BYTES:
-            self.close()  # It does not read.
+            self.close()  # The process does not read.
         else:
             line = json.dumps({"topic": topic, "value": value, "number": number})
             self._writer.write(line.encode() + b"\n")
-        return told
+        return reply
 
-    def hear(self, line: bytes) -> None:
-        """Take a line. Raises ValueError."""
+    def receive(self, line: bytes) -> None:
+        """Accept a line. Raises ValueError."""
         if not line.strip():
             return
-        said = json.loads(line)
-        if not isinstance(said, dict):
-            raise ValueError("no object")
-        number = said.get("number")
-        told = self._waiting.get(number) if isinstance(number, int) else None
-        if told is not None and not told.done():
-            told.set_result(str(said.get("fault", ""))[:_MAX_SHOWN])
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError("expected an object")
+        number = record.get("number")
+        reply = self._replies.get(number) if isinstance(number, int) else None
+        if reply is not None and not reply.done():
+            reply.set_result(str(record.get("error", ""))[:_MAX_ERROR_CHARACTERS])
 
     def close(self) -> None:
-        """Let it go; who waits for it is told."""
-        for told in tuple(self._waiting.values()):
-            if not told.done():
-                told.set_result("the process is gone")
+        """Close the connection; commands without a reply fail."""
+        for reply in tuple(self._replies.values()):
+            if not reply.done():
+                reply.set_result("the process is gone")
         self._writer.close()

@@ -1,6 +1,6 @@
-"""The profilers of the daemon and of its other processes, as one: whose files stand beside the daemon's.
+"""The profilers of the daemon and of its other processes as one; their files lie beside the daemon's.
 
-What another process cannot do, or does not do in time, is logged there and here, and is no fault of the call.
+If another process fails or is too slow, both processes log it; the call to the daemon still succeeds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,37 @@ MEMORY: Final = "memory profile"
 LOCKS: Final = "lock profile"
 STACKS: Final = "stacks"
 # A profile of memory takes seconds for each million objects.
-_PATIENCE_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
+
+
+class ProfilerControl(Protocol):
+    """A profiler of one or more processes; every method raises CallRefused."""
+
+    async def start_cpu(self) -> None:
+        """Start sampling the CPU."""
+        ...
+
+    async def stop_cpu(self) -> None:
+        """Stop sampling and write the samples."""
+        ...
+
+    async def write_memory(self) -> None:
+        """Write the use of memory."""
+        ...
+
+    async def write_locks(self) -> None:
+        """Write the contention of locks."""
+        ...
+
+    async def write_stacks(self) -> None:
+        """Write the stack of every thread and every task."""
+        ...
 
 
 class ClusterProfiler:
     """The daemon's profiler first, then those of its other processes. Every method raises CallRefused.
 
-    A process that comes while the CPU is sampled samples too, from then on.
+    A process that connects while the CPU is sampled starts sampling as well.
     """
 
     def __init__(self, own: Profiler, control_server: ControlServer) -> None:
@@ -34,62 +58,41 @@ class ClusterProfiler:
         control_server.set_initial(CPU, lambda: self._is_sampling)
 
     async def start_cpu(self) -> None:
-        """Begin to sample the CPU. Raises AlreadyRunning."""
+        """Start sampling the CPU. Raises AlreadyRunning."""
         await self._own.start_cpu()
         self._is_sampling = True
-        await self._control_server.broadcast(CPU, True, _PATIENCE_S)
+        await self._broadcast(CPU, True)
 
     async def stop_cpu(self) -> None:
-        """End sampling and write what was found. Raises NotRunning."""
+        """Stop sampling and write the samples. Raises NotRunning."""
         was_sampling, self._is_sampling = self._is_sampling, False
         try:
             await self._own.stop_cpu()
         finally:
             if was_sampling:
-                await self._control_server.broadcast(CPU, False, _PATIENCE_S)
+                await self._broadcast(CPU, False)
 
     async def write_memory(self) -> None:
-        """Write what holds memory."""
+        """Write the use of memory."""
         await self._own.write_memory()
-        await self._control_server.broadcast(MEMORY, None, _PATIENCE_S)
+        await self._broadcast(MEMORY)
 
     async def write_locks(self) -> None:
-        """Write what was waited for."""
+        """Write the contention of locks."""
         await self._own.write_locks()
-        await self._control_server.broadcast(LOCKS, None, _PATIENCE_S)
+        await self._broadcast(LOCKS)
 
     async def write_stacks(self) -> None:
-        """Write what every thread and every task is doing."""
+        """Write the stack of every thread and every task."""
         await self._own.write_stacks()
-        await self._control_server.broadcast(STACKS, None, _PATIENCE_S)
+        await self._broadcast(STACKS)
 
-
-class ProfilerControl(Protocol):
-    """What another process writes its profiles by; each raises CallRefused."""
-
-    async def start_cpu(self) -> None:
-        """Begin to sample the CPU."""
-        ...
-
-    async def stop_cpu(self) -> None:
-        """End sampling and write what was found."""
-        ...
-
-    async def write_memory(self) -> None:
-        """Write what holds memory."""
-        ...
-
-    async def write_locks(self) -> None:
-        """Write what was waited for."""
-        ...
-
-    async def write_stacks(self) -> None:
-        """Write what every thread and every task is doing."""
-        ...
+    async def _broadcast(self, topic: str, value: bool | None = None) -> None:
+        await self._control_server.broadcast(topic, value, _TIMEOUT_S)
 
 
 def profile_handlers(profiler: ProfilerControl) -> Mapping[str, CommandHandler]:
-    """Return what another process does when it is told to profile itself."""
+    """Return the handlers by which another process writes its profiles."""
 
     async def cpu(is_sampling: Any) -> None:
         with suppress(AlreadyRunning, NotRunning):

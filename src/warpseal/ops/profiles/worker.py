@@ -1,6 +1,6 @@
-"""Profiles of a process that has no event loop but does one job after another: each step is such a job.
+"""Profiles of a worker process without an event loop, which takes each step as a job between two other jobs.
 
-Who gives it the jobs writes its own profiles by the same calls.
+The process that sends the jobs writes its own profiles by the same calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, Profiler
 
 
 class ProfileStep(Enum):
-    """What such a process is told."""
+    """One call of a profiler."""
 
     START_CPU = auto()
     STOP_CPU = auto()
@@ -27,7 +27,7 @@ class ProfileStep(Enum):
 
 
 JobRunner = Callable[[Callable[[Path, str, ProfileStep], str], Path, str, ProfileStep], Awaitable[str]]
-"""Has a function called in the main thread of the other process, between two jobs; returns what it returned."""
+"""Calls a function in the main thread of the worker, between two jobs; returns its result."""
 
 _STEPS: Final[dict[ProfileStep, Callable[[Profiler], Awaitable[None]]]] = {
     ProfileStep.START_CPU: Profiler.start_cpu,
@@ -36,72 +36,69 @@ _STEPS: Final[dict[ProfileStep, Callable[[Profiler], Awaitable[None]]]] = {
     ProfileStep.LOCKS: Profiler.write_locks,
     ProfileStep.STACKS: Profiler.write_stacks,
 }
-_here: dict[tuple[Path, str], Profiler] = {}
+_profilers: dict[tuple[Path, str], Profiler] = {}
 
 
 def profile_in_worker(folder: Path, suffix: str, step: ProfileStep) -> str:
-    """Do one step in this process; return why it could not be done, an empty text where it was.
+    """Take one step in this process, in its main thread; return the error, an empty text if there is none.
 
-    For the main thread. What began already, or ended already, is nothing to complain of.
+    Starting a profile that runs, or stopping one that does not run, is no error.
     """
-    profiler = _here.setdefault((folder, suffix), Profiler(folder, suffix=suffix, has_loop=False))
+    profiler = _profilers.setdefault((folder, suffix), Profiler(folder, suffix=suffix, has_loop=False))
 
-    async def act() -> None:
+    async def take_step() -> None:
         with suppress(AlreadyRunning, NotRunning):
             await _STEPS[step](profiler)
 
     try:
-        asyncio.run(act())
+        asyncio.run(take_step())
     except CallRefused as error:
         return str(error)
     return ""
 
 
 class PairedProfiler:
-    """This process's profiler, and that of the one that does its jobs, once it is there.
-
-    Every method raises CallRefused.
-    """
+    """The profiler of this process, and that of its worker once `join` was called. Every method raises CallRefused."""
 
     def __init__(self, own: Profiler, folder: Path, suffix: str) -> None:
         self._own = own
-        self._other = (folder, suffix)
-        self._jobs: JobRunner | None = None
+        self._worker_files = (folder, suffix)
+        self._run_job: JobRunner | None = None
         self._is_sampling = False
 
-    async def join(self, jobs: JobRunner) -> None:
-        """Have the other process do as this one does from now on."""
-        self._jobs = jobs
+    async def join(self, run_job: JobRunner) -> None:
+        """Profile the worker as well from now on."""
+        self._run_job = run_job
         if self._is_sampling:
-            await self._too(ProfileStep.START_CPU)
+            await self._in_worker(ProfileStep.START_CPU)
 
     async def start_cpu(self) -> None:
-        """Begin to sample the CPU. Raises AlreadyRunning."""
+        """Start sampling the CPU. Raises AlreadyRunning."""
         await self._own.start_cpu()
         self._is_sampling = True
-        await self._too(ProfileStep.START_CPU)
+        await self._in_worker(ProfileStep.START_CPU)
 
     async def stop_cpu(self) -> None:
-        """End sampling and write what was found. Raises NotRunning."""
+        """Stop sampling and write the samples. Raises NotRunning."""
         self._is_sampling = False
         await self._own.stop_cpu()
-        await self._too(ProfileStep.STOP_CPU)
+        await self._in_worker(ProfileStep.STOP_CPU)
 
     async def write_memory(self) -> None:
-        """Write what holds memory."""
+        """Write the use of memory."""
         await self._own.write_memory()
-        await self._too(ProfileStep.MEMORY)
+        await self._in_worker(ProfileStep.MEMORY)
 
     async def write_locks(self) -> None:
-        """Write what was waited for."""
+        """Write the contention of locks."""
         await self._own.write_locks()
-        await self._too(ProfileStep.LOCKS)
+        await self._in_worker(ProfileStep.LOCKS)
 
     async def write_stacks(self) -> None:
-        """Write what every thread and every task is doing."""
+        """Write the stack of every thread and every task."""
         await self._own.write_stacks()
-        await self._too(ProfileStep.STACKS)
+        await self._in_worker(ProfileStep.STACKS)
 
-    async def _too(self, step: ProfileStep) -> None:
-        if self._jobs is not None and (fault := await self._jobs(profile_in_worker, *self._other, step)):
-            raise CallRefused(fault)
+    async def _in_worker(self, step: ProfileStep) -> None:
+        if self._run_job is not None and (error := await self._run_job(profile_in_worker, *self._worker_files, step)):
+            raise CallRefused(error)

@@ -38,7 +38,7 @@ def is_maker(called: ast.expr) -> bool:
     return isinstance(called, ast.Name) and called.id in MAKERS
 
 
-def test_no_room_makes_a_lock_by_itself() -> None:
+def test_no_other_module_makes_a_lock() -> None:
     found = {str(file.relative_to(SOURCE)): made_in(file.read_text()) for file in modules()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 

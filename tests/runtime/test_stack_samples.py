@@ -19,20 +19,20 @@ def outer() -> stack_samples.Stack:
     return innermost()
 
 
-def test_a_stack_tells_functions_files_and_lines_from_the_inside_out() -> None:
+def test_a_stack_has_functions_files_and_lines_innermost_first() -> None:
     totals = StackTotals()
     totals.add(outer(), 5)
     (total,) = totals.totals()
     inner, caller = total.stack[:2]
     assert (inner.function, caller.function) == ("innermost", "outer")
-    assert Path(inner.file).name == "test_stacks.py"
+    assert Path(inner.file).name == "test_stack_samples.py"
     source = Path(inner.file).read_text().splitlines()
     assert source[inner.line - 1].strip() == "return capture_stack(sys._getframe())"
     assert source[caller.line - 1].strip() == "return innermost()"
     assert source[inner.first_line - 1] == "def innermost() -> stack_samples.Stack:"
 
 
-def test_equal_stacks_add_up_and_what_is_waited_for_tells_them_apart() -> None:
+def test_equal_stacks_add_up_unless_they_wait_for_different_things() -> None:
     totals = StackTotals()
     for _ in range(3):
         totals.add(outer(), 5)
@@ -54,7 +54,7 @@ def test_deep_stacks_are_cut_at_the_outside() -> None:
     assert total.stack[0].function.endswith("deep")
 
 
-def test_more_stacks_than_are_kept_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_beyond_the_bound_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_samples, "MAX_STACKS", 2)
     totals = StackTotals()
     for name in "abcd":
@@ -66,11 +66,11 @@ def test_more_stacks_than_are_kept_count_together(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_code_that_is_gone_keeps_its_name() -> None:
+def test_deleted_code_keeps_its_name() -> None:
     totals = StackTotals()
     for name in ("first", "second"):
-        scope = {"stack_of": capture_stack, "sys": sys}
-        exec(f"def {name}():\n    return stack_of(sys._getframe())", scope)
+        scope = {"capture_stack": capture_stack, "sys": sys}
+        exec(f"def {name}():\n    return capture_stack(sys._getframe())", scope)
         totals.add(scope[name](), 1)  # type: ignore[operator]
         del scope
     assert [one.stack[0].function for one in totals.totals()] == ["first", "second"]

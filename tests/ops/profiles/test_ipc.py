@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.ops.ipc.world import acting, running
+from tests.ops.ipc.world import process, running_server
 from warpseal.ops.ipc.client import CommandHandler
 from warpseal.ops.ipc.server import ControlServer
 from warpseal.ops.profiles.ipc import ClusterProfiler, profile_handlers
 from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
 
 
-class Noted(Profiler):
+class RecordingProfiler(Profiler):
     """A profiler of a process that is not there: it notes what it was asked, and samples nothing of this one."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,75 +39,75 @@ class Noted(Profiler):
 
 
 @asynccontextmanager
-async def beside(folder: Path, other: Profiler) -> AsyncIterator[tuple[ClusterProfiler, ControlServer]]:
+async def cluster_with(folder: Path, other: Profiler) -> AsyncIterator[tuple[ClusterProfiler, ControlServer]]:
     """Yield the daemon's profilers, with another process that listens already."""
     control_server, own = ControlServer(folder, asyncio.get_running_loop().time), Profiler(folder / "profiles")
-    everywhere, has_come = ClusterProfiler(own, control_server), asyncio.Event()
+    cluster, is_connected = ClusterProfiler(own, control_server), asyncio.Event()
 
-    async def come(_: object) -> None:
-        has_come.set()
+    async def connect(_: object) -> None:
+        is_connected.set()
 
     control_server.set_initial("come", lambda: None)
-    acts: dict[str, CommandHandler] = {**profile_handlers(other), "come": come}
+    handlers: dict[str, CommandHandler] = {**profile_handlers(other), "come": connect}
     try:
-        async with running(control_server, folder), acting(folder, acts):
-            await asyncio.wait_for(has_come.wait(), 20)
-            yield everywhere, control_server
+        async with running_server(control_server, folder), process(folder, handlers):
+            await asyncio.wait_for(is_connected.wait(), 20)
+            yield cluster, control_server
     finally:
         own.close()
 
 
-async def test_memory_locks_and_stacks_of_the_other_process_stand_beside_ours_when_the_call_returns(
+async def test_files_of_the_other_process_lie_beside_the_daemons_when_the_call_returns(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "profiles"
-    async with beside(tmp_path, Profiler(folder, suffix="-indexer")) as (everywhere, _):
-        await everywhere.write_memory()
+    async with cluster_with(tmp_path, Profiler(folder, suffix="-indexer")) as (cluster, _):
+        await cluster.write_memory()
         assert {file.name for file in folder.iterdir()} == {"mem.profile", "mem-indexer.profile"}
-        await everywhere.write_locks()
-        await everywhere.write_stacks()
+        await cluster.write_locks()
+        await cluster.write_stacks()
     others = {"lock.profile", "lock-indexer.profile", "stacktrace.txt", "stacktrace-indexer.txt"}
     assert {file.name for file in folder.iterdir()} == {"mem.profile", "mem-indexer.profile"} | others
 
 
 async def test_the_other_process_samples_while_the_daemon_does(tmp_path: Path) -> None:
-    other = Noted(tmp_path / "profiles")
-    async with beside(tmp_path, other) as (everywhere, _):
+    other = RecordingProfiler(tmp_path / "profiles")
+    async with cluster_with(tmp_path, other) as (cluster, _):
         assert other.asked == ["stop"], "a process that comes while nothing is sampled samples nothing"
-        await everywhere.start_cpu()
+        await cluster.start_cpu()
         with pytest.raises(AlreadyRunning):
-            await everywhere.start_cpu()
+            await cluster.start_cpu()
         assert other.asked == ["stop", "start"]
-        await everywhere.stop_cpu()
+        await cluster.stop_cpu()
         with pytest.raises(NotRunning):
-            await everywhere.stop_cpu()
+            await cluster.stop_cpu()
         assert other.asked == ["stop", "start", "stop"]
 
 
-async def test_a_process_that_comes_while_the_cpu_is_sampled_samples_too(tmp_path: Path) -> None:
-    first, late = Noted(tmp_path), Noted(tmp_path)
-    async with beside(tmp_path, first) as (everywhere, _):
-        await everywhere.start_cpu()
-        async with acting(tmp_path, profile_handlers(late)):
+async def test_a_process_that_connects_while_the_cpu_is_sampled_starts_sampling(tmp_path: Path) -> None:
+    first, late = RecordingProfiler(tmp_path), RecordingProfiler(tmp_path)
+    async with cluster_with(tmp_path, first) as (cluster, _):
+        await cluster.start_cpu()
+        async with process(tmp_path, profile_handlers(late)):
             await until(lambda: late.asked == ["start"])
-            await everywhere.stop_cpu()
+            await cluster.stop_cpu()
         assert late.asked == ["start", "stop"]
 
 
-async def test_what_the_other_process_cannot_write_is_no_fault_of_the_call(
+async def test_a_write_error_of_the_other_process_does_not_fail_the_call(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    async with beside(tmp_path, Profiler(tmp_path / "file")) as (everywhere, _):
-        await everywhere.write_locks()
+    async with cluster_with(tmp_path, Profiler(tmp_path / "file")) as (cluster, _):
+        await cluster.write_locks()
     assert (tmp_path / "profiles" / "lock.profile").exists()
-    assert "another process did not do as told" in caplog.text
+    assert "command failed in another process" in caplog.text
 
 
-async def test_what_the_daemon_cannot_write_is_asked_of_nobody(tmp_path: Path) -> None:
+async def test_a_write_error_of_the_daemon_is_raised_and_other_processes_are_not_asked(tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("")
     other = Profiler(tmp_path / "theirs")
-    async with beside(tmp_path, other) as (everywhere, _):
+    async with cluster_with(tmp_path, other) as (cluster, _):
         with pytest.raises(ProfileNotWritten):
-            await everywhere.write_locks()
+            await cluster.write_locks()
         assert not (tmp_path / "theirs").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.profiles.reading import read_profile
+from tests.ops.profiles.read_profile import read_profile
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.profiler import Profiler
 from warpseal.ops.profiles.worker import PairedProfiler, ProfileStep
@@ -39,7 +39,7 @@ def work() -> int:
     return sum(number * number for number in range(2_000_000))
 
 
-async def test_the_other_process_writes_its_own_beside_ours(
+async def test_the_worker_writes_its_own_files_beside_the_callers(
     two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = two
@@ -57,7 +57,7 @@ async def test_the_other_process_writes_its_own_beside_ours(
     assert (tmp_path / f"stacktrace{SUFFIX}.txt").exists()
 
 
-async def test_one_that_comes_while_nothing_is_sampled_samples_nothing_and_a_stop_is_no_fault_of_it(
+async def test_a_worker_that_joins_while_nothing_is_sampled_samples_nothing_and_a_stop_is_no_error(
     two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = two
@@ -71,7 +71,7 @@ async def test_one_that_comes_while_nothing_is_sampled_samples_nothing_and_a_sto
     assert (tmp_path / f"cpu{SUFFIX}.profile").exists()
 
 
-async def test_what_the_other_process_cannot_write_is_told(tmp_path: Path) -> None:
+async def test_a_write_error_of_the_worker_is_raised(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
         profilers = PairedProfiler(Profiler(tmp_path), tmp_path / "file", SUFFIX)
