@@ -73,6 +73,7 @@ class Index:
         self._notes: dict[PrimaryChain, ChainStatus] = {}
         self._pages: dict[PrimaryChain, Counter[str]] = {}
         self._is_checked = False
+        self._is_empty = False
 
     async def __aenter__(self) -> Index:
         with suppress(StoreDown):
@@ -91,9 +92,11 @@ class Index:
             try:
                 await self.refresh()
             except StoreDown as error:
-                if not is_down:
+                # Until the indexer has created the index, a failure to read it is no news.
+                is_created = not self._is_empty and (self._url.path is None or self._url.path.exists())
+                if is_created and not is_down:
                     log.warning("the index cannot be read", extra={"reason": error.reason})
-                is_down = True
+                is_down = is_created
             else:
                 is_down = False
             await asyncio.sleep(self._settings.refresh_s)
@@ -186,6 +189,9 @@ class Index:
 
     def _check(self, connection: Connection) -> None:
         version = read_version(connection)
+        self._is_empty = version is None
+        if self._is_empty:
+            raise StoreDown("the indexer has not created the index yet")
         if version != MIGRATIONS.head:
             raise StoreDown(f"the index has schema version {version}, and this program reads {MIGRATIONS.head}")
         self._memory.clear()
