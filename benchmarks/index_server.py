@@ -15,17 +15,17 @@ from typing import Final
 import uvloop
 
 from benchmarks.index_made_up import PARAMS
-from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
+from warpseal.api.aggregator.services import SigningServices
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys
+from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import ApiEndpoints, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import Opening
+from warpseal.api.startup_gate import StartupGate
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChains
@@ -68,12 +68,11 @@ class QuietNode:
 async def serve(settings: IndexSettings) -> None:
     """Answer until SIGTERM."""
     api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
-    opening, data = Opening(AggregationSettings().default_timeout_s), DataOpening()
+    signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
-    doors = AggregatorEndpoints(opening, api_settings, metrics)
-    l1_door = L1MessageEndpoint(opening, api_settings, metrics, doors.in_flight)
-    health = ProbeEndpoints(opening.readiness, opening.height_is_fresh, opening.background)
-    app = api_app(ApiEndpoints(doors, l1_door, health, data_api), api_settings, metrics)
+    aggregator = AggregatorEndpoints(signing, api_settings, metrics)
+    l1_messages = L1MessageEndpoint(signing, api_settings, metrics, aggregator.in_flight)
+    app = api_app(ApiEndpoints(aggregator, l1_messages, ProbeEndpoints(signing), data_api), api_settings, metrics)
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

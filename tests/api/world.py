@@ -14,14 +14,15 @@ from starlette.types import ASGIApp
 from warpseal.aggregation.request import Aggregation, AggregationRequest
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
+from warpseal.api.aggregator.services import SigningServices
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import ApiEndpoints, api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import Opening, Services
+from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics import Metrics
@@ -92,6 +93,16 @@ class ScriptedReadiness:
         return self.subnets
 
 
+class CountingGate(StartupGate[SigningServices]):
+    """Counts the requests that have waited."""
+
+    waits = 0
+
+    async def wait(self, timeout_s: float | None = None) -> SigningServices:
+        self.waits += 1
+        return await super().wait(timeout_s)
+
+
 @dataclass
 class World:
     """An API server with everything behind it. network_id: None means that nobody has told it yet."""
@@ -103,23 +114,28 @@ class World:
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     metrics: Metrics = field(default_factory=Metrics)
-    opening: Opening = field(default_factory=lambda: Opening(patience_s=1.0))
+    gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 
     def app(self) -> ASGIApp:
         if self.network_id is not None:
             self.open(self.network_id)
-        doors = AggregatorEndpoints(self.opening, self.settings, self.metrics)
-        l1_door = L1MessageEndpoint(self.opening, self.settings, self.metrics, doors.in_flight)
-        health = ProbeEndpoints(self.opening.readiness, self.opening.height_is_fresh, self.opening.background)
-        data = DataApi(DataOpening(), self.settings, DataApiSettings())
-        return api_app(ApiEndpoints(doors, l1_door, health, data), self.settings, self.metrics)
+        aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
+        l1_messages = L1MessageEndpoint(self.gate, self.settings, self.metrics, aggregator.in_flight)
+        probes = ProbeEndpoints(self.gate)
+        data = DataApi(StartupGate[DataServices](), self.settings, DataApiSettings())
+        return api_app(ApiEndpoints(aggregator, l1_messages, probes, data), self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
-        self.opening.open(
-            Services(
-                network_id, self.aggregator, self.l1_messages, self.readiness, self.readiness, lambda: self.background
-            )
+        services = SigningServices(
+            network_id,
+            self.aggregator.aggregate,
+            self.l1_messages.get,
+            self.l1_messages.explain,
+            self.readiness.readiness,
+            lambda: self.readiness.is_fresh,
+            lambda: self.background,
         )
+        self.gate.open(services)
 
     def with_settings(self, **changes: object) -> World:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

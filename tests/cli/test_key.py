@@ -9,7 +9,7 @@ import pytest
 from tests.store.world import PATIENCE_S, settings_of
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
-from warpseal.store.api_keys import digest_of
+from warpseal.store.api_key import digest_of
 from warpseal.store.store import open_store
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 PATIENCE_S = 30.0
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=(\S+)\n")
@@ -30,14 +29,6 @@ class Command:
         found = _LISTENING.fullmatch(line)
         assert found, f"{line!r}, and on standard error: {''.join(self.stderr)}"
         return found[1], found[2]
-
-    def waited_for_a_processor_s(self) -> float:
-        """Return for how long its main thread could have run so far, but others had all processors; 0: not told."""
-        try:
-            told = Path(f"/proc/{self.process.pid}/schedstat").read_text()
-        except OSError:
-            return 0.0
-        return int(told.split()[1]) / 1e9
 
     async def ended(self) -> int:
         """Return the exit code when the process has ended."""

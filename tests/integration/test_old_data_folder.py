@@ -20,7 +20,7 @@ from tests.integration.process import started
 from tests.paths import VECTORS
 from warpseal.bls import parse_public_key, verify, verify_aggregate
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.store.api_keys import digest_of
+from warpseal.store.api_key import digest_of
 from warpseal.store.schema import ADDRESSES, BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -37,22 +38,21 @@ def asked(network: SimulatedNetwork) -> int:
     return sum(validator.counts.app_requests for validator in network.validators)
 
 
-async def test_the_daemon_listens_within_a_second_of_its_start_and_the_first_request_waits(tmp_path: Path) -> None:
+async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
     async with simulated(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        took = []
-        for attempt in range(5):
-            begun = time.monotonic()
-            async with started("serve", "--config", str(config_file(network, tmp_path / str(attempt)))) as daemon:
-                api_url, _ = await daemon.listening()
-                took.append(time.monotonic() - begun - daemon.waited_for_a_processor_s())
-                status, body = await ask(api_url, message)
-                assert status == 200
-                judge(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)
-            if min(took) < 1:
-                break
-        # The best of a few: the machine may be busy.
-        assert min(took) < 1
+        async with started("serve", "--config", str(config_file(network, tmp_path))) as daemon:
+            api_url, _ = await daemon.listening()
+            status, body = await ask(api_url, message)
+            assert status == 200
+            judge(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)
+
+
+async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
+    program = "import sys, warpseal.cli.serve; print({'sqlalchemy', 'OpenSSL', 'Crypto'} & {*sys.modules})"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert output == b"set()\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -146,7 +146,7 @@ async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path:
             async with started("serve", "--config", str(file)) as daemon:
                 api_url, _ = await daemon.listening()
                 assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[place]))[0] == 200
-                line = await daemon.until_said("the network is known")
+                line = await daemon.until_said("daemon started")
                 identities.add(next(word for word in line.split() if word.startswith("node_id=")))
                 daemon.process.kill()
                 assert await daemon.ended() == -signal.SIGKILL

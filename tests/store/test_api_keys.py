@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.store.world import PATIENCE_S, settings_of, store_at
-from warpseal.store.api_keys import ApiKey, NameTaken, add_key, digest_of, list_keys, new_key_text, revoke_key
+from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
+from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.store import Store, open_store
 
 PATIENT = {"call_timeout_s": PATIENCE_S}

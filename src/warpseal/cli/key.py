@@ -10,7 +10,8 @@ from typing import Final
 from warpseal.cli.store import Command, add_arguments, store_of
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only, open_shared
-from warpseal.store.api_keys import ApiKey, NameTaken, add_key, digest_of, list_keys, new_key_text, revoke_key
+from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
+from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.migrate import check_version
 
 # The hosted service's for a free account.

@@ -1,4 +1,4 @@
-"""The composition root: calls every constructor once, holds the task group and the signals, decides nothing."""
+"""The daemon's process: its two ports, its task group, its signals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
+from warpseal.api.aggregator.services import SigningServices
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.metrics_page import MetricsPage
 from warpseal.api.node.app import PathSwitch
 from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import ApiEndpoints, api_app, metrics_app
 from warpseal.api.server import HttpServer
-from warpseal.api.startup_gate import Opening
+from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.node_api import NodeApi
@@ -28,17 +29,15 @@ from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 _INTERRUPTED_EXIT_CODE: Final = 130
-_NETWORK_ID_RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where the two ports are reached from this machine."""
+    """The URLs at which programs on this machine reach the two ports."""
 
     api_url: str
     metrics_url: str
@@ -52,8 +51,8 @@ async def serve(
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError.
 
-    loggers: what the process logs through; None: its levels are nobody's. index_command: starts the process that
-    fills the index, where index-chains names any; empty: somebody else starts it.
+    loggers: those whose levels the node API shows and changes. index_command: starts the index process if
+    index-chains names a chain; empty: another service manager starts it.
     """
     stopping = asyncio.Event()
     with _signals(stopping):
@@ -70,62 +69,52 @@ async def _serve(
     stopping: asyncio.Event,
     index_command: Sequence[str],
 ) -> None:
-    metrics = Metrics()
-    opening, data = Opening(config.aggregation.default_timeout_s), DataOpening(config.aggregation.default_timeout_s)
-    face = NodeApi(config, opening.readiness, loggers, metrics)
-    face.mount()
+    metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
+    signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
+    probes = ProbeEndpoints(signing)
+    node_api = NodeApi(config, probes.readiness, loggers, metrics)
+    node_api.mount()
     data_api = DataApi(data, config.api, config.data_api)
-    evm = EvmApi(config, face.interfaces, data_api.access, metrics)
-    api, page = _front_doors(config, opening, data_api, face, metrics)
-    announce(Listening(api.url, page.url))
+    evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
+    aggregator = AggregatorEndpoints(signing, config.api, metrics)
+    l1_messages = L1MessageEndpoint(signing, config.api, metrics, aggregator.in_flight)
+    app = api_app(ApiEndpoints(aggregator, l1_messages, probes, data_api), config.api, metrics)
+    api_server = HttpServer(PathSwitch(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api)
+    metrics_page = metrics_app(MetricsPage(metrics), config.api, metrics)
+    metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
+    api_server.bind()
+    metrics_server.bind()
+    announce(Listening(api_server.url, metrics_server.url))
+
+    async def start() -> None:
+        # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
+        from warpseal.daemon.startup import Gates, start_services
+
+        await start_services(config, Gates(signing, data), node_api, evm_api, metrics)
+
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(api.run())
-        showing = tasks.create_task(page.run())
-        checking = tasks.create_task(face.run())
-        forwarding = tasks.create_task(evm.run(face.health, face.know_evm))
-        working = tasks.create_task(_work(config, opening, data, (face, evm), metrics))
+        serving_api = tasks.create_task(api_server.run())
+        serving_metrics = tasks.create_task(metrics_server.run())
+        background = (
+            tasks.create_task(node_api.run()),
+            tasks.create_task(evm_api.run(node_api.health, node_api.add_evm_chain_id)),
+            tasks.create_task(start()),
+        )
         if config.indexer.chains and index_command:
             tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
         await stopping.wait()
         log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
-        api.stop()
-        await serving
-        page.stop()
-        await showing
-        working.cancel()
-        checking.cancel()
-        forwarding.cancel()
+        api_server.stop()
+        await serving_api
+        metrics_server.stop()
+        await serving_metrics
+        for task in background:
+            task.cancel()
     log.info("stopped")
 
 
-def _front_doors(
-    config: Config, opening: Opening, data_api: DataApi, face: NodeApi, metrics: Metrics
-) -> tuple[HttpServer, HttpServer]:
-    settings = config.api
-    doors = AggregatorEndpoints(opening, settings, metrics)
-    l1_door = L1MessageEndpoint(opening, settings, metrics, doors.in_flight)
-    health = ProbeEndpoints(opening.readiness, opening.height_is_fresh, opening.background)
-    mounted = ApiEndpoints(doors, l1_door, health, data_api)
-    app = PathSwitch(face.interfaces, api_app(mounted, settings, metrics))
-    api = HttpServer(app, settings.api_host, settings.api_port, settings)
-    page = metrics_app(MetricsPage(metrics), settings, metrics)
-    shown = HttpServer(page, settings.metrics_host, settings.metrics_port, settings)
-    api.bind()
-    shown.bind()
-    return api, shown
-
-
-async def _work(
-    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeApi, EvmApi], metrics: Metrics
-) -> None:
-    # Loaded only now: the ports listen already, and whoever comes early waits.
-    from warpseal.daemon.startup import start_services
-
-    await start_services(config, opening, data, faces, metrics)
-
-
 async def _run_until(stopping: asyncio.Event, child: IndexSubprocess) -> None:
-    """Run a child process until the daemon stops: its end overlaps with that of the requests in flight."""
+    """Run the index process until the daemon stops; it ends while requests in flight finish."""
     running = asyncio.create_task(child.run())
     try:
         await stopping.wait()
@@ -141,7 +130,7 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
 
     def stop() -> None:
         if stopping.is_set():
-            _end_at_once()
+            os._exit(_INTERRUPTED_EXIT_CODE)
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -151,10 +140,6 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def _end_at_once() -> NoReturn:
-    os._exit(_INTERRUPTED_EXIT_CODE)
 
 
 def _first(failures: BaseExceptionGroup[StartupError]) -> StartupError:

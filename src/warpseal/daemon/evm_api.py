@@ -49,7 +49,7 @@ class EvmApi:
         self._view, self._info = view, info
         self._opened.set()
 
-    async def run(self, health: HealthRegistry, know_evm: Callable[[ChainID, int], None]) -> None:
+    async def run(self, health: HealthRegistry, add_evm_chain_id: Callable[[ChainID, int], None]) -> None:
         """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
         evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
         async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
@@ -59,7 +59,7 @@ class EvmApi:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(run_chains(chains))
                 for chain in chains:
-                    tasks.create_task(_learn(chain, know_evm))
+                    tasks.create_task(_learn(chain, add_evm_chain_id))
 
     def _configured(self, chain: EvmChain) -> Configured:
         async def genesis() -> bytes | None:
@@ -85,8 +85,8 @@ class EvmApi:
         return self._times
 
 
-async def _learn(chain: ForwardedChain, know_evm: Callable[[ChainID, int], None]) -> None:
+async def _learn(chain: ForwardedChain, add_evm_chain_id: Callable[[ChainID, int], None]) -> None:
     """Let the chain's EVM chain id name it, as soon as a node tells."""
     while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
         await asyncio.sleep(1.0)
-    know_evm(chain.chain_id, chain.pool.identity.chain_id)
+    add_evm_chain_id(chain.chain_id, chain.pool.identity.chain_id)

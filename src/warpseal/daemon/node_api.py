@@ -158,7 +158,7 @@ class NodeApi:
                 if self._config.indexer.chains:
                     tasks.create_task(self._control_server.run())
 
-    async def learn_chains(self, upstream: Upstream, network_id: int) -> None:
+    async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
         """Learn which blockchains the aliases X and C are, and the C-Chain's EVM chain id.
 
         A node that does not tell is asked again.
@@ -174,9 +174,9 @@ class NodeApi:
         self.aliases.primary_chains(chains.x, chains.c)
         self._route(chains.x, X_NAMES, PrimaryChain.X)
         self._route(chains.c, C_NAMES, PrimaryChain.C)
-        self.know_evm(chains.c, await _patiently(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id)
+        self.add_evm_chain_id(chains.c, await _patiently(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id)
 
-    def know_evm(self, chain_id: ChainID, evm_id: int) -> None:
+    def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
         """Let an EVM chain id name its blockchain, in paths too; where two chains have the same, the first."""
         named = self.aliases.find(str(evm_id))
         if named is None:

@@ -78,14 +78,14 @@ class Services:
             for part in parts:
                 tasks.create_task(part.run())
 
-    def beside(self) -> Mapping[str, Any]:
-        """Tell how what signing does not need stands, JSON-ready: the store, and what follows the P-Chain."""
+    def background_status(self) -> Mapping[str, Any]:
+        """Return the state of the store and of the P-Chain follower, JSON-ready."""
         store = self.store.status()
-        shown: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
+        status: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
         if not store.is_up:
-            shown["degraded"] = [f"the store is down: {store.reason}; what is signed is kept in memory until it is up"]
-        shown["follower"] = self.follower.status().as_json()
-        return shown
+            status["degraded"] = [f"the store is down: {store.reason}; what is signed is kept in memory until it is up"]
+        status["follower"] = self.follower.status().as_json()
+        return status
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,25 @@
-"""What the daemon does once its ports listen: everything behind the doors is built and kept going."""
+"""Start of the services, once both ports listen: the network id, the identity, all services, the gates of the APIs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import SystemRandom
 from typing import Final
 
 from warpseal import __version__
-from warpseal.api.data.services import DataOpening, DataServices, EphemeralKeys, KeyStore
-from warpseal.api.startup_gate import Opening, Services
+from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.data.services import DataServices, EphemeralKeys
+from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.node_api import NodeApi
-from warpseal.daemon.services import build_services, metric_sources, open_upstreams
+from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.ports import UptimeSource
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -31,104 +29,109 @@ from warpseal.node.node_view import NodeViewClient
 from warpseal.peers.identity import lock_identity
 from warpseal.prices.avax import AvaxPrices, PriceSource, open_price_sources
 from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Retrier
 from warpseal.store.settings import OFF
 from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)
 
-_NETWORK_ID_RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
-
-
-async def start_services(
-    config: Config, opening: Opening, data: DataOpening, faces: tuple[NodeApi, EvmApi], metrics: Metrics
-) -> None:
-    face, evm = faces
-    async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as ground:
-        evm.open(ground.upstream.view, ground.upstream.info)
-        network_id = await _network_id(ground.upstream.info, (opening, data))
-        async with AsyncExitStack() as stack:
-            claim = stack.enter_context(lock_identity(config.peers, network_id))
-            core = await stack.enter_async_context(build_services(config, ground, claim, network_id, metrics))
-            us = {"version": __version__, "node_id": node_id_text(claim.identity.node_id), "network_id": network_id}
-            log.info("the network is known", extra=us)
-            status = IndexStatus()
-            asked = metric_sources(core, config)
-            metrics.watch(replace(asked, health=face.health.results, indexed=status.samples))
-            opening.open(
-                Services(
-                    network_id,
-                    core.aggregator,
-                    core.l1_messages,
-                    core.followed,
-                    core.heights,
-                    lambda: status.extend(core.beside()),
-                )
-            )
-            face.open(core, claim.identity.node_id, status)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(core.run())
-                tasks.create_task(face.learn_chains(ground.upstream, network_id))
-                tasks.create_task(face.watch_nodes(core, ground.upstream))
-                validators = ValidatorsApi(config, face.interfaces)
-                tasks.create_task(validators.run(core, ground.upstream))
-                secrets = EphemeralKeys() if config.store.url == OFF else core.store.api_keys
-                known = _Known(network_id, ground.upstream.view, secrets, face.aliases, price_sources, core.observed)
-                tasks.create_task(_open_data(data, config, claim.folder, known, status))
-
-
-async def _network_id(info: InfoClient, doors: Sequence[Opening | DataOpening]) -> int:
-    """Ask until a node answers: one that is down at start is no reason to give up."""
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            return await info.network_id()
-        except NodeUnavailable as error:
-            for door in doors:
-                door.unavailable(error)
-            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
-            log.warning("the network id is not known yet", extra={"reason": str(error), "next_try_s": delay_s})
-            await asyncio.sleep(delay_s)
+_BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What the Data API stands on beside the index."""
+class Gates:
+    """The gates at which the requests of each API wait while the daemon starts."""
 
-    network_id: int
-    view: NodeViewClient
-    secrets: KeyStore
-    aliases: ChainAliases
-    price_sources: Sequence[PriceSource]
-    observed: UptimeSource
-
-    async def services(self) -> DataServices:
-        """Return the services without an index. Raises NodeUnavailable."""
-        chains = await self.view.primary_chains(self.network_id)
-        prices = None
-        if self.price_sources:
-            prices = AvaxPrices(await self.view.staking_asset(self.network_id), self.price_sources)
-        return DataServices(
-            self.network_id, chains, None, self.view, self.secrets, prices, self.aliases, observed=self.observed
-        )
+    signing: StartupGate[SigningServices]
+    data: StartupGate[DataServices]
 
 
-async def _open_data(
-    data: DataOpening, config: Config, folder: Path | None, known: _Known, status: IndexStatus
+async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_api: EvmApi, metrics: Metrics) -> None:
+    """Build all services, open the gates, and run until cancelled. Raises StartupError."""
+    async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
+        upstream = upstreams.upstream
+        evm_api.open(upstream.view, upstream.info)
+        network_id = await _network_id(upstream.info, gates)
+        async with AsyncExitStack() as stack:
+            identity = stack.enter_context(lock_identity(config.peers, network_id))
+            services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, metrics))
+            node_id = identity.identity.node_id
+            log.info(
+                "daemon started",
+                extra={"version": __version__, "node_id": node_id_text(node_id), "network_id": network_id},
+            )
+            index_status = IndexStatus()
+            sources = metric_sources(services, config)
+            metrics.watch(replace(sources, health=node_api.health.results, indexed=index_status.samples))
+            gates.signing.open(_signing_services(network_id, services, index_status))
+            node_api.open(services, node_id, index_status)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(services.run())
+                tasks.create_task(node_api.add_primary_chains(upstream, network_id))
+                tasks.create_task(node_api.watch_nodes(services, upstream))
+                tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
+
+                async def data_services() -> DataServices:
+                    return DataServices(
+                        network_id,
+                        await upstream.view.primary_chains(network_id),
+                        None,
+                        upstream.view,
+                        EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
+                        await _prices(upstream.view, network_id, price_sources),
+                        node_api.aliases,
+                        observed=services.observed,
+                    )
+
+                tasks.create_task(_open_data_api(gates.data, data_services, config, identity.folder, index_status))
+
+
+def _signing_services(network_id: int, services: Services, index_status: IndexStatus) -> SigningServices:
+    return SigningServices(
+        network_id,
+        services.aggregator.aggregate,
+        services.l1_messages.get,
+        services.l1_messages.explain,
+        services.followed.readiness,
+        lambda: services.heights.is_fresh,
+        lambda: index_status.extend(services.background_status()),
+    )
+
+
+async def _network_id(info: InfoClient, gates: Gates) -> int:
+    """Return the network id as soon as a node answers; a node that is down at start does not end the daemon."""
+
+    def on_failure(error: Exception, delay_s: float) -> None:
+        assert isinstance(error, NodeUnavailable)
+        gates.signing.unavailable(error)
+        gates.data.unavailable(error)
+        log.warning("network id request failed", extra={"reason": str(error), "next_try_s": delay_s})
+
+    return await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(info.network_id)
+
+
+async def _prices(view: NodeViewClient, network_id: int, sources: Sequence[PriceSource]) -> AvaxPrices | None:
+    return AvaxPrices(await view.staking_asset(network_id), sources) if sources else None
+
+
+async def _open_data_api(
+    gate: StartupGate[DataServices],
+    data_services: Callable[[], Awaitable[DataServices]],
+    config: Config,
+    folder: Path | None,
+    index_status: IndexStatus,
 ) -> None:
-    """Open the Data API as soon as a node tells which chains are the primary ones; on public networks at once."""
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            services = await known.services()
-            break
-        except NodeUnavailable as error:
-            data.unavailable(error)
-            delay_s = _NETWORK_ID_RETRY.next_delay(delay_s, random)
-            await asyncio.sleep(delay_s)
+    """Open the Data API once the ids of the primary chains are known: at once on public networks."""
+
+    def on_failure(error: Exception, delay_s: float) -> None:
+        assert isinstance(error, NodeUnavailable)
+        gate.unavailable(error)
+
+    services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(data_services)
     if not config.indexer.chains:
-        data.open(services)
+        gate.open(services)
         return
     async with Index(index_url(config.index, folder), services.chains, config.index) as index:
-        status.index = index
-        data.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
+        index_status.index = index
+        gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
         await index.run()

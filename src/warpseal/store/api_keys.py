@@ -6,18 +6,16 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
 
+from warpseal.store.api_key import ApiKey, NameTaken
 from warpseal.store.errors import StoreDown
 from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import API_KEYS, SECRETS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.statements import insert_for
-from warpseal.warp.ids import MalformedID, cb58_decode, cb58_encode
 
 T = TypeVar("T")
 
@@ -101,41 +99,3 @@ def _ensure_token_key(connection: Connection) -> tuple[bytes, ...]:
     )
     connection.execute(first.on_conflict_do_nothing(index_elements=["kind", "number"]))
     return _token_keys(connection)
-
-
-KEY_PREFIX: Final = "wsk_"
-_KEY_BYTES: Final = 24
-
-
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """A key as it is kept. digest: SHA-256 of its text; hint: its last characters; times: unix seconds.
-
-    units_per_minute, units_per_day: compute units; 0: any number.
-    """
-
-    name: str
-    digest: bytes
-    hint: str
-    units_per_minute: int
-    units_per_day: int
-    created_at: float
-    revoked_at: float | None = None
-
-
-class NameTaken(Exception):
-    """There is, or was, a key of this name."""
-
-
-def new_key_text() -> str:
-    """Return the text of a new key; it is shown once and kept nowhere."""
-    return KEY_PREFIX + cb58_encode(os.urandom(_KEY_BYTES))
-
-
-def digest_of(text: str) -> bytes | None:
-    """Return what a key is known by; None for a text that is none, which its checksum tells without a look-up."""
-    try:
-        raw = cb58_decode(text.removeprefix(KEY_PREFIX)) if text.startswith(KEY_PREFIX) else b""
-    except MalformedID:
-        return None
-    return sha256(text.encode("ascii")).digest() if len(raw) == _KEY_BYTES else None

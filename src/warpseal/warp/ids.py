@@ -10,8 +10,6 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final, NewType
 
-from Crypto.Hash import RIPEMD160
-
 SubnetID = NewType("SubnetID", bytes)
 ChainID = NewType("ChainID", bytes)
 NodeID = NewType("NodeID", bytes)
@@ -81,6 +79,8 @@ def cb58_decode(text: str) -> bytes:
 
 def hash160(raw: bytes) -> bytes:
     """Return RIPEMD-160 of SHA-256 of `raw`, 20 bytes: the hash of node ids and addresses."""
+    from Crypto.Hash import RIPEMD160  # Imported late: it costs 0.1 s, and the daemon's ports have to listen before.
+
     return RIPEMD160.new(sha256(raw).digest()).digest()
 
 

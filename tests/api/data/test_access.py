@@ -13,10 +13,11 @@ from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets,
 from warpseal.api.data.access import REMEMBERED_S, ApiAccess, client_network
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.data.responses import response_headers
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import RateLimited, StoreDown
-from warpseal.store.api_keys import ApiKey, digest_of, new_key_text
+from warpseal.store.api_key import ApiKey, digest_of, new_key_text
 
 KEY = new_key_text()
 
@@ -126,7 +127,7 @@ def request_from(address: str) -> Request:
 
 
 async def test_strangers_share_nothing_but_their_site() -> None:
-    access = ApiAccess(DataOpening(), DataApiSettings(rate_limit_per_minute=100), Clock())
+    access = ApiAccess(StartupGate[DataServices](), DataApiSettings(rate_limit_per_minute=100), Clock())
     await access.admit(request_from("203.0.113.1"), 100)
     await access.admit(request_from("203.0.113.2"), 100)
     await access.admit(request_from("2001:db8:1:2::1"), 100)

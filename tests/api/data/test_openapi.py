@@ -21,9 +21,10 @@ from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.data.routes import DOCS_PATH, OPENAPI_PATH, DataApi
 from warpseal.api.data.schema import aggregation, base, enums, pages
 from warpseal.api.data.schema.aggregation import AggregateSignaturesRequest
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import StartupGate
 
 DOCUMENT = document()
 SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
@@ -41,7 +42,7 @@ def shown(path: str) -> str:
 def served_routes() -> list[Route]:
     app: Any = DaemonWorld().app()
     mounted = [route for route in app.routes if isinstance(route, Route)]
-    own = DataApi(DataOpening(), ApiSettings(), DataApiSettings()).routes()
+    own = DataApi(StartupGate[DataServices](), ApiSettings(), DataApiSettings()).routes()
     return list({route.path: route for route in (*mounted, *own)}.values())
 
 

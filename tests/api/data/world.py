@@ -18,16 +18,17 @@ from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.world import SETTINGS, serving
 from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import Clocks, DataApi
-from warpseal.api.data.services import DataOpening, DataServices, KeyStore
+from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import PriceSource, UptimeSource
 from warpseal.metrics import Metrics
-from warpseal.store.api_keys import ApiKey
+from warpseal.store.api_key import ApiKey
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"
@@ -81,11 +82,11 @@ class World:
     indexed: frozenset[PrimaryChain] = frozenset()
 
     def app(self) -> ASGIApp:
-        opening = DataOpening(patience_s=0.05)
+        gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
-            opening.open(replace(services, observed=self.observed, indexed=self.indexed))
-        api = DataApi(opening, self.settings, self.data, Clocks(self.clock, self.clock))
+            gate.open(replace(services, observed=self.observed, indexed=self.indexed))
+        api = DataApi(gate, self.settings, self.data, Clocks(self.clock, self.clock))
         routes = api.routes()
         return Starlette(
             routes=routes,

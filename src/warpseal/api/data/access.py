@@ -17,12 +17,13 @@ from starlette.responses import Response
 
 from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.data.responses import response_headers
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.in_flight import client_address
 from warpseal.api.request_log import log_fields
+from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
-from warpseal.store.api_keys import ApiKey, digest_of
+from warpseal.store.api_key import ApiKey, digest_of
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
@@ -37,9 +38,9 @@ class ApiAccess:
     """Lets requests pass or not. now: monotonic seconds."""
 
     def __init__(
-        self, opening: DataOpening, settings: DataApiSettings, now: Callable[[], float] = time.monotonic
+        self, gate: StartupGate[DataServices], settings: DataApiSettings, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._opening = opening
+        self._gate = gate
         self._settings = settings
         self._now = now
         self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
@@ -125,7 +126,7 @@ class ApiAccess:
         known = self._known.get(digest)
         if known is not None and known[1] > self._now():
             return known[0]
-        key = await (await self._opening.services()).secrets.key_of(digest)
+        key = await (await self._gate.wait()).secrets.key_of(digest)
         self._known[digest] = key, self._now() + REMEMBERED_S
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)

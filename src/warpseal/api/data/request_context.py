@@ -9,13 +9,14 @@ from typing import Final
 
 from starlette.requests import Request
 
-from warpseal.api.aggregator.endpoints import network_guard
+from warpseal.api.aggregator.services import network_guard
 from warpseal.api.data.encoding.text import NetworkText
 from warpseal.api.data.page_tokens import PageTokens
 from warpseal.api.data.responses import response_headers
-from warpseal.api.data.services import DataOpening, DataServices
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import ChainFreshness, PrimaryNetworkIndex
@@ -87,12 +88,12 @@ class ContextFactory:
 
     def __init__(
         self,
-        opening: DataOpening,
+        gate: StartupGate[DataServices],
         settings: ApiSettings,
         data: DataApiSettings,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._opening = opening
+        self._gate = gate
         self._settings = settings
         self._data = data
         self._now = now
@@ -100,7 +101,7 @@ class ContextFactory:
 
     async def enter(self, request: Request) -> RequestContext:
         """Return the visit, its freshness noted for the answer. Raises NetworkNotServed, and why the daemon is shut."""
-        services = await self._opening.services()
+        services = await self._gate.wait()
         network = request.path_params["network"]
         network_guard(network, self._settings)(services.network_id)
         words, tokens = self._made_for(services)

@@ -28,10 +28,11 @@ from warpseal.api.data.operations import (
 )
 from warpseal.api.data.request_context import ContextFactory
 from warpseal.api.data.responses import JSON, respond_bytes, response_headers
-from warpseal.api.data.services import DataOpening
+from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.staking_endpoints import StakingEndpoints
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import StartupGate
 
 OPENAPI_PATH: Final = "/openapi.json"
 DOCS_PATH: Final = "/docs"
@@ -46,18 +47,22 @@ class Clocks:
 
 
 class DataApi:
-    """Mounted on the API port. `opening` is opened as soon as there is something behind the doors.
+    """Mounted on the API port. `gate` is opened as soon as there is something behind the doors.
 
     settings: those of the CorsMiddleware that must wrap the app. access: guards other routes, too.
     """
 
     def __init__(
-        self, opening: DataOpening, settings: ApiSettings, data: DataApiSettings, clocks: Clocks | None = None
+        self,
+        gate: StartupGate[DataServices],
+        settings: ApiSettings,
+        data: DataApiSettings,
+        clocks: Clocks | None = None,
     ) -> None:
         clocks = clocks or Clocks()
         self.settings = data
-        reception = ContextFactory(opening, settings, data, clocks.now)
-        self.access = ApiAccess(opening, data, clocks.monotonic)
+        reception = ContextFactory(gate, settings, data, clocks.now)
+        self.access = ApiAccess(gate, data, clocks.monotonic)
         self._chains = ChainEndpoints(reception)
         self._staking = StakingEndpoints(reception)
 

@@ -1,0 +1,47 @@
+"""The API key of a caller. A module of its own, since the ports must listen before a database library is loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from warpseal.warp.ids import MalformedID, cb58_decode, cb58_encode
+
+KEY_PREFIX: Final = "wsk_"
+_KEY_BYTES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored. digest: SHA-256 of its text; hint: its last characters; times: unix seconds.
+
+    units_per_minute, units_per_day: compute units; 0: any number.
+    """
+
+    name: str
+    digest: bytes
+    hint: str
+    units_per_minute: int
+    units_per_day: int
+    created_at: float
+    revoked_at: float | None = None
+
+
+class NameTaken(Exception):
+    """A key of this name exists or existed."""
+
+
+def new_key_text() -> str:
+    """Return the text of a new key; it is shown once and never stored."""
+    return KEY_PREFIX + cb58_encode(os.urandom(_KEY_BYTES))
+
+
+def digest_of(text: str) -> bytes | None:
+    """Return the SHA-256 of a key; None if its checksum is wrong, so that no look-up is needed."""
+    try:
+        raw = cb58_decode(text.removeprefix(KEY_PREFIX)) if text.startswith(KEY_PREFIX) else b""
+    except MalformedID:
+        return None
+    return sha256(text.encode("ascii")).digest() if len(raw) == _KEY_BYTES else None
