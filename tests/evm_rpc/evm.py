@@ -17,12 +17,12 @@ from aiohttp import WSMsgType, web
 
 from tests import paths
 from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains
-from warpseal.evm_rpc.calls import RpcAnswer, RpcCall
 from warpseal.evm_rpc.chain_config import ChainConfig, chain_config
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import decode_upgrades
+from warpseal.node.jsonrpc import RpcCall, RpcResponse
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.warp.ids import ChainID
 
@@ -293,7 +293,7 @@ def call(method: str, *params: Any) -> RpcCall:
     return RpcCall(method, msgspec.Raw(json.dumps(params).encode()))
 
 
-def told(answer: RpcAnswer) -> Any:
+def told(answer: RpcResponse) -> Any:
     """Return a result, or code and message of an error."""
     if answer.error is not None:
         return answer.error.code, answer.error.message
@@ -302,4 +302,4 @@ def told(answer: RpcAnswer) -> Any:
 
 async def asked(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     """Return the answer to one call of a batch."""
-    return told((await forwarder.many([call(method, *params)]))[0])
+    return told((await forwarder.forward_batch([call(method, *params)]))[0])

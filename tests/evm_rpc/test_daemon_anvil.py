@@ -77,7 +77,7 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_block_that_is_asked_for
         active = await result(daemon, "eth_getActivePrecompilesAt", 1)
         assert active["feeManagerConfig"]["adminAddresses"] == [FIRST.lower()]
         shown = await result(daemon, "eth_getChainConfig")
-        assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).shown()["upgrades"]
+        assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
 
 
 async def test_two_fronts_of_one_node_stand_in_for_each_other_and_health_tells(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
-    reply = await forwarder.one(call(method, *params), body)
+    reply = await forwarder.forward_call(call(method, *params), body)
     return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else told(reply)
 
 
@@ -28,7 +28,7 @@ async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
     async with running(Node(answers={"eth_call": "0x12"})) as node, forwarding(node.url) as front:
         assert await single(front.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
         node.status = 403
-        reply = await front.forwarder.one(call("eth_call"), b"{}")
+        reply = await front.forwarder.forward_call(call("eth_call"), b"{}")
         assert isinstance(reply, EvmNodeReply)
         assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
 
@@ -45,7 +45,7 @@ async def test_entries_of_a_batch_keep_their_order() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with running(node), forwarding(node.url) as front:
         calls = [call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")]
-        assert [told(answer) for answer in await front.forwarder.many(calls)] == [
+        assert [told(answer) for answer in await front.forwarder.forward_batch(calls)] == [
             "0x2",
             (-32601, "the method debug_x does not exist/is not available"),
             (-32601, "the method eth_nope does not exist/is not available"),
@@ -91,7 +91,7 @@ async def test_reads_of_a_batch_go_on_where_its_writes_may_not() -> None:
     first = Node(answers={"eth_sendRawTransaction": HALTS, "eth_gasPrice": "0x1"})
     second = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
-        answers = await front.forwarder.many([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
+        answers = await front.forwarder.forward_batch([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
         assert [told(answer) for answer in answers] == ["0x2", UNSURE]
         assert second.count("eth_sendRawTransaction") == 0
 
@@ -122,7 +122,9 @@ async def test_a_node_of_another_chain_is_refused() -> None:
         assert sorted(front.pool.refused()) == [1, 2]
         assert "another chain: chain id 5" in front.pool.refused()[1]
         good.status = 503
-        reply = await front.forwarder.one(call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}')
+        reply = await front.forwarder.forward_call(
+            call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}'
+        )
         assert isinstance(reply, EvmNodeReply)
         assert reply.status == 503
         assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
@@ -163,7 +165,9 @@ async def test_a_filter_stays_with_its_node() -> None:
         front.pool.note_head(front.pool.members[1], 99)
         assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
         assert await asked(front.forwarder, "eth_newBlockFilter") == "0xf2"
-        answers = await front.forwarder.many([call("eth_getFilterChanges", one) for one in ("0xf2", "0xf1", "0xF2")])
+        answers = await front.forwarder.forward_batch(
+            [call("eth_getFilterChanges", one) for one in ("0xf2", "0xf1", "0xF2")]
+        )
         assert [told(answer) for answer in answers] == [["second"], ["first"], ["second"]]
         one.cut()
         assert await asked(front.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
@@ -174,7 +178,7 @@ async def test_errors_of_nodes_keep_their_data() -> None:
     refusal = Refusal(3, "execution reverted")
     refusal.shown["data"] = "0x08c379a0"
     async with running(Node(answers={"eth_call": refusal})) as node, forwarding(node.url) as front:
-        answer = (await front.forwarder.many([call("eth_call"), call("eth_call")]))[1]
+        answer = (await front.forwarder.forward_batch([call("eth_call"), call("eth_call")]))[1]
         assert answer.error is not None
         assert (answer.error.code, bytes(answer.error.data or b"")) == (3, b'"0x08c379a0"')
 
@@ -208,7 +212,7 @@ async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None
     async with running(node), forwarding(node.url) as front:
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
         node.answers["eth_chainId"] = "0x5"
-        front.pool.note_fault(front.pool.members[0], EvmNodeError(EvmErrorKind.LOST))
+        front.pool.note_error(front.pool.members[0], EvmNodeError(EvmErrorKind.LOST))
         await front.pool.check()
         assert await single(front.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
         assert node.count("eth_getFilterChanges") == 0
@@ -236,13 +240,13 @@ async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
         body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
         for status, wanted in ((200, "0x1"), (503, "0x2")):
             first.status = status
-            reply = await front.forwarder.reads({"eth_gasPrice", "eth_call"}, body, 2)
+            reply = await front.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
             assert isinstance(reply, EvmNodeReply)
             assert [one["id"] for one in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
         for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
-            assert await front.forwarder.reads({"eth_gasPrice", other}, body, 2) is None
+            assert await front.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None
 
 
 async def test_of_a_write_that_a_busy_node_was_given_nobody_says_that_it_was_not_done() -> None:
@@ -250,7 +254,7 @@ async def test_of_a_write_that_a_busy_node_was_given_nobody_says_that_it_was_not
     async with running(node), forwarding(node.url) as front:
         await front.pool.check()
         node.status = 502
-        answers = await front.forwarder.many([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
+        answers = await front.forwarder.forward_batch([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
         assert [told(answer) for answer in answers] == [UNSURE, UNREACHABLE]
 
 
@@ -259,8 +263,8 @@ async def test_a_status_about_what_was_asked_is_not_held_against_the_node() -> N
     async with running(node), forwarding(node.url) as front:
         await front.pool.check()
         node.status = 413
-        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        await front.forwarder.forward_batch([call("eth_call"), call("eth_gasPrice")])
         assert front.pool.faults() == {}
         node.status = 429
-        await front.forwarder.many([call("eth_call"), call("eth_gasPrice")])
+        await front.forwarder.forward_batch([call("eth_call"), call("eth_gasPrice")])
         assert front.pool.faults() == {0: "busy"}

@@ -11,13 +11,13 @@ from msgspec import Raw
 
 from tests.evm_rpc.evm import GENESIS_HASH, Node, asked, call, forwarding, front_of, running
 from tests.evm_rpc.test_forwarder import single
-from warpseal.evm_rpc.head_tracking import head_in, tells
+from warpseal.evm_rpc.methods import head_in, reveals_head
 
 RESTED_S = 0.25
 
 
 def node_at(height: int, name: str) -> Node:
-    """Return a node that is so far and tells its name as the price of gas."""
+    """Return a node that is so far and reveals_head its name as the price of gas."""
     node = Node(answers={"eth_gasPrice": name})
 
     def rule(method: str, params: list[Any]) -> Any:
@@ -70,7 +70,7 @@ async def test_a_block_that_a_client_was_shown_is_not_taken_from_it(
         first.status = 503
         second.rule = node_at(0x15, "second").rule
         if in_a_batch:
-            await front.forwarder.many([call(method, *params), call("eth_gasPrice")])
+            await front.forwarder.forward_batch([call(method, *params), call("eth_gasPrice")])
         else:
             await single(front.forwarder, method, *params)
         first.status = 200
@@ -84,9 +84,9 @@ async def test_a_block_that_a_client_was_shown_is_not_taken_from_it(
 
 
 def test_what_is_pending_is_no_block_yet() -> None:
-    assert not tells(call("eth_getBlockByNumber", "pending", False))
-    assert tells(call("eth_getBlockByNumber", "latest", False))
-    assert not tells(call("eth_getBalance", "0x00", "latest"))
+    assert not reveals_head(call("eth_getBlockByNumber", "pending", False))
+    assert reveals_head(call("eth_getBlockByNumber", "latest", False))
+    assert not reveals_head(call("eth_getBalance", "0x00", "latest"))
 
 
 @pytest.mark.parametrize(

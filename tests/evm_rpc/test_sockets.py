@@ -239,7 +239,7 @@ async def test_without_a_node_a_client_is_told_to_come_again() -> None:
     async with running(node), running(other), served(node.url, ws=(ws_of(other),)) as front, front.socket() as client:
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1013
-        assert front.chain.sockets.refused == {0: "does not tell its chain id and block 0"}
+        assert front.chain.sockets.refused == {0: "returns no chain id or no block 0"}
 
 
 HANDSHAKE = (

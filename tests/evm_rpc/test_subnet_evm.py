@@ -22,10 +22,10 @@ from tests.evm_rpc.evm import (
     running,
 )
 from tests.evm_rpc.evm import told as told_of
-from warpseal.evm_rpc.calls import RpcAnswer
-from warpseal.evm_rpc.chain_config import UNSCHEDULED, NoSubnetEvm, chain_config
+from warpseal.evm_rpc.chain_config import UNSCHEDULED, NotSubnetEvm, chain_config
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
+from warpseal.node.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
 FEE_MANAGER = {"feeManagerConfig": {"blockTimestamp": 5, "adminAddresses": ["0x" + "AB" * 20]}}
@@ -54,7 +54,7 @@ async def test_what_is_derived_is_what_the_node_would_have_answered(chain: str) 
     node = Node(rule=replay(chain, *SUBNET_EVM))
     async with running(node), forwarding(node.url, config=recorded_config(chain)) as front:
         for row in rows(chain):
-            answer = (await front.forwarder.many([call(row["method"], *row["params"])]))[0]
+            answer = (await front.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
             assert answer.is_derived
             assert told_of(answer) == expected(row), row
 
@@ -83,17 +83,17 @@ async def test_a_chain_that_is_none_of_subnet_evm_keeps_its_refusal() -> None:
 
 
 async def test_names_of_the_chain_configuration_stand_in_the_order_of_the_node() -> None:
-    shown = recorded_config("l1-0").shown()
+    shown = recorded_config("l1-0").as_json()
     assert list(shown) == list(exchanges("l1-0", "eth_getChainConfig")[0]["result"])
     assert list(shown)[-1] == "upgrades"
 
 
 def test_last_changed_at_is_always_sent() -> None:
-    assert told_of(with_last_changed(RpcAnswer(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
+    assert told_of(with_last_changed(RpcResponse(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
         "feeConfig": {"gasLimit": 8},
         "lastChangedAt": 0,
     }
-    kept = RpcAnswer(Raw(b'{"feeConfig":{},"lastChangedAt":7}'))
+    kept = RpcResponse(Raw(b'{"feeConfig":{},"lastChangedAt":7}'))
     assert with_last_changed(kept) is kept
 
 
@@ -166,7 +166,7 @@ async def test_arguments_that_no_recording_has_are_refused_as_geth_refuses_them(
 
 def test_an_override_counts_even_where_it_is_zero_and_a_zero_in_the_genesis_means_the_default() -> None:
     config = recorded_config("l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}})
-    shown = config.shown()
+    shown = config.as_json()
     assert (shown["etnaTimestamp"], shown["cancunTime"]) == (0, 0)
     assert shown["durangoTimestamp"] == shown["shanghaiTime"] == 1607144400
     assert shown["fortunaTimestamp"] == 50
@@ -175,7 +175,7 @@ def test_an_override_counts_even_where_it_is_zero_and_a_zero_in_the_genesis_mean
 
 def test_what_is_not_scheduled_switches_no_ethereum_upgrade_on() -> None:
     overrides = {"durangoTimestamp": UNSCHEDULED, "etnaTimestamp": UNSCHEDULED}
-    shown = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).shown()
+    shown = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).as_json()
     assert shown["durangoTimestamp"] == UNSCHEDULED
     assert not {"shanghaiTime", "cancunTime"} & set(shown)
 
@@ -193,18 +193,18 @@ def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> No
         "blockTimestamp": 20,
         "initialMint": {"0x" + "ef" * 20: "0x100"},
     }
-    assert config.shown()["upgrades"]["precompileUpgrades"][0] == at(10, disable=True)
+    assert config.as_json()["upgrades"]["precompileUpgrades"][0] == at(10, disable=True)
 
 
 @pytest.mark.parametrize(
     "genesis", [b"", b"[]", b"{}", b'{"config":{}}', b'{"config":{"feeConfig":7}}', b"\x00\x01", b'{"config":7}']
 )
 def test_a_genesis_of_another_vm_is_none(genesis: bytes) -> None:
-    with pytest.raises(NoSubnetEvm):
+    with pytest.raises(NotSubnetEvm):
         chain_config(genesis, b"{}", {})
 
 
 @pytest.mark.parametrize("upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}'])
 def test_an_upgrade_file_that_a_node_would_refuse_is_refused(upgrades: bytes) -> None:
-    with pytest.raises(NoSubnetEvm):
+    with pytest.raises(NotSubnetEvm):
         chain_config(genesis_of("l1-0"), upgrades, {})

@@ -85,7 +85,7 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         dead = refusing_uri()
         upstream = connected(session, settings_for(uris[0], dead))
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
-    assert [(one.position, one.shown, one.value, one.failure) for one in networks] == [
+    assert [(one.position, one.display, one.value, one.failure) for one in networks] == [
         (0, uris[0], NETWORK_ID, None),
         (1, dead, None, NodeFailure.REFUSED),
     ]

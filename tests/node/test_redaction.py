@@ -77,9 +77,9 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
 
 
 def test_of_an_endpoint_scheme_host_and_port_are_shown() -> None:
-    assert canary_endpoint("https://api.example:8443").shown == "http://api.example:8443"
-    assert NodeEndpoint("https://api.example/x").shown == "https://api.example:443"
-    assert NodeEndpoint("http://[::1]:9650").shown == "http://[::1]:9650"
+    assert canary_endpoint("https://api.example:8443").display == "http://api.example:8443"
+    assert NodeEndpoint("https://api.example/x").display == "https://api.example:443"
+    assert NodeEndpoint("http://[::1]:9650").display == "http://[::1]:9650"
 
 
 def test_what_a_node_says_is_masked_before_it_is_cut() -> None:

@@ -42,35 +42,35 @@ def test_no_retry_after_makes_trouble(text: str) -> None:
 
 def test_the_time_that_was_asked_for_is_kept() -> None:
     pause = RetryAfter()
-    assert pause.left_s(100.0) == 0
-    pause.asked(100.0, 7.0)
-    assert (pause.left_s(100.0), pause.left_s(106.0), pause.left_s(107.0)) == (7.0, 1.0, 0.0)
+    assert pause.remaining_s(100.0) == 0
+    pause.record_request(100.0, 7.0)
+    assert (pause.remaining_s(100.0), pause.remaining_s(106.0), pause.remaining_s(107.0)) == (7.0, 1.0, 0.0)
 
 
 def test_a_shorter_pause_never_ends_a_longer_one() -> None:
     pause = RetryAfter()
-    pause.asked(0.0, 30.0)
-    pause.asked(1.0, 2.0)
-    pause.asked(1.0, None)
-    assert pause.left_s(1.0) == 29.0
+    pause.record_request(0.0, 30.0)
+    pause.record_request(1.0, 2.0)
+    pause.record_request(1.0, None)
+    assert pause.remaining_s(1.0) == 29.0
 
 
 def test_without_a_time_pauses_double_up_to_a_minute_until_a_call_works() -> None:
     pause, now, lengths = RetryAfter(), 0.0, list[float]()
     for _ in range(7):
-        pause.asked(now, None)
-        pause.asked(now, None)
-        lengths.append(pause.left_s(now))
+        pause.record_request(now, None)
+        pause.record_request(now, None)
+        lengths.append(pause.remaining_s(now))
         now += lengths[-1]
     assert lengths == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    pause.worked(now)
-    pause.asked(now, None)
-    assert pause.left_s(now) == 2.0
+    pause.record_success(now)
+    pause.record_request(now, None)
+    assert pause.remaining_s(now) == 2.0
 
 
 def test_an_answer_within_the_pause_ends_nothing() -> None:
     pause = RetryAfter()
-    pause.asked(0.0, None)
-    pause.worked(0.5)
-    pause.asked(2.0, None)
-    assert pause.left_s(2.0) == 4.0
+    pause.record_request(0.0, None)
+    pause.record_success(0.5)
+    pause.record_request(2.0, None)
+    assert pause.remaining_s(2.0) == 4.0

@@ -147,7 +147,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{_shown(key)}: {number}" for key, number in value.items()) or "none"
     if isinstance(value, NodeEndpoint):
-        return value.shown
+        return value.display
     if isinstance(value, EvmChain):
         return f"{id_text(value.blockchain_id)} at {_shown(value.rpc)}"
     if isinstance(value, ManualPeer):

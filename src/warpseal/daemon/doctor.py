@@ -118,7 +118,7 @@ async def _until_connected(core: Services, patience_s: float) -> None:
 
 def _check_nodes(setting: str, answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     for answer in answers:
-        where = f"{setting}[{answer.position}] {answer.shown}"
+        where = f"{setting}[{answer.position}] {answer.display}"
         if answer.failure is not None:
             advice = "is the node up, the URL right, and the key (if any) valid?"
             yield Finding(Grade.BAD if len(answers) == 1 else Grade.WARNING, f"{where}: {answer.failure}", advice)

@@ -12,7 +12,7 @@ from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains, run_chains
 from warpseal.evm_rpc.chain_config_loader import ChainConfigLoader
-from warpseal.evm_rpc.forwarder import Configured, ForwardingObserver
+from warpseal.evm_rpc.forwarder import ForwardingObserver, LoadChainConfig
 from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
@@ -61,7 +61,7 @@ class EvmApi:
                 for chain in chains:
                     tasks.create_task(_learn(chain, add_evm_chain_id))
 
-    def _configured(self, chain: EvmChain) -> Configured:
+    def _configured(self, chain: EvmChain) -> LoadChainConfig:
         async def genesis() -> bytes | None:
             return await self._genesis(chain.blockchain_id)
 

@@ -1,4 +1,4 @@
-"""Arguments of the subnet-evm methods, read as a node reads them, its refusals included. Pure.
+"""Arguments of the subnet-evm methods, parsed as a node parses them, with the errors that a node returns. Pure.
 
 Source of truth: geth's `rpc/types.go` and `common/hexutil`; recorded refusals of nodes.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.evm_rpc.calls import SERVER_ERROR, RpcError, RpcFailure, invalid_argument, too_many_arguments
+from warpseal.node.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 
 LATEST: Final = "latest"
 _EARLIEST: Final = "earliest"
@@ -25,41 +25,49 @@ _TEXT_TIME: Final = re.compile(r"[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 _MAX_NUMBER: Final = 32
 
 
+class RpcFailure(Exception):
+    """A call whose response is an error object."""
+
+    def __init__(self, error: RpcError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """Which block is meant: its hash, or `number`: hex, or "latest"."""
+    """A block, by its hash or by `number`: hex, or "latest"."""
 
     number: str = LATEST
     hash: str | None = None
 
 
-def listed(params: msgspec.Raw | None) -> list[Any]:
+def parse_arguments(params: msgspec.Raw | None) -> list[Any]:
     """Return the arguments of a call. Numbers may have any size. Raises ValueError."""
     given = None if params is None else msgspec.json.decode(params)
     return [] if given is None else msgspec.convert(given, list[Any])
 
 
-def no_arguments(params: msgspec.Raw | None) -> None:
-    """Raise RpcFailure where there are arguments."""
-    if listed(params):
-        raise too_many_arguments(0)
+def check_no_arguments(params: msgspec.Raw | None) -> None:
+    """Raise RpcFailure if there are arguments."""
+    if parse_arguments(params):
+        raise _too_many_arguments(0)
 
 
-def timestamp_of(params: msgspec.Raw | None) -> int | None:
-    """Return the only argument, Unix seconds; None: not given. Raises RpcFailure."""
-    given = listed(params)
+def parse_timestamp(params: msgspec.Raw | None) -> int | None:
+    """Return the only argument, Unix seconds; None if it is not given. Raises RpcFailure."""
+    given = parse_arguments(params)
     moment = _timestamp(given[0]) if given else None
     if len(given) > 1:
-        raise too_many_arguments(1)
+        raise _too_many_arguments(1)
     return moment
 
 
-def plain_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
-    """Return params with a timestamp that is text made a number, or left out for "latest". Raises RpcFailure.
+def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
+    """Return params with a timestamp in text form replaced by its number, "latest" by nothing. Raises RpcFailure.
 
-    Params without text are returned as they are.
+    Params without text are returned unchanged.
     """
-    given = listed(params)
+    given = parse_arguments(params)
     if not given or not isinstance(given[0], str):
         return params
     text = given[0]
@@ -72,12 +80,12 @@ def plain_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
     return msgspec.Raw(b"[]" if given == [None] else msgspec.json.encode(given))
 
 
-def block_of(params: msgspec.Raw | None) -> BlockRef:
+def parse_block(params: msgspec.Raw | None) -> BlockRef:
     """Return the block that the only argument names. Raises RpcFailure."""
-    given = listed(params)
+    given = parse_arguments(params)
     block = _block(given[0]) if given and given[0] is not None else BlockRef()
     if len(given) > 1:
-        raise too_many_arguments(1)
+        raise _too_many_arguments(1)
     return block
 
 
@@ -94,7 +102,7 @@ def _block(given: Any) -> BlockRef:
 def _block_object(given: dict[str, Any]) -> BlockRef:
     number, block_hash = given.get("blockNumber"), given.get("blockHash")
     if number is not None and block_hash is not None:
-        raise invalid_argument(0, "cannot specify both BlockHash and BlockNumber, choose one or the other")
+        raise _invalid_argument("cannot specify both BlockHash and BlockNumber, choose one or the other")
     if block_hash is not None:
         return BlockRef(hash=_hash(str(block_hash)))
     if number is None:
@@ -109,27 +117,27 @@ def _number(text: str) -> str:
         return "0x0"
     digits = text[2:]
     if text[:2].lower() != "0x":
-        raise invalid_argument(0, "hex string without 0x prefix" if text else "empty hex string")
+        raise _invalid_argument("hex string without 0x prefix" if text else "empty hex string")
     if not digits:
-        raise invalid_argument(0, 'hex string "0x"')
+        raise _invalid_argument('hex string "0x"')
     if len(digits) > 1 and digits[0] == "0":
-        raise invalid_argument(0, "hex number with leading zero digits")
+        raise _invalid_argument("hex number with leading zero digits")
     if not _HEX.fullmatch(digits):
-        raise invalid_argument(0, "invalid hex string")
+        raise _invalid_argument("invalid hex string")
     if len(digits) > 16:
-        raise invalid_argument(0, "hex number > 64 bits")
+        raise _invalid_argument("hex number > 64 bits")
     if int(digits, 16) >= _I64_END:
-        raise invalid_argument(0, "block number larger than int64")
+        raise _invalid_argument("block number larger than int64")
     return text
 
 
 def _hash(text: str) -> str:
     if text[:2].lower() != "0x":
-        raise invalid_argument(0, "hex string without 0x prefix")
+        raise _invalid_argument("hex string without 0x prefix")
     if not _HEX.fullmatch(text[2:]):
-        raise invalid_argument(0, "invalid hex string")
+        raise _invalid_argument("invalid hex string")
     if len(text) != _HASH_CHARACTERS:
-        raise invalid_argument(0, f"hex string has length {len(text) - 2}, want 64 for common.Hash")
+        raise _invalid_argument(f"hex string has length {len(text) - 2}, want 64 for common.Hash")
     return text.lower()
 
 
@@ -148,4 +156,12 @@ def _kind(given: Any) -> str:
 
 
 def _wrong_kind(kind: str, wanted: str) -> RpcFailure:
-    return invalid_argument(0, f"json: cannot unmarshal {kind} into Go value of type {wanted}")
+    return _invalid_argument(f"json: cannot unmarshal {kind} into Go value of type {wanted}")
+
+
+def _invalid_argument(reason: str) -> RpcFailure:
+    return RpcFailure(RpcError(INVALID_PARAMS, f"invalid argument 0: {reason}"))
+
+
+def _too_many_arguments(at_most: int) -> RpcFailure:
+    return RpcFailure(RpcError(INVALID_PARAMS, f"too many arguments, want at most {at_most}"))

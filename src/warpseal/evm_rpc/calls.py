@@ -1,54 +1,23 @@
-"""One JSON-RPC call of an EVM chain and its answer, apart from the envelopes that carry them.
+"""Calls that are on their way to nodes, and the errors of calls that no node answered. Pure.
 
-Source of truth: geth's `rpc` package as recorded nodes answered; params and results stay the bytes that came.
+Source of truth: docs/node-interfaces.md: a call that one node may have executed is not sent to a second one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
-REQUEST_TIMED_OUT: Final = -32002
-RESPONSE_TOO_LARGE: Final = -32003
-SERVER_ERROR: Final = -32000
-
-
-class RpcCall(msgspec.Struct, frozen=True):
-    """A call. params: a JSON array, None where there are none. is_notification: nobody waits for its answer."""
-
-    method: str
-    params: msgspec.Raw | None = None
-    is_notification: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RpcError:
-    """An error object. data: JSON, None where there is none."""
-
-    code: int
-    message: str
-    data: msgspec.Raw | None = None
-
-
-class RpcAnswer(msgspec.Struct, frozen=True):
-    """What became of a call: a result or an error. is_derived: it is not a node's."""
-
-    result: msgspec.Raw | None = None
-    error: RpcError | None = None
-    is_derived: bool = False
-
-
-class RpcFailure(Exception):
-    """A call that an error object answers; raised where an answer is put together."""
-
-    def __init__(self, error: RpcError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
+from warpseal.evm_rpc.methods import MethodClass, class_of
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.node.jsonrpc import (
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    SERVER_ERROR,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+)
 
 NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
 NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
@@ -57,11 +26,51 @@ TOO_LARGE: Final = RpcError(RESPONSE_TOO_LARGE, "response too large")
 FILTER_NOT_FOUND: Final = RpcError(SERVER_ERROR, "filter not found")
 
 
-def invalid_argument(position: int, reason: str) -> RpcFailure:
-    """Return what is said of an argument that cannot be read."""
-    return RpcFailure(RpcError(INVALID_PARAMS, f"invalid argument {position}: {reason}"))
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """A body that is forwarded unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
+
+    call: RpcCall
+    body: bytes
+    count: int = 1
+
+    @property
+    def method_class(self) -> MethodClass:
+        """How it is forwarded."""
+        return class_of(self.call.method)
 
 
-def too_many_arguments(at_most: int) -> RpcFailure:
-    """Return what is said of a call with more arguments than there are."""
-    return RpcFailure(RpcError(INVALID_PARAMS, f"too many arguments, want at most {at_most}"))
+@dataclass(slots=True)
+class BatchState:
+    """The calls of a batch that are still to be sent, and the responses so far, by number.
+
+    error_kind: why the node asked last did not answer.
+    """
+
+    calls: dict[int, RpcCall]
+    responses: dict[int, RpcResponse] = field(default_factory=dict)
+    error_kind: EvmErrorKind | None = None
+
+    def record_failure(self, error: EvmNodeError) -> None:
+        """Note that a node did not answer: calls that it may have executed get an error, the others stay."""
+        self.error_kind = error.kind
+        for number, call in list(self.calls.items()):
+            is_read = class_of(call.method) is MethodClass.READ
+            if error.kind is EvmErrorKind.TOO_LARGE or (error.was_written and not is_read):
+                self.responses[number] = RpcResponse(error=error_for(error.kind, call))
+                del self.calls[number]
+
+
+def error_for(kind: EvmErrorKind | None, call: RpcCall) -> RpcError:
+    """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
+    method_class = class_of(call.method)
+    if method_class is MethodClass.USE_FILTER and kind in (EvmErrorKind.UNREACHABLE, EvmErrorKind.LOST):
+        return FILTER_NOT_FOUND
+    errors = {
+        None: NO_NODE,
+        EvmErrorKind.UNREACHABLE: NO_NODE,
+        EvmErrorKind.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
+        EvmErrorKind.TIMEOUT: TIMED_OUT,
+        EvmErrorKind.TOO_LARGE: TOO_LARGE,
+    }
+    return errors.get(kind, NOT_ANSWERED)

@@ -1,4 +1,4 @@
-"""The chain configuration of a subnet-evm chain, put together from what it is made of as its nodes do. Pure.
+"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes build it. Pure.
 
 Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis), `params/config_extra.go`,
 `params/extras/network_upgrades.go`.
@@ -16,12 +16,12 @@ from warpseal.evm_rpc.precompiles import (
     FEE_MANAGER,
     KEYS,
     Config,
-    active_at,
+    active_precompiles,
     address,
+    fees_as_json,
+    precompile_as_json,
+    precompile_upgrade_as_json,
     quantity,
-    shown_fees,
-    shown_precompile,
-    shown_upgrade,
     timestamp,
 )
 
@@ -41,7 +41,7 @@ _BLOCKS: Final = (
     "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
     "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
 )  # fmt: skip
-_KEPT: Final = (
+_OPTIONAL_FIELDS: Final = (
     "daoForkBlock", "daoForkSupport", "arrowGlacierBlock", "grayGlacierBlock", "mergeNetsplitBlock", "shanghaiTime",
     "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
     "initialMinDelayMS", "allowFeeRecipients",
@@ -66,15 +66,15 @@ _RULES_BY_TIME: Final = (
 )
 
 
-class NoSubnetEvm(ValueError):
-    """A genesis, or an upgrade file, that is not one of subnet-evm."""
+class NotSubnetEvm(ValueError):
+    """A genesis, or an upgrade file, that is not of subnet-evm."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainConfig:
-    """What a chain is configured to be. settings: all of it but precompiles and upgrades, by name, as it is shown.
+    """The configuration of a chain. settings: all but precompiles and upgrades, by name, JSON-ready.
 
-    genesis_precompiles: by key. upgrades: what the operators' upgrade.json holds, as it is shown.
+    genesis_precompiles: by key. upgrades: the content of the operators' upgrade.json, JSON-ready.
     """
 
     settings: Mapping[str, Any]
@@ -83,70 +83,70 @@ class ChainConfig:
 
     @property
     def precompile_upgrades(self) -> Sequence[Config]:
-        """What the upgrade file says of precompiles, in its order."""
+        """The precompile upgrades of the upgrade file, in its order."""
         listed: Sequence[Config] = self.upgrades.get("precompileUpgrades", ())
         return listed
 
-    def shown(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the result of eth_getChainConfig: names in their order, `upgrades` last."""
         named = {**self.settings, **self.genesis_precompiles}
         return {**dict(sorted(named.items())), "upgrades": dict(self.upgrades)}
 
     def precompiles_at(self, moment: int) -> dict[str, Config]:
         """Return the result of eth_getActivePrecompilesAt."""
-        return active_at(moment, self.genesis_precompiles, self.precompile_upgrades)
+        return active_precompiles(moment, self.genesis_precompiles, self.precompile_upgrades)
 
     def has_fee_manager(self, moment: int) -> bool:
-        """Tell whether the fees are the fee manager's at a time."""
+        """Return whether the fee manager precompile is active at a time."""
         return FEE_MANAGER in self.precompiles_at(moment)
 
     def fees(self, moment: int) -> Mapping[str, int]:
-        """Return the fees where no fee manager tells them."""
+        """Return the fees at a time without an active fee manager."""
         fees: Mapping[str, int] = self.settings["feeConfig"]
-        return fees if self._has_come("subnetEVMTimestamp", moment) else DEFAULT_FEES
+        return fees if self._is_reached("subnetEVMTimestamp", moment) else DEFAULT_FEES
 
-    def has_begun(self, moment: int) -> bool:
-        """Tell whether subnet-evm's own rules hold at a time."""
-        return self._has_come("subnetEVMTimestamp", moment)
+    def is_active(self, moment: int) -> bool:
+        """Return whether subnet-evm's own rules are active at a time."""
+        return self._is_reached("subnetEVMTimestamp", moment)
 
     def rules_at(self, moment: int) -> dict[str, Any]:
         """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""
         ethereum: dict[str, Any] = {"ChainID": self.settings.get("chainId", 0)}
-        ethereum |= {rule: self._has_come(name, 0) for rule, name in _RULES_BY_BLOCK}
+        ethereum |= {rule: self._is_reached(name, 0) for rule, name in _RULES_BY_BLOCK}
         ethereum["IsMerge"] = True
-        ethereum |= {rule: self._has_come(name, moment) for rule, name in _RULES_BY_TIME}
-        avalanche = {_rule_name(name): self._has_come(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
+        ethereum |= {rule: self._is_reached(name, moment) for rule, name in _RULES_BY_TIME}
+        avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
         active = self.precompiles_at(moment).items()
         times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
         return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
 
-    def _has_come(self, name: str, at: int) -> bool:
+    def _is_reached(self, name: str, at: int) -> bool:
         begins = self.settings.get(name)
         return begins is not None and begins <= at
 
 
 def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[str, int]) -> ChainConfig:
-    """Return the configuration of a chain. Raises NoSubnetEvm.
+    """Return the configuration of a chain. Raises NotSubnetEvm.
 
-    genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades tells them.
+    genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
     try:
         given = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
         if not isinstance(given, dict) or not isinstance(given.get("feeConfig"), dict):
-            raise NoSubnetEvm("the genesis has no config.feeConfig")
-        upgrades = _shown_upgrades(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
-        precompiles = {key: shown_precompile(key, given[key]) for key in KEYS if given.get(key) is not None}
+            raise NotSubnetEvm("the genesis has no config.feeConfig")
+        upgrades = _upgrades_as_json(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
+        precompiles = {key: precompile_as_json(key, given[key]) for key in KEYS if given.get(key) is not None}
         return ChainConfig(_settings(given, upgrades, network_times_s), precompiles, upgrades)
-    except NoSubnetEvm:
+    except NotSubnetEvm:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
+        raise NotSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
 
 
 def _settings(given: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]) -> dict[str, Any]:
-    settings = {name: given[name] for name in ("chainId", *_KEPT) if given.get(name)}
+    settings = {name: given[name] for name in ("chainId", *_OPTIONAL_FIELDS) if given.get(name)}
     settings |= {name: 0 if given.get(name) is None else given[name] for name in _BLOCKS}
-    settings["feeConfig"] = shown_fees(given["feeConfig"]) or dict(DEFAULT_FEES)
+    settings["feeConfig"] = fees_as_json(given["feeConfig"]) or dict(DEFAULT_FEES)
     times = _network_times(given, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
     settings |= times
     for name, follows in (("shanghaiTime", "durangoTimestamp"), ("cancunTime", "etnaTimestamp")):
@@ -169,35 +169,35 @@ def _network_times(
     return times
 
 
-def _shown_upgrades(given: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+def _upgrades_as_json(given: dict[str, Any]) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
     overrides = given.get("networkUpgradeOverrides")
     if overrides is not None:
         keys = [f"{name}Timestamp" for name in _NETWORK_UPGRADES]
-        told = {key: timestamp(overrides.get(key)) for key in keys}
-        shown["networkUpgradeOverrides"] = {key: time for key, time in told.items() if time is not None}
+        times = {key: timestamp(overrides.get(key)) for key in keys}
+        encoded["networkUpgradeOverrides"] = {key: time for key, time in times.items() if time is not None}
     if given.get("stateUpgrades"):
-        shown["stateUpgrades"] = [_state_upgrade(one) for one in given["stateUpgrades"]]
+        encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in given["stateUpgrades"]]
     if given.get("precompileUpgrades"):
-        shown["precompileUpgrades"] = [shown_upgrade(one) for one in given["precompileUpgrades"]]
-    return shown
+        encoded["precompileUpgrades"] = [precompile_upgrade_as_json(upgrade) for upgrade in given["precompileUpgrades"]]
+    return encoded
 
 
 def _state_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    accounts = {address(who): _account(what) for who, what in (given.get("accounts") or {}).items()}
+    accounts = {address(account): _account(change) for account, change in (given.get("accounts") or {}).items()}
     begins = timestamp(given.get("blockTimestamp"))
     return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
 
 
 def _account(given: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+    encoded: dict[str, Any] = {}
     if given.get("code") not in (None, "", "0x"):
-        shown["code"] = given["code"].lower()
+        encoded["code"] = given["code"].lower()
     if given.get("storage"):
-        shown["storage"] = {slot.lower(): value.lower() for slot, value in given["storage"].items()}
+        encoded["storage"] = {slot.lower(): value.lower() for slot, value in given["storage"].items()}
     if given.get("balanceChange") is not None:
-        shown["balanceChange"] = quantity(given["balanceChange"])
-    return shown
+        encoded["balanceChange"] = quantity(given["balanceChange"])
+    return encoded
 
 
 def _rule_name(upgrade: str) -> str:

@@ -1,6 +1,6 @@
-"""What kinds of RPC methods there are: which may be asked twice, which are bound to a node, which nobody may call.
+"""Classes of RPC methods: which may be sent twice, which are bound to one node, which are denied, which show a head.
 
-Source of truth: the Ethereum JSON-RPC specification, and what subnet-evm and coreth add to it.
+Source of truth: the Ethereum JSON-RPC specification, and the methods that subnet-evm and coreth add to it. Pure.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import RpcCall
+
 
 class MethodClass(StrEnum):
-    """How a method is forwarded. READ: to any node, and to the next if that fails.
+    """How a method is forwarded. READ: to any node, and to the next one if that fails.
 
-    MAKE_FILTER: its result is an id that its node alone knows. USE_FILTER: has such an id as its argument.
-    SUBSCRIBE: for WebSockets, whose clients have a node each. WRITE: never sent twice; every method that is not known
-    is one.
+    MAKE_FILTER: its result is an id that only its node knows. USE_FILTER: has such an id as its argument.
+    SUBSCRIBE: for WebSockets, each client of which has a node of its own. WRITE: never sent twice; every unknown
+    method is a write.
     """
 
     READ = "read"
@@ -30,10 +35,22 @@ CHAIN_CONFIG: Final = "eth_getChainConfig"
 ACTIVE_PRECOMPILES: Final = "eth_getActivePrecompilesAt"
 ACTIVE_RULES: Final = "eth_getActiveRulesAt"
 SUBNET_EVM: Final = frozenset({FEE_CONFIG, CHAIN_CONFIG, ACTIVE_PRECOMPILES, ACTIVE_RULES})
-"""What we can answer where the node cannot."""
+"""Methods that the daemon answers itself if the node does not have them."""
 TIMESTAMPED: Final = frozenset({ACTIVE_PRECOMPILES, ACTIVE_RULES})
 """Methods whose only argument is a timestamp."""
 BLOCK_NUMBER: Final = "eth_blockNumber"
+HEAD_METHODS: Final = frozenset(
+    {
+        BLOCK_NUMBER,
+        "eth_getBlockByNumber",
+        "eth_getBlockByHash",
+        "eth_getHeaderByNumber",
+        "eth_getTransactionByHash",
+        "eth_getTransactionReceipt",
+    }
+)
+"""Methods whose results name a block that the node has."""
+_PENDING: Final = b'"pending"'
 
 _MAKE_FILTER: Final = frozenset({"eth_newFilter", "eth_newBlockFilter", "eth_newPendingTransactionFilter"})
 _USE_FILTER: Final = frozenset({"eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"})
@@ -57,7 +74,7 @@ _READ: Final = SUBNET_EVM | {
 
 
 PLAIN_READS: Final = _READ - SUBNET_EVM
-"""What passes as it comes, any number of times."""
+"""Methods whose calls and responses pass unchanged, any number of times."""
 _CLASSES: Final = (
     dict.fromkeys(_READ, MethodClass.READ)
     | dict.fromkeys(_MAKE_FILTER, MethodClass.MAKE_FILTER)
@@ -71,15 +88,39 @@ def class_of(method: str) -> MethodClass:
     return _CLASSES.get(method, MethodClass.WRITE)
 
 
+class _NamesBlock(msgspec.Struct):
+    number: str | None = None
+    block_number: str | None = msgspec.field(name="blockNumber", default=None)
+
+
+_HEAD_RESULT: Final = msgspec.json.Decoder(str | _NamesBlock | None)
+
+
+def reveals_head(call: RpcCall) -> bool:
+    """Return whether the response to a call names a block that its node has; it does not have pending ones yet."""
+    return call.method in HEAD_METHODS and (call.params is None or _PENDING not in bytes(call.params))
+
+
+def head_in(result: msgspec.Raw | bytes) -> int | None:
+    """Return the height in the result of a call that reveals a head; None if there is none."""
+    try:
+        block = _HEAD_RESULT.decode(result)
+    except msgspec.MsgspecError:
+        return None
+    if isinstance(block, _NamesBlock):
+        block = block.number if block.number is not None else block.block_number
+    return quantity_or_none(block)
+
+
 class DenyList:
-    """Methods that are answered as if there were none of that name, without asking a node."""
+    """Methods that are answered as if they did not exist, without asking a node."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         listed = [pattern.lower() for pattern in patterns]
         self._exact = frozenset(pattern for pattern in listed if not pattern.endswith("*"))
-        self._beginnings = tuple(pattern[:-1] for pattern in listed if pattern.endswith("*"))
+        self._prefixes = tuple(pattern[:-1] for pattern in listed if pattern.endswith("*"))
 
     def denies(self, method: str) -> bool:
-        """Tell whether nobody may call a method."""
+        """Return whether callers may not use a method."""
         method = method.lower()
-        return method in self._exact or method.startswith(self._beginnings)
+        return method in self._exact or method.startswith(self._prefixes)

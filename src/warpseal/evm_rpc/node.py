@@ -1,7 +1,7 @@
-"""One node of an EVM chain over HTTP: a body goes up, status, body and content type come back; nothing else does.
+"""One node of an EVM chain over HTTP: takes a body, returns status, body and content type, and nothing else.
 
-Source of truth: geth's `rpc/http.go`. Whether a request can have reached the node is told exactly, so that nobody
-sends it twice by mistake.
+Source of truth: geth's `rpc/http.go`. An error says exactly whether the request can have reached the node, so that
+the caller does not send it twice by mistake.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 import aiohttp
 
-import warpseal
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.runtime.http_session import new_session
 
 JSON: Final = "application/json"
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -24,7 +24,7 @@ _OK: Final = 200
 
 
 class EvmErrorKind(StrEnum):
-    """Why a node gave no answer."""
+    """Why a node did not answer."""
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -34,7 +34,7 @@ class EvmErrorKind(StrEnum):
 
 
 class EvmNodeError(Exception):
-    """A node gave no answer. was_written: the request may have reached it."""
+    """A node did not answer."""
 
     def __init__(self, kind: EvmErrorKind) -> None:
         super().__init__(str(kind))
@@ -42,13 +42,13 @@ class EvmNodeError(Exception):
 
     @property
     def was_written(self) -> bool:
-        """Whether the node may have done what it was asked."""
+        """Whether the node may have received the request, and executed it."""
         return self.kind is not EvmErrorKind.UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)
 class EvmNodeReply:
-    """What a node answered over HTTP."""
+    """The HTTP response of a node."""
 
     status: int
     body: bytes
@@ -56,41 +56,41 @@ class EvmNodeReply:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the body answers the calls."""
+        """Whether the body holds the responses to the calls."""
         return self.status == _OK
 
     @property
     def is_busy(self) -> bool:
-        """Whether another node may serve what this one does not now."""
+        """Whether this node cannot serve the request now, while another may."""
         return self.status in _BUSY
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """HTTP sessions to nodes. once: a new connection for each request. sockets: for WebSockets, which have a cap.
+    """HTTP sessions to nodes. single_use: a new connection for each request. websockets: those have a cap of their own.
 
-    A pooled connection may have been closed by the node meanwhile, and then nobody knows whether it took what was
-    written; so what must not be sent twice never goes that way.
+    The node may have closed a pooled connection in the meantime, and it is then unknown whether it received the
+    request. A request that must not be sent twice therefore never uses a pooled connection.
     """
 
     pooled: aiohttp.ClientSession
-    once: aiohttp.ClientSession
-    sockets: aiohttp.ClientSession
+    single_use: aiohttp.ClientSession
+    websockets: aiohttp.ClientSession
 
 
 @asynccontextmanager
 async def open_sessions(settings: EvmRpcSettings) -> AsyncIterator[Sessions]:
-    """Hold the sessions to all nodes: no cookies, no redirects, no proxy of the environment."""
+    """Hold the sessions to all nodes."""
     per_node = settings.connections_per_node
     pooled = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, keepalive_timeout=15)
-    once = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, force_close=True)
-    sockets = aiohttp.TCPConnector(limit=0, force_close=True)
-    async with _session(pooled) as first, _session(once) as second, _session(sockets) as third:
+    single_use = aiohttp.TCPConnector(limit=0, limit_per_host=per_node, force_close=True)
+    websockets = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with new_session(pooled) as first, new_session(single_use) as second, new_session(websockets) as third:
         yield Sessions(first, second, third)
 
 
 class EvmNode:
-    """One node. position: in the list of its chain, as logs and metrics name it."""
+    """One node. position: its place in the list of its chain, by which logs and metrics name it."""
 
     def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: EvmRpcSettings) -> None:
         self.position = position
@@ -101,20 +101,20 @@ class EvmNode:
         self._settings = settings
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """Scheme, host and port, for the log."""
-        return self._endpoint.shown
+        return self._endpoint.display
 
-    async def post(self, body: bytes, timeout_s: float, *, once: bool = False) -> EvmNodeReply:
-        """Send a body and return the answer. once: it must not be sent twice. Raises NodeFault."""
-        session = self._sessions.once if once else self._sessions.pooled
+    async def post(self, body: bytes, timeout_s: float, *, is_write: bool = False) -> EvmNodeReply:
+        """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError."""
+        session = self._sessions.single_use if is_write else self._sessions.pooled
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._settings.connect_timeout_s)
         try:
             async with session.post(
                 self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
-                told = await self._read(response)
-                return EvmNodeReply(response.status, told, response.headers.get("Content-Type", JSON)[:256])
+                content = await self._read(response)
+                return EvmNodeReply(response.status, content, response.headers.get("Content-Type", JSON)[:256])
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
             raise EvmNodeError(EvmErrorKind.UNREACHABLE) from None
         except TimeoutError:
@@ -129,20 +129,10 @@ class EvmNode:
             raise EvmNodeError(EvmErrorKind.TOO_LARGE)
         if response.content_length is not None:
             return await response.read()
-        told = bytearray()
+        content = bytearray()
         async for chunk in response.content.iter_any():
-            told += chunk
-            if len(told) > limit:
+            content += chunk
+            if len(content) > limit:
                 response.close()
                 raise EvmNodeError(EvmErrorKind.TOO_LARGE)
-        return bytes(told)
-
-
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"},
-        auto_decompress=False,
-        trust_env=False,
-    )
+        return bytes(content)

@@ -1,4 +1,4 @@
-"""The stateful precompiles of subnet-evm: their configuration as a chain shows it, and which are active when. Pure.
+"""The stateful precompiles of subnet-evm: their configuration as JSON, and which are active at a time. Pure.
 
 Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`, `params/extras/precompile_upgrade.go`.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 Config = Mapping[str, Any]
-"""A configuration as it is shown: JSON-ready, addresses in lower case."""
+"""A configuration, JSON-ready, with addresses in lower case."""
 
 FEE_MANAGER: Final = "feeManagerConfig"
 FEE_FIELDS: Final = (
@@ -23,51 +23,51 @@ FEE_FIELDS: Final = (
     "maxBlockGasCost",
     "blockGasCostStep",
 )
-"""In the order in which the fee manager tells them, and in which they are shown."""
+"""In the order in which the fee manager returns them, which is that of the JSON."""
 _ADDRESS: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{40}")
 _NO_ADDRESS: Final = "0x" + "00" * 20
 _ROLES: Final = ("adminAddresses", "managerAddresses", "enabledAddresses")
 
 
-def shown_fees(given: Any) -> dict[str, int]:
-    """Return a fee configuration as it is shown; fields that are missing, and a target rate of 0, are left out."""
+def fees_as_json(given: Any) -> dict[str, int]:
+    """Return a fee configuration as JSON; missing fields, and a target rate of 0, are left out."""
     fields = _object(given)
-    shown = {name: _integer(fields[name]) for name in FEE_FIELDS if fields.get(name) is not None}
-    if not shown.get("targetBlockRate", 1):
-        del shown["targetBlockRate"]
-    return shown
+    encoded = {name: _integer(fields[name]) for name in FEE_FIELDS if fields.get(name) is not None}
+    if not encoded.get("targetBlockRate", 1):
+        del encoded["targetBlockRate"]
+    return encoded
 
 
-def shown_precompile(key: str, given: Any) -> Config:
-    """Return the configuration of one precompile as it is shown. Raises ValueError."""
+def precompile_as_json(key: str, given: Any) -> Config:
+    """Return the configuration of one precompile as JSON. Raises ValueError."""
     fields = _object(given)
     if key not in KEYS:
         raise ValueError(f"unknown precompile config: {key[:64]}")
-    shown: dict[str, Any] = {}
+    encoded: dict[str, Any] = {}
     if key not in _WITHOUT_ROLES:
         for role in _ROLES:
             if fields.get(role):
-                shown[role] = [address(one) for one in fields[role]]
-    shown["blockTimestamp"] = timestamp(fields.get("blockTimestamp"))
+                encoded[role] = [address(account) for account in fields[role]]
+    encoded["blockTimestamp"] = timestamp(fields.get("blockTimestamp"))
     if fields.get("disable"):
-        shown["disable"] = True
-    return {**shown, **KEYS[key](fields)}
+        encoded["disable"] = True
+    return {**encoded, **KEYS[key](fields)}
 
 
-def shown_upgrade(given: Any) -> Config:
+def precompile_upgrade_as_json(given: Any) -> Config:
     """Return an entry of precompileUpgrades, {key: configuration}. Raises ValueError."""
     fields = _object(given)
     if len(fields) != 1:
         raise ValueError(f"PrecompileUpgrade must have exactly one key, got {len(fields)}")
     (key, value), *_ = fields.items()
-    return {key: shown_precompile(key, value)}
+    return {key: precompile_as_json(key, value)}
 
 
-def active_at(moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]) -> dict[str, Config]:
-    """Return the configurations that hold at a time: of each precompile the last one, unless that disables it.
+def active_precompiles(moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]) -> dict[str, Config]:
+    """Return the configurations that are active at a time: the last one of each precompile, unless that disables it.
 
-    The last one stands last in the order of the lists, the genesis before the upgrades; `disable` says no more than
-    that the precompile is off from its time on, until a later entry without it.
+    The last one is the last in the order of the lists, the genesis before the upgrades. `disable` turns the precompile
+    off from its time on, until a later entry without it.
     """
     latest: dict[str, Config] = {}
     for listed in (genesis, *upgrades):
@@ -86,12 +86,12 @@ def address(given: Any) -> str:
 
 
 def timestamp(given: Any) -> int | None:
-    """Return Unix seconds, None where there are none. Raises ValueError."""
+    """Return Unix seconds, None if there are none. Raises ValueError."""
     return None if given is None else _integer(given)
 
 
 def quantity(given: Any) -> str:
-    """Return a number, given as one or as decimal or hex text, in hex. Raises ValueError."""
+    """Return a number, given as number or as decimal or hex text, in hex. Raises ValueError."""
     if isinstance(given, str) and given:
         return hex(int(given, 16 if given[:2].lower() == "0x" else 10))
     return hex(_integer(given))
@@ -109,18 +109,22 @@ def _integer(given: Any) -> int:
     return given
 
 
-def _nothing(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _no_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
 def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
     minted = fields.get("initialMint")
-    return {"initialMint": {address(who): quantity(much) for who, much in _object(minted).items()}} if minted else {}
+    return (
+        {"initialMint": {address(account): quantity(amount) for account, amount in _object(minted).items()}}
+        if minted
+        else {}
+    )
 
 
 def _fees(fields: Mapping[str, Any]) -> dict[str, Any]:
     given = fields.get("initialFeeConfig")
-    return {} if given is None else {"initialFeeConfig": shown_fees(given)}
+    return {} if given is None else {"initialFeeConfig": fees_as_json(given)}
 
 
 def _rewards(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,13 +160,13 @@ def _gas_price(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
-    "contractDeployerAllowListConfig": _nothing,
+    "contractDeployerAllowListConfig": _no_fields,
     "contractNativeMinterConfig": _mint,
-    "txAllowListConfig": _nothing,
+    "txAllowListConfig": _no_fields,
     FEE_MANAGER: _fees,
     "rewardManagerConfig": _rewards,
     "warpConfig": _warp,
     "gasPriceManagerConfig": _gas_price,
 }
-"""By key: what a precompile's configuration has besides roles and times."""
+"""By key: the fields of a precompile's configuration besides roles and times."""
 _WITHOUT_ROLES: Final = frozenset({"warpConfig"})

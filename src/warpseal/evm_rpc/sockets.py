@@ -1,7 +1,7 @@
-"""WebSocket connections to the nodes of one EVM chain: one for each client, from a node that agrees on the chain.
+"""WebSocket connections to the nodes of one EVM chain: one for each client, to a node that belongs to the chain.
 
-Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that dies is told, never mended: events that were
-missed meanwhile would be missed silently.
+Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that is lost is reported to the client and not
+replaced: the client would not notice the events that it missed in between.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from warpseal.evm_rpc.calls import RpcAnswer
-from warpseal.evm_rpc.messages import decode_answers, encode_calls, quantity_of
-from warpseal.evm_rpc.pool import CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL, ChainIdentity, EvmPool, identity_of
+from warpseal.evm_rpc.pool import CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL, ChainIdentity, EvmPool, parse_identity
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import decode_responses, encode_calls
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +29,20 @@ _RECHECK_S: Final = 60.0
 
 
 class WebSocketUnavailable(Exception):
-    """No node gives a WebSocket of this chain now."""
+    """No node accepts a WebSocket of this chain now."""
 
 
 class TooManyWebSockets(Exception):
-    """The chain has as many WebSocket clients as it may."""
+    """The chain has as many WebSocket clients as are allowed."""
 
 
-class _Alien(Exception):
-    """A node that is not of this chain."""
+class _WrongChain(Exception):
+    """A node that does not belong to this chain."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A connection to a node that agreed on the chain. head: how far it was then."""
+class _VerifiedSocket:
+    """A connection to a node of this chain. head: the node's head when it was opened."""
 
     socket: aiohttp.ClientWebSocketResponse
     position: int
@@ -50,21 +50,21 @@ class _Opened:
 
 
 class NodeSocket:
-    """A connection to a node, for one client. upstream: as metrics name the node."""
+    """A connection to a node, for one client. upstream: the name of the node in metrics."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int) -> None:
         self.upstream = f"ws{position}"
         self._socket = socket
 
     async def send(self, text: str) -> None:
-        """Send a message; one that cannot be sent any more is lost, and `messages` ends."""
+        """Send a message; if that fails the message is lost, and `messages` ends."""
         try:
             await self._socket.send_str(text)
         except (aiohttp.ClientError, OSError):
             await self._socket.close()
 
     async def messages(self) -> AsyncIterator[str]:
-        """Yield what the node says, until the connection ends, for whatever reason."""
+        """Yield the messages of the node until the connection ends."""
         async for message in self._socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 yield message.data
@@ -73,7 +73,7 @@ class NodeSocket:
 
 
 class EvmSockets:
-    """The WebSocket endpoints of one chain in the operator's order, and how many clients are connected.
+    """The WebSocket endpoints of one chain in configured order. clients: how many are connected.
 
     refused: why endpoints are refused, by position: they are not of this chain.
     """
@@ -87,7 +87,7 @@ class EvmSockets:
     ) -> None:
         self.clients = 0
         self.refused: dict[int, str] = {}
-        self._seen = 0
+        self._highest_head = 0
         self._endpoints = tuple(endpoints)
         self._session = session
         self._pool = pool
@@ -95,12 +95,12 @@ class EvmSockets:
 
     @property
     def is_configured(self) -> bool:
-        """Whether the chain has WebSocket endpoints at all."""
+        """Whether the chain has WebSocket endpoints."""
         return bool(self._endpoints)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[NodeSocket]:
-        """Hold a connection to a node that agrees on the chain: the first that is not behind what clients have seen.
+        """Hold a connection to a node of this chain: the first that has every block that clients have seen.
 
         Raises NoSocket, TooManySockets.
         """
@@ -108,7 +108,7 @@ class EvmSockets:
             raise TooManyWebSockets
         self.clients += 1
         try:
-            opened = await self._best()
+            opened = await self._connect_best()
             try:
                 yield NodeSocket(opened.socket, opened.position)
             finally:
@@ -117,24 +117,25 @@ class EvmSockets:
             self.clients -= 1
 
     async def run(self) -> None:
-        """Look now and then whether all endpoints are of this chain, until cancelled."""
+        """Check periodically that all endpoints are of this chain, until cancelled."""
         while True:
             if self._pool.identity is not None:
                 for position in range(len(self._endpoints)):
-                    opened = await self._try(position)
+                    opened = await self._try_connect(position)
                     if opened is not None:
                         await opened.socket.close()
             await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
 
-    async def _best(self) -> _Opened:
+    async def _connect_best(self) -> _VerifiedSocket:
         if self._pool.identity is None:
             await self._pool.candidates()
-        best: _Opened | None = None
+        best: _VerifiedSocket | None = None
         try:
             for position in range(len(self._endpoints)):
-                best = await _further(best, await self._try(position))
-                self._seen = max(self._seen, self._pool.highest, best.head if best is not None else 0)
-                if best is not None and best.head >= self._seen:
+                best = await _keep_higher(best, await self._try_connect(position))
+                head = best.head if best is not None else 0
+                self._highest_head = max(self._highest_head, self._pool.highest, head)
+                if best is not None and best.head >= self._highest_head:
                     return best
         except BaseException:
             if best is not None:
@@ -144,26 +145,26 @@ class EvmSockets:
             raise WebSocketUnavailable
         return best
 
-    async def _try(self, position: int) -> _Opened | None:
-        """Return a connection to a node of this chain; None where there is none to be had now."""
+    async def _try_connect(self, position: int) -> _VerifiedSocket | None:
+        """Return a connection to the node at this position; None if it cannot be used now."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                opened = await self._opened(position)
+                opened = await self._connect(position)
         except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
             reason = type(error).__name__
-            log.info("no WebSocket from a node", extra={"upstream": position, "reason": reason})
+            log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": reason})
             return None
-        except _Alien as alien:
+        except _WrongChain as error:
             if position not in self.refused:
-                shown = self._endpoints[position].shown
-                log.warning("a node is refused", extra={"node": shown, "reason": str(alien)})
-            self.refused[position] = str(alien)
+                extra = {"node": self._endpoints[position].display, "reason": str(error)}
+                log.warning("EVM node refused", extra=extra)
+            self.refused[position] = str(error)
             return None
         self.refused.pop(position, None)
         return opened
 
-    async def _opened(self, position: int) -> _Opened:
-        """Return a connection to a node of this chain. Raises what aiohttp raises, or _Alien."""
+    async def _connect(self, position: int) -> _VerifiedSocket:
+        """Return a connection to a node of this chain. Raises what aiohttp raises, or _WrongChain."""
         endpoint = self._endpoints[position]
         socket = await self._session.ws_connect(
             endpoint.url(""),
@@ -172,33 +173,30 @@ class EvmSockets:
             heartbeat=_HEARTBEAT_S,
         )
         try:
-            told, head = await _introduction(socket)
-            if told is None:
-                raise _Alien("does not tell its chain id and block 0")
-            if told != self._pool.identity:
-                raise _Alien(f"is of another chain: chain id {told.chain_id}, block 0 {told.genesis_hash}")
+            identity, head = await _handshake(socket)
+            if identity is None:
+                raise _WrongChain("returns no chain id or no block 0")
+            if identity != self._pool.identity:
+                raise _WrongChain(f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}")
         except BaseException:
             await socket.close()
             raise
-        return _Opened(socket, position, head)
+        return _VerifiedSocket(socket, position, head)
 
 
-async def _further(best: _Opened | None, other: _Opened | None) -> _Opened | None:
-    """Return whose node is further, the first where both are as far, and close the other."""
+async def _keep_higher(best: _VerifiedSocket | None, other: _VerifiedSocket | None) -> _VerifiedSocket | None:
+    """Return the connection with the higher head, the first if they are equal, and close the other."""
     if best is None or other is None:
         return best or other
-    kept, left = (other, best) if other.head > best.head else (best, other)
-    await left.socket.close()
-    return kept
+    higher, lower = (other, best) if other.head > best.head else (best, other)
+    await lower.socket.close()
+    return higher
 
 
-async def _introduction(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
-    """Return which chain a node is of, and how far it is."""
-    await socket.send_str(encode_calls(dict(enumerate((CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL)))).decode())
-    answers = decode_answers((await socket.receive_str()).encode(), range(3))
-    chain_id, block, head = (_value(answers[number]) for number in range(3))
-    return identity_of(quantity_of(chain_id), block), quantity_of(head) or 0
-
-
-def _value(answer: RpcAnswer) -> object:
-    return None if answer.result is None else msgspec.json.decode(answer.result)
+async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
+    """Return the identity of a node's chain, and its head."""
+    await socket.send_str(encode_calls((CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL), is_batch=True).decode())
+    responses = decode_responses((await socket.receive_str()).encode(), range(3))
+    results = [responses[number].result for number in range(3)]
+    chain_id, block, head = (None if result is None else msgspec.json.decode(result) for result in results)
+    return parse_identity(quantity_or_none(chain_id), block), quantity_or_none(head) or 0

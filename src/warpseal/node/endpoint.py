@@ -31,10 +31,10 @@ class NodeEndpoint:
     http_headers: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"NodeEndpoint({self.shown})"
+        return f"NodeEndpoint({self.display})"
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """Scheme, host and port, fit for a log line (never for an answer to a caller)."""
         try:
             url = URL(self.base_url)

@@ -1,7 +1,8 @@
 """Numbers and bytes as nodes write them in JSON: decimal strings, plain numbers, hex, always exact.
 
-Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification. Every
-function raises ValueError for a value of another shape.
+Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification.
+Functions
+raise ValueError for a value of another shape.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ def decode_quantity(text: str) -> int:
     if text[:2] != "0x":
         raise ValueError("a quantity starts with 0x")
     return _bounded(int(text, 16), _U64_END)
+
+
+def quantity_or_none(value: object) -> int | None:
+    """Return the number behind a quantity of an EVM node; None for anything else."""
+    try:
+        return decode_quantity(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def decode_hex(text: str) -> bytes:

@@ -209,20 +209,20 @@ class RetryAfter:
         self._until = float("-inf")
         self._untold_s = 0.0
 
-    def left_s(self, now: float) -> float:
+    def remaining_s(self, now: float) -> float:
         """Return how much longer the node is to be left alone; 0 when it is not."""
         return max(0.0, self._until - now)
 
-    def asked(self, now: float, wait_s: float | None) -> None:
+    def record_request(self, now: float, wait_s: float | None) -> None:
         """Note that the node asks to wait; several answers may say so at once. wait_s: None where it did not say."""
         if wait_s is None:
-            if self.left_s(now) > 0:
+            if self.remaining_s(now) > 0:
                 return
             self._untold_s = min(_MAX_UNTOLD_PAUSE_S, self._untold_s * 2 or _FIRST_PAUSE_S)
             wait_s = self._untold_s
         self._until = max(self._until, now + wait_s)
 
-    def worked(self, now: float) -> None:
+    def record_success(self, now: float) -> None:
         """Note an answer; one that comes within the pause ends nothing."""
-        if self.left_s(now) <= 0:
+        if self.remaining_s(now) <= 0:
             self._untold_s = 0.0

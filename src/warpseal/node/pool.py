@@ -33,10 +33,10 @@ _WARN_AGAIN_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class NodeResult(Generic[T]):
-    """What one node of the list said: `value`, or why not. shown: scheme, host, port; for operators only."""
+    """What one node of the list said: `value`, or why not. display: scheme, host, port; for operators only."""
 
     position: int
-    shown: str
+    display: str
     value: T | None
     failure: NodeFailure | None
 
@@ -117,7 +117,7 @@ class NodePool:
             failure = error.failure
         except RpcRefusal:
             failure = NodeFailure.BAD_ANSWER
-        return NodeResult(member.position, member.node.endpoint.shown, value, failure)
+        return NodeResult(member.position, member.node.endpoint.display, value, failure)
 
     async def _ask(self, member: _Member, call: NodeCall[T]) -> T:
         """Return one node's answer and note how it went. Raises CallFailure, RpcRefusal."""
@@ -197,7 +197,7 @@ class PoolNode:
 
 
 def _who(member: _Member) -> dict[str, object]:
-    return {"node": member.node.endpoint.shown, "position": member.position}
+    return {"node": member.node.endpoint.display, "position": member.position}
 
 
 def _outcome(

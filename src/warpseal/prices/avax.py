@@ -8,14 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, date, datetime
 from typing import Protocol
 
-import aiohttp
-
-import warpseal
 from warpseal.chains.ids import AssetID
 from warpseal.history.outputs import Asset
 from warpseal.prices.fetched import WebPrices
 from warpseal.prices.settings import PriceSettings
 from warpseal.prices.table import read_table
+from warpseal.runtime.http_session import new_session
 
 
 class PriceSource(Protocol):
@@ -53,11 +51,5 @@ async def open_price_sources(settings: PriceSettings) -> AsyncIterator[tuple[Pri
         if settings.file is not None:
             sources.append(await asyncio.to_thread(read_table, settings.file))
         if settings.url:
-            sources.append(WebPrices(settings, await stack.enter_async_context(_session())))
+            sources.append(WebPrices(settings, await stack.enter_async_context(new_session())))
         yield tuple(sources)
-
-
-def _session() -> aiohttp.ClientSession:
-    """Return a session that keeps no cookies and takes nothing compressed, whose size nobody could know before."""
-    headers = {"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"}
-    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers=headers, auto_decompress=False)

@@ -97,8 +97,9 @@ class NodeInterfaces:
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
         endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
-        door = EvmWebSocketEndpoint(chain.forwarder, chain.sockets, admission, forwarding)
-        routes = endpoint.routes(door if chain.sockets.is_configured else None)
+        routes: dict[str, ASGIApp] = {"/rpc": endpoint}
+        if chain.sockets.is_configured:
+            routes["/ws"] = EvmWebSocketEndpoint(chain.forwarder, chain.sockets, admission, forwarding)
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""An EVM chain's endpoint: `/ext/bc/<id>/rpc`, calls by HTTP, and `/ws`, where the chain has one.
+"""An EVM chain's endpoint `/ext/bc/<id>/rpc`: calls by HTTP.
 
-Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-interfaces.md tells what is ours.
+Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-interfaces.md for the differences.
 """
 
 from __future__ import annotations
@@ -10,32 +10,42 @@ from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from warpseal.api.data.responses import response_headers
-from warpseal.api.node import jsonrpc_geth as b
+from warpseal.api.node.jsonrpc_geth import (
+    CONTENT_TYPE,
+    MAX_BODY_BYTES,
+    MAX_RESULT_BYTES,
+    WRONG_METHOD,
+    WRONG_TYPE,
+    RejectedBody,
+    RequestBody,
+    encode_responses,
+    is_accepted_type,
+    parse_request_body,
+    too_long,
+)
 from warpseal.api.node.text_responses import empty_response, text_response
 from warpseal.api.request_body import declared_length, read_body
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited
-from warpseal.evm_rpc.calls import RpcAnswer, RpcCall
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.evm_rpc.node import EvmNodeReply
+from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
 
 SOURCE: Final = "x-warpseal-source"
 KEY_HEADER: Final = b"x-service-api-key"
 _KEY_HEADERS: Final = frozenset({KEY_HEADER, b"x-glacier-api-key"})
 _KEY_PARAMETER: Final = "apikey"
-_NULL: Final = msgspec.Raw(b"null")
 
 
 class Admission(Protocol):
-    """Who may call, and how much."""
+    """Decides whether a caller may make a request, and counts it."""
 
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
@@ -43,150 +53,132 @@ class Admission(Protocol):
 
 
 class EvmEndpoint:
-    """Serves one chain. Every entry of a batch costs a unit."""
+    """Serves one chain. Every call of a batch costs a unit."""
 
     def __init__(self, forwarder: EvmForwarder, admission: Admission, settings: ApiSettings) -> None:
         self._forwarder = forwarder
         self._admission = admission
-        self._settings = replace(settings, max_body_bytes=b.MAX_BODY_BYTES)
-
-    def routes(self, socket: ASGIApp | None = None) -> Mapping[str, ASGIApp]:
-        """Return the sub-routes of the chain. socket: serves its WebSocket clients."""
-        return {"/rpc": self} if socket is None else {"/rpc": self, "/ws": socket}
+        self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = _refusal(scope)
+        response = _http_refusal(scope)
         if response is None:
-            response = await self._answered(scope, await read_body(scope, receive, self._settings))
+            response = await self._handle(scope, await read_body(scope, receive, self._settings))
         await response(scope, receive, send)
 
-    async def _answered(self, scope: Scope, body: bytes) -> Response:
-        calls = b.parse(body)
-        units = len(calls.entries) if isinstance(calls, b.Calls) else 1
+    async def _handle(self, scope: Scope, body: bytes) -> Response:
+        request = parse_request_body(body)
         try:
-            await self._admission.admit(Request(keyed(scope)), max(1, units))
+            await self._admission.admit(Request(scope_for_admission(scope)), count_units(request))
         except RateLimited as error:
-            return over_limit(calls, error)
-        if isinstance(calls, b.Refused):
-            return _json(calls.body)
-        if len(calls.entries) == 1:
-            log_fields(scope)["method_called"] = calls.entries[0].method[:64]
+            return rate_limit_response(request, error)
+        if isinstance(request, RejectedBody):
+            return _json_response(request.response)
+        calls = request.calls
+        if len(calls) == 1:
+            log_fields(scope)["method_called"] = calls[0].method[:64]
         else:
-            log_fields(scope)["calls"] = len(calls.entries)
-        if len(calls.entries) == 1 and not calls.is_batch and calls.entries[0].fault is None:
-            return await self._one(scope, calls)
-        return await self._many(scope, calls)
+            log_fields(scope)["calls"] = len(calls)
+        if len(calls) == 1 and not request.is_batch and calls[0].error is None:
+            return await self._handle_single(scope, request)
+        return await self._handle_batch(scope, request)
 
-    async def _one(self, scope: Scope, calls: b.Calls) -> Response:
-        call = calls.entries[0]
-        asked = as_rpc_call(call)
-        reply = await self._forwarder.one(asked, b.encode([call], is_batch=False))
+    async def _handle_single(self, scope: Scope, request: RequestBody) -> Response:
+        (call,) = request.calls
+        reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
         if isinstance(reply, EvmNodeReply):
-            return _as_it_came(reply)
-        _note_source(scope, [(asked.method, reply)])
-        return _json(replies(calls, [reply]))
+            return _unchanged_response(reply)
+        _set_source_header(scope, request, {0: reply})
+        return _json_response(encode_responses(request, {0: reply}))
 
-    async def _many(self, scope: Scope, calls: b.Calls) -> Response:
-        passed = await self._passed(calls)
-        if passed is not None:
-            return passed
-        answered = await answers_of(self._forwarder, calls)
-        _note_source(scope, [(calls.entries[place].method, answer) for place, answer in answered.items()])
-        everyone = [answered.get(place, RpcAnswer()) for place in range(len(calls.entries))]
-        return _json(replies(calls, everyone))
+    async def _handle_batch(self, scope: Scope, request: RequestBody) -> Response:
+        unchanged = await self._forward_unchanged(request)
+        if unchanged is not None:
+            return unchanged
+        responses = await forward_calls(self._forwarder, request)
+        _set_source_header(scope, request, responses)
+        return _json_response(encode_responses(request, responses))
 
-    async def _passed(self, calls: b.Calls) -> Response | None:
-        """Return a node's answer to a batch as it came; None where it has to be taken apart."""
-        if not calls.entries or any(call.fault is not None or call.id is None for call in calls.entries):
+    async def _forward_unchanged(self, request: RequestBody) -> Response | None:
+        """Return a node's unchanged response to a batch; None if its calls have to be forwarded one by one."""
+        calls = request.calls
+        if not calls or any(call.error is not None or call.id is None for call in calls):
             return None
-        methods = {call.method for call in calls.entries}
-        reply = await self._forwarder.reads(methods, b.encode(calls.entries, is_batch=True), len(calls.entries))
-        if isinstance(reply, RpcAnswer):
-            return _json(replies(calls, [reply] * len(calls.entries)))
-        return None if reply is None or len(reply.body) > b.MAX_RESULT_BYTES else _as_it_came(reply)
+        methods = {call.method for call in calls}
+        body = encode_calls(calls, is_batch=True)
+        reply = await self._forwarder.forward_read_batch(methods, body, len(calls))
+        if isinstance(reply, RpcResponse):
+            return _json_response(encode_responses(request, dict.fromkeys(range(len(calls)), reply)))
+        return None if reply is None or len(reply.body) > MAX_RESULT_BYTES else _unchanged_response(reply)
 
 
-async def answers_of(forwarder: EvmForwarder, calls: b.Calls) -> dict[int, RpcAnswer]:
-    """Return the answers to those calls that are calls, by place."""
-    places = [place for place, call in enumerate(calls.entries) if call.fault is None]
-    answered = await forwarder.many([as_rpc_call(calls.entries[place]) for place in places])
-    return dict(zip(places, answered, strict=True))
+async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[int, RpcResponse]:
+    """Return the responses to the valid calls of a body, by position."""
+    positions = [position for position, call in enumerate(request.calls) if call.error is None]
+    responses = await forwarder.forward_batch([request.calls[position] for position in positions])
+    return dict(zip(positions, responses, strict=True))
 
 
-def replies(calls: b.Calls, answered: list[RpcAnswer]) -> bytes:
-    """Return the body that answers these calls, in their order and with their ids."""
-    told_of = b.Replies(calls)
-    for place, (call, answer) in enumerate(zip(calls.entries, answered, strict=True)):
-        if call.fault is not None:
-            told_of.add(place, fault=call.fault)
-        elif answer.error is not None:
-            told_of.add(place, fault=b.Fault(answer.error.code, answer.error.message, answer.error.data))
-        else:
-            told_of.add(place, answer.result if answer.result is not None else _NULL)
-    return told_of.body()
+def count_units(request: RequestBody | RejectedBody) -> int:
+    """Return the units that a body costs: one for each call, and at least one."""
+    return max(1, len(request.calls)) if isinstance(request, RequestBody) else 1
 
 
-def as_rpc_call(call: b.Call) -> RpcCall:
-    """Return a call without its envelope."""
-    return RpcCall(call.method, call.params, call.is_notification)
+def scope_for_admission(scope: Scope) -> Scope:
+    """Return the scope of a request, with the API key of its query parameter in a header if no header has one.
 
-
-def keyed(scope: Scope) -> Scope:
-    """Return the scope of a request for admission, the key of its query parameter in a header where there is none.
-
-    Wallets cannot set headers. The query is neither logged nor sent on.
+    Wallets cannot set headers. The query is neither logged nor forwarded.
     """
     response_headers(scope)
     log_fields(scope)
-    asking = {**scope, "type": "http", "method": scope.get("method", "GET")}
+    http_scope = {**scope, "type": "http", "method": scope.get("method", "GET")}
     if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
-        return asking
+        return http_scope
     pairs = parse_qsl(scope["query_string"].decode("latin-1"), separator="&")
     key = next((value for name, value in pairs if name == _KEY_PARAMETER), None)
-    return asking if key is None else {**asking, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
+    return http_scope if key is None else {**http_scope, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
 
 
-def error_reply(calls: b.Calls | b.Refused, fault: b.Fault) -> bytes:
-    """Return the body that tells all calls the same error; one without an id where there are none."""
-    if isinstance(calls, b.Refused) or not calls.entries:
-        return b.reply(None, fault=fault)
-    told_of = b.Replies(calls)
-    for place in range(len(calls.entries)):
-        told_of.add(place, fault=fault)
-    return told_of.body()
+def encode_error_for_all(request: RequestBody | RejectedBody, error: RpcError) -> bytes:
+    """Return the body with the same error for all calls; one error without an id if there are no calls."""
+    response = RpcResponse(error=error)
+    if isinstance(request, RejectedBody) or not request.calls:
+        return encode_response(None, response)
+    return encode_responses(request, dict.fromkeys(range(len(request.calls)), response))
 
 
-def over_limit(calls: b.Calls | b.Refused, error: RateLimited) -> Response:
-    """Return the answer to calls that are too many for now."""
-    headers = {"content-type": b.CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
-    return Response(error_reply(calls, b.Fault(b.LIMIT_EXCEEDED, str(error))), 429, headers)
+def rate_limit_response(request: RequestBody | RejectedBody, error: RateLimited) -> Response:
+    """Return the response to calls that exceed a rate limit."""
+    headers = {"content-type": CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
+    return Response(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
 
 
-def _note_source(scope: Scope, answered: list[tuple[str, RpcAnswer]]) -> None:
-    """Tell who answered the calls that both a node and we may. answered: method and answer."""
-    answers = [answer for method, answer in answered if method in SUBNET_EVM]
-    if answers:
-        derived = any(answer.is_derived for answer in answers)
-        response_headers(scope)[SOURCE] = "derived" if derived else "node"
+def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]) -> None:
+    """Name in a header the source of responses to methods that both a node and the daemon can answer."""
+    answered = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
+    if answered:
+        is_derived = any(response.is_derived for response in answered)
+        response_headers(scope)[SOURCE] = "derived" if is_derived else "node"
 
 
-def _as_it_came(reply: EvmNodeReply) -> Response:
+def _unchanged_response(reply: EvmNodeReply) -> Response:
     return Response(reply.body, reply.status, {"content-type": reply.content_type})
 
 
-def _json(body: bytes) -> Response:
-    return Response(body, 200, {"content-type": b.CONTENT_TYPE})
+def _json_response(body: bytes) -> Response:
+    return Response(body, 200, {"content-type": CONTENT_TYPE})
 
 
-def _refusal(scope: Scope) -> Response | None:
+def _http_refusal(scope: Scope) -> Response | None:
+    """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
         return empty_response(200)
     if method in ("PUT", "DELETE"):
-        return text_response(405, b.WRONG_METHOD)
-    if length > b.MAX_BODY_BYTES:
-        return text_response(413, b.too_long(length))
+        return text_response(405, WRONG_METHOD)
+    if length > MAX_BODY_BYTES:
+        return text_response(413, too_long(length))
     if method == "OPTIONS":
         return empty_response(200)
     given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-    return None if b.is_accepted_type(given) else text_response(415, b.WRONG_TYPE)
+    return None if is_accepted_type(given) else text_response(415, WRONG_TYPE)

@@ -1,0 +1,173 @@
+"""JSON-RPC 2.0: calls and responses as values, and the bodies that carry them to and from nodes. Pure.
+
+Source of truth: the JSON-RPC 2.0 specification; geth's `rpc` package as recorded nodes answered. Ids, params and
+results are never decoded: they stay the bytes that came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+VERSION: Final = "2.0"
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+REQUEST_TIMED_OUT: Final = -32002
+RESPONSE_TOO_LARGE: Final = -32003
+LIMIT_EXCEEDED: Final = -32005
+SERVER_ERROR: Final = -32000
+
+NULL: Final = msgspec.Raw(b"null")
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class RpcError(msgspec.Struct, frozen=True):
+    """An error object. data: JSON, UNSET if there is none."""
+
+    code: int = 0
+    message: str = ""
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class RpcCall(msgspec.Struct, frozen=True):
+    """A call. params: a JSON array, None if there are none. id: None if the sender of the call numbers it itself.
+
+    is_notification: its caller expects no response. error: the response to an entry that cannot be forwarded.
+    """
+
+    method: str = ""
+    params: msgspec.Raw | None = None
+    id: msgspec.Raw | None = None
+    is_notification: bool = False
+    error: RpcError | None = None
+
+
+class RpcResponse(msgspec.Struct, frozen=True):
+    """The result or the error of a call. is_derived: the daemon computed it, no node returned it."""
+
+    result: msgspec.Raw | None = None
+    error: RpcError | None = None
+    is_derived: bool = False
+
+
+UNREADABLE: Final = RpcResponse(error=RpcError(SERVER_ERROR, "the node's answer cannot be read"))
+"""Stands for a response that is missing or malformed."""
+
+
+class _SentCall(msgspec.Struct):
+    jsonrpc: str
+    id: Any
+    method: str
+    params: msgspec.Raw | msgspec.UnsetType
+
+
+class _SentResponse(msgspec.Struct):
+    jsonrpc: str
+    id: msgspec.Raw
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: RpcError | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Numbered(msgspec.Struct):
+    """A response to an id that this daemon chose."""
+
+    id: int
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: RpcError | None = None
+
+
+class _Received(msgspec.Struct):
+    id: msgspec.Raw = NULL
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: RpcError | None = None
+
+
+_SINGLE: Final = msgspec.json.Decoder(_Received)
+_BATCH: Final = msgspec.json.Decoder(list[_Received])
+_NUMBERED_BATCH: Final = msgspec.json.Decoder(list[_Numbered])
+_MALFORMED: Final = (msgspec.MsgspecError, RecursionError)
+
+
+def encode_calls(calls: Iterable[RpcCall], *, is_batch: bool) -> bytes:
+    """Return a body with these calls and the ids that their caller gave them."""
+    sent = [_sent(call, call.id if call.id is not None else msgspec.UNSET) for call in calls]
+    return _ENCODER.encode(sent if is_batch else sent[0])
+
+
+def encode_numbered_calls(calls: Mapping[int, RpcCall]) -> bytes:
+    """Return a body with these calls; a single one is no batch. Keys become the ids."""
+    sent = [_sent(call, msgspec.UNSET if call.is_notification else number) for number, call in calls.items()]
+    return _ENCODER.encode(sent if len(sent) > 1 else sent[0])
+
+
+def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcResponse]:
+    """Return the response to each of these ids, UNREADABLE for one that is missing or malformed.
+
+    A single object in place of a list answers all calls.
+    """
+    try:
+        if body.lstrip()[:1] == b"[":
+            by_number = _decode_batch(body)
+            return {number: _response(by_number.get(number)) for number in numbers}
+        response = _response(_SINGLE.decode(body))
+    except _MALFORMED:
+        response = UNREADABLE
+    if len(numbers) > 1 and response.error is None:
+        response = UNREADABLE
+    return dict.fromkeys(numbers, response)
+
+
+def decode_result(body: bytes) -> msgspec.Raw | None:
+    """Return the result in the body of a single response; None if there is none."""
+    try:
+        result = _SINGLE.decode(body).result
+    except _MALFORMED:
+        return None
+    return None if isinstance(result, msgspec.UnsetType) else result
+
+
+def encode_response(call_id: msgspec.Raw | None, response: RpcResponse) -> bytes:
+    """Return one response object, without a line end."""
+    return _ENCODER.encode(_sent_response(call_id, response))
+
+
+def encode_batch_response(responses: Iterable[tuple[msgspec.Raw | None, RpcResponse]]) -> bytes:
+    """Return a list of response objects, given by id, without a line end."""
+    return _ENCODER.encode([_sent_response(call_id, response) for call_id, response in responses])
+
+
+def _sent(call: RpcCall, call_id: object) -> _SentCall:
+    return _SentCall(VERSION, call_id, call.method, call.params if call.params is not None else msgspec.UNSET)
+
+
+def _sent_response(call_id: msgspec.Raw | None, response: RpcResponse) -> _SentResponse:
+    call_id = call_id if call_id is not None else NULL
+    if response.error is not None:
+        return _SentResponse(VERSION, call_id, error=response.error)
+    return _SentResponse(VERSION, call_id, response.result if response.result is not None else NULL)
+
+
+def _decode_batch(body: bytes) -> Mapping[int, _Received | _Numbered]:
+    try:
+        return {entry.id: entry for entry in _NUMBERED_BATCH.decode(body)}
+    except msgspec.ValidationError:  # A node may answer with an id that is no number, for example null.
+        return {_number(entry.id): entry for entry in _BATCH.decode(body)}
+
+
+def _response(entry: _Received | _Numbered | None) -> RpcResponse:
+    if entry is None:
+        return UNREADABLE
+    if entry.error is not None:
+        if isinstance(entry.error.data, msgspec.Raw) and bytes(entry.error.data) == b"null":
+            return RpcResponse(error=RpcError(entry.error.code, entry.error.message))
+        return RpcResponse(error=entry.error)
+    return UNREADABLE if isinstance(entry.result, msgspec.UnsetType) else RpcResponse(entry.result)
+
+
+def _number(raw: msgspec.Raw) -> int:
+    text = bytes(raw).strip()
+    return int(text) if text.isdigit() and len(text) < 10 else -1

@@ -1,0 +1,19 @@
+"""HTTP client sessions to nodes and price sources: no cookies, no compression, no proxy of the environment."""
+
+from __future__ import annotations
+
+import aiohttp
+
+import warpseal
+
+
+def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.ClientSession:
+    """Return a session without a timeout of its own. Nothing is decompressed: compressed data has no known bound."""
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers={"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"},
+        auto_decompress=False,
+        trust_env=False,
+    )
