@@ -12,10 +12,9 @@ import pytest
 from tests.aggregation.clockwork import InlineExecutor, now, run
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.world import World, members, message, public_key, request, signature, silent
-from warpseal.aggregation.background import ShareAuditor
-from warpseal.aggregation.budget import ByteBudget
-from warpseal.aggregation.shares import ShareCache
-from warpseal.aggregation.workbench import Workbench
+from warpseal.aggregation.archive_writer import ShareAuditor
+from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
+from warpseal.aggregation.verification import CryptoPool
 from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 
@@ -34,10 +33,10 @@ def filled(*shares: StoredShare) -> MemoryArchive:
 
 
 def desk(
-    archive: MemoryArchive, workbench: Workbench, clock: Callable[[], float] | None = None
+    archive: MemoryArchive, pool: CryptoPool, clock: Callable[[], float] | None = None
 ) -> tuple[ShareAuditor, ShareCache]:
-    shares = ShareCache(10, ByteBudget(10**6))
-    auditor = ShareAuditor(archive, shares, workbench, **({} if clock is None else {"clock": clock}))
+    shares = ShareCache(10, SharedByteLimit(10**6))
+    auditor = ShareAuditor(archive, shares, pool, **({} if clock is None else {"clock": clock}))
     return auditor, shares
 
 
@@ -58,17 +57,17 @@ def test_what_is_right_is_marked_and_what_is_not_is_deleted(caplog: pytest.LogCa
     archive = filled(share(1), share(2, b"lie"), share(3), no_key, no_point)
 
     async def main() -> None:
-        auditor, shares = desk(archive, Workbench(InlineExecutor()))
-        right = shares.offer(MESSAGE.id, public_key(1), signature(1, MESSAGE.raw))
-        shares.offer(MESSAGE.id, public_key(2), signature(2, b"lie"))
+        auditor, shares = desk(archive, CryptoPool(InlineExecutor()))
+        right = shares.get_or_add(MESSAGE.id, public_key(1), signature(1, MESSAGE.raw))
+        shares.get_or_add(MESSAGE.id, public_key(2), signature(2, b"lie"))
         await audited(auditor, 5.0)
-        assert right.proven
+        assert right.is_verified
         assert shares.find(MESSAGE.id, public_key(2)) is None
 
     run(main())
     kept = archive.shares[MESSAGE.id]
     assert {key: one.verified for key, one in kept.items()} == {public_key(1): True, public_key(3): True}
-    assert caplog.text.count("a stored share was bad") == 3
+    assert caplog.text.count("deleted a bad stored share") == 3
 
 
 def test_shares_of_other_messages_are_left_alone() -> None:
@@ -76,7 +75,7 @@ def test_shares_of_other_messages_are_left_alone() -> None:
     archive.keep_shares(MESSAGE, [share(1), share(2, b"lie")])
 
     async def main() -> None:
-        await audited(desk(archive, Workbench(InlineExecutor()))[0], 100.0)
+        await audited(desk(archive, CryptoPool(InlineExecutor()))[0], 100.0)
 
     run(main())
     assert archive.rejected == []
@@ -87,7 +86,7 @@ def test_it_takes_a_twentieth_of_a_core_at_most() -> None:
     archive = filled(*(share(number) for number in range(1, 41)))
 
     async def main() -> None:
-        auditor, _ = desk(archive, Workbench(InlineExecutor()), ticking(0.001))
+        auditor, _ = desk(archive, CryptoPool(InlineExecutor()), ticking(0.001))
         await audited(auditor, 0.2)
         done = sum(one.verified for one in archive.shares[MESSAGE.id].values())
         assert 10 <= done <= 11
@@ -100,20 +99,20 @@ def test_it_waits_while_an_aggregation_verifies() -> None:
 
     async def main() -> None:
         with ThreadPoolExecutor(2) as executor:
-            workbench = Workbench(executor)
+            pool = CryptoPool(executor)
             gate = asyncio.Event()
             loop = asyncio.get_running_loop()
 
             def work() -> None:
                 asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
 
-            busy = asyncio.create_task(workbench.run(work))
-            auditing = asyncio.create_task(desk(archive, workbench)[0].run())
+            busy = asyncio.create_task(pool.run(work))
+            auditing = asyncio.create_task(desk(archive, pool)[0].run())
             await asyncio.sleep(0.2)
             assert not archive.shares[MESSAGE.id][public_key(1)].verified
             gate.set()
             await busy
-            assert await workbench.run_idle(lambda: 1) == 1
+            assert await pool.run_low_priority(lambda: 1) == 1
             for _ in range(1_000):
                 if archive.marks:
                     break
@@ -129,11 +128,11 @@ def test_new_shares_wake_it_and_those_that_nobody_tells_of_are_found_within_a_mi
     archive = filled()
 
     async def main() -> None:
-        auditor, _ = desk(archive, Workbench(InlineExecutor()))
+        auditor, _ = desk(archive, CryptoPool(InlineExecutor()))
         task = asyncio.create_task(auditor.run())
         await asyncio.sleep(5.0)
         archive.keep_shares(MESSAGE, [share(1)])
-        auditor.wake()
+        auditor.notify()
         await asyncio.sleep(1.5)
         assert archive.shares[MESSAGE.id][public_key(1)].verified
         archive.keep_shares(MESSAGE, [share(2)])
@@ -152,7 +151,7 @@ def test_what_was_judged_and_is_not_written_yet_is_not_verified_again() -> None:
 
     async def main() -> None:
         started = now()
-        await audited(desk(archive, Workbench(InlineExecutor()))[0], 10.0)
+        await audited(desk(archive, CryptoPool(InlineExecutor()))[0], 10.0)
         assert now() - started == pytest.approx(10.0)
 
     run(main())

@@ -33,7 +33,7 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.peers.reachability import Reachability, ReachState
 from warpseal.peers.request_fanout import PeerResponse

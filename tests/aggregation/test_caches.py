@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.aggregation.world import public_key, signature
-from warpseal.aggregation.answers import Answer, AnswerCache
-from warpseal.aggregation.budget import ByteBudget
-from warpseal.aggregation.goals import Goal
-from warpseal.aggregation.shares import SHARE_COST_BYTES, Candidate, ShareCache
-from warpseal.aggregation.suspects import Suspects
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.result_cache import ResultCache, SignedResult
+from warpseal.aggregation.share_cache import SHARE_COST_BYTES, CachedShare, ShareCache, SharedByteLimit
 from warpseal.bls import MalformedShare, sum_shares
 from warpseal.warp.ids import MessageID
 
@@ -30,10 +28,10 @@ class Ear:
     came: list[bytes] = field(default_factory=list)
     went: list[bytes] = field(default_factory=list)
 
-    def share_came(self, public_key: bytes, candidate: Candidate) -> None:
+    def on_share_added(self, public_key: bytes, candidate: CachedShare) -> None:
         self.came.append(candidate.raw)
 
-    def share_went(self, public_key: bytes, candidate: Candidate) -> None:
+    def on_share_rejected(self, public_key: bytes, candidate: CachedShare) -> None:
         self.went.append(candidate.raw)
 
 
@@ -42,7 +40,7 @@ def raw(number: int, text: bytes = b"x") -> bytes:
 
 
 def cache(max_messages: int = 10, limit_bytes: int = 10**6) -> ShareCache:
-    return ShareCache(max_messages, ByteBudget(limit_bytes))
+    return ShareCache(max_messages, SharedByteLimit(limit_bytes))
 
 
 # Shares.
@@ -50,97 +48,97 @@ def cache(max_messages: int = 10, limit_bytes: int = 10**6) -> ShareCache:
 
 def test_a_share_is_decoded_once_and_kept_by_message_and_key() -> None:
     shares = cache()
-    candidate = shares.offer(FIRST, KEY, raw(1))
-    assert candidate.raw == sum_shares([candidate.share]) == raw(1)
-    assert not candidate.proven
-    assert shares.offer(FIRST, KEY, raw(1)) is candidate
-    assert shares.listen(FIRST, Ear()) == {KEY: candidate}
-    assert shares.listen(SECOND, Ear()) == {}
+    candidate = shares.get_or_add(FIRST, KEY, raw(1))
+    assert candidate.raw == sum_shares([candidate.point]) == raw(1)
+    assert not candidate.is_verified
+    assert shares.get_or_add(FIRST, KEY, raw(1)) is candidate
+    assert shares.subscribe(FIRST, Ear()) == {KEY: candidate}
+    assert shares.subscribe(SECOND, Ear()) == {}
 
 
 def test_of_two_different_shares_of_a_key_the_first_stands_until_it_is_judged() -> None:
     shares = cache()
-    first = shares.offer(FIRST, KEY, raw(1, b"lie"))
-    assert shares.offer(FIRST, KEY, raw(1)) is first
+    first = shares.get_or_add(FIRST, KEY, raw(1, b"lie"))
+    assert shares.get_or_add(FIRST, KEY, raw(1)) is first
     shares.reject(FIRST, KEY, first)
-    assert shares.offer(FIRST, KEY, raw(1)).raw == raw(1)
+    assert shares.get_or_add(FIRST, KEY, raw(1)).raw == raw(1)
 
 
 def test_nothing_replaces_a_share_that_was_verified_alone() -> None:
     shares = cache()
-    proven = shares.offer(FIRST, KEY, raw(1))
-    proven.proven = True
-    assert shares.offer(FIRST, KEY, raw(1, b"lie")) is proven
+    proven = shares.get_or_add(FIRST, KEY, raw(1))
+    proven.is_verified = True
+    assert shares.get_or_add(FIRST, KEY, raw(1, b"lie")) is proven
 
 
 def test_what_is_no_point_is_no_share() -> None:
     shares = cache()
     with pytest.raises(MalformedShare):
-        shares.offer(FIRST, KEY, b"\x80" + b"\xfe" * 95)
+        shares.get_or_add(FIRST, KEY, b"\x80" + b"\xfe" * 95)
     with pytest.raises(MalformedShare):
-        shares.offer(FIRST, KEY, b"\xc0" + bytes(95))
-    assert shares.listen(FIRST, Ear()) == {}
+        shares.get_or_add(FIRST, KEY, b"\xc0" + bytes(95))
+    assert shares.subscribe(FIRST, Ear()) == {}
 
 
 def test_every_round_of_the_message_but_the_giver_s_own_is_told_of_a_share() -> None:
     shares, own, other, stranger = cache(), Ear(), Ear(), Ear()
-    shares.listen(FIRST, own)
-    shares.listen(FIRST, other)
-    shares.listen(SECOND, stranger)
-    shares.offer(FIRST, KEY, raw(1), by=own)
-    shares.offer(FIRST, KEY, raw(1), by=own)
+    shares.subscribe(FIRST, own)
+    shares.subscribe(FIRST, other)
+    shares.subscribe(SECOND, stranger)
+    shares.get_or_add(FIRST, KEY, raw(1), sender=own)
+    shares.get_or_add(FIRST, KEY, raw(1), sender=own)
     assert (own.came, other.came, stranger.came) == ([], [raw(1)], [])
 
 
 def test_every_round_of_the_message_is_told_when_a_share_was_bad() -> None:
     shares, own, other = cache(), Ear(), Ear()
-    shares.listen(FIRST, own)
-    shares.listen(FIRST, other)
-    candidate = shares.offer(FIRST, KEY, raw(1), by=own)
+    shares.subscribe(FIRST, own)
+    shares.subscribe(FIRST, other)
+    candidate = shares.get_or_add(FIRST, KEY, raw(1), sender=own)
     shares.reject(FIRST, KEY, candidate)
     assert own.went == other.went == [raw(1)]
-    assert shares.listen(FIRST, Ear()) == {}
-    shares.ignore(FIRST, other)
-    shares.offer(FIRST, KEY, raw(1), by=own)
+    assert shares.subscribe(FIRST, Ear()) == {}
+    shares.unsubscribe(FIRST, other)
+    shares.get_or_add(FIRST, KEY, raw(1), sender=own)
     assert other.came == [raw(1)]
 
 
 def test_the_number_of_messages_is_bounded_and_the_least_recently_used_goes_first() -> None:
     shares = cache(max_messages=2)
-    shares.offer(FIRST, KEY, raw(1))
-    shares.offer(SECOND, KEY, raw(1))
-    shares.listen(FIRST, Ear())
-    shares.offer(THIRD, KEY, raw(1))
+    shares.get_or_add(FIRST, KEY, raw(1))
+    shares.get_or_add(SECOND, KEY, raw(1))
+    shares.subscribe(FIRST, Ear())
+    shares.get_or_add(THIRD, KEY, raw(1))
     assert len(shares) == 2
-    assert KEY in shares.listen(FIRST, Ear())
-    assert shares.listen(SECOND, Ear()) == {}
+    assert KEY in shares.subscribe(FIRST, Ear())
+    assert shares.subscribe(SECOND, Ear()) == {}
 
 
 def test_the_bytes_of_shares_are_bounded() -> None:
-    budget = ByteBudget(5 * SHARE_COST_BYTES)
+    budget = SharedByteLimit(5 * SHARE_COST_BYTES)
     shares = ShareCache(100, budget)
     for number in range(1, 12):
-        shares.offer(MessageID(sha256(b"%d" % number).digest()), public_key(number), raw(number))
+        shares.get_or_add(MessageID(sha256(b"%d" % number).digest()), public_key(number), raw(number))
         assert budget.used_bytes <= 5 * SHARE_COST_BYTES
     assert 1 <= len(shares) <= 4
 
 
 def test_a_message_larger_than_the_bound_is_let_go_as_a_whole() -> None:
-    budget = ByteBudget(3 * SHARE_COST_BYTES)
+    budget = SharedByteLimit(3 * SHARE_COST_BYTES)
     shares = ShareCache(100, budget)
     for number in range(1, 9):
-        shares.offer(FIRST, public_key(number), raw(number))
+        shares.get_or_add(FIRST, public_key(number), raw(number))
     assert budget.used_bytes <= 3 * SHARE_COST_BYTES
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=40))
 def test_all_that_was_taken_is_given_back(steps: list[tuple[int, int, bool]]) -> None:
-    budget = ByteBudget(6 * SHARE_COST_BYTES)
+    budget = SharedByteLimit(6 * SHARE_COST_BYTES)
     shares = ShareCache(3, budget)
     for number, key, rejects in steps:
         message_id = MessageID(sha256(b"%d" % number).digest())
-        candidate = shares.offer(message_id, public_key(key), raw(key))
+        candidate = shares.get_or_add(message_id, public_key(key), raw(key))
         if rejects:
             shares.reject(message_id, public_key(key), candidate)
         assert 0 <= budget.used_bytes <= 6 * SHARE_COST_BYTES
@@ -153,16 +151,16 @@ def test_all_that_was_taken_is_given_back(steps: list[tuple[int, int, bool]]) ->
 # Finished answers.
 
 
-def answer(weight: int, size: int = 300) -> Answer:
-    return Answer(b"m" * size, weight, 3)
+def answer(weight: int, size: int = 300) -> SignedResult:
+    return SignedResult(b"m" * size, weight, 3)
 
 
-def goal(quorum: int, buffer: int = 0) -> Goal:
-    return Goal(quorum, buffer, 15.0, 100)
+def goal(quorum: int, buffer: int = 0) -> QuorumGoal:
+    return QuorumGoal(quorum, buffer, 15.0, 100)
 
 
-def answers(limit_bytes: int = 10**6) -> AnswerCache:
-    return AnswerCache(ByteBudget(limit_bytes), limit_bytes, 30.0)
+def answers(limit_bytes: int = 10**6) -> ResultCache:
+    return ResultCache(SharedByteLimit(limit_bytes), limit_bytes, 30.0)
 
 
 def test_an_answer_serves_every_goal_whose_target_it_meets() -> None:
@@ -211,44 +209,24 @@ def test_lookups_are_counted() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(50, 100), st.integers(0, 30)), max_size=60))
 def test_answers_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]) -> None:
-    budget = ByteBudget(20_000)
-    cached = AnswerCache(budget, 20_000, 30.0)
+    budget = SharedByteLimit(20_000)
+    cached = ResultCache(budget, 20_000, 30.0)
     for number, weight, buffer in steps:
         message_id = MessageID(bytes([number]) * 32)
         cached.put(message_id, SET, answer(weight), goal(50, buffer), 0.0)
-        assert 0 <= cached.held_bytes <= 10_000
-        assert budget.used_bytes == cached.held_bytes
+        assert 0 <= cached.used_bytes <= 10_000
+        assert budget.used_bytes == cached.used_bytes
 
 
 def test_shares_give_way_before_answers_do() -> None:
     limit_bytes = 8 * SHARE_COST_BYTES
-    budget = ByteBudget(limit_bytes)
+    budget = SharedByteLimit(limit_bytes)
     shares = ShareCache(10, budget)
-    cached = AnswerCache(budget, limit_bytes, 30.0)
-    shares.offer(FIRST, public_key(1), raw(1))
-    shares.offer(FIRST, public_key(2), raw(2))
+    cached = ResultCache(budget, limit_bytes, 30.0)
+    shares.get_or_add(FIRST, public_key(1), raw(1))
+    shares.get_or_add(FIRST, public_key(2), raw(2))
     cached.put(FIRST, SET, answer(70), goal(67), 0.0)
     for number in range(3, 7):
-        shares.offer(SECOND, public_key(number), raw(number))
+        shares.get_or_add(SECOND, public_key(number), raw(number))
     assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
-    assert shares.listen(FIRST, Ear()) == {}
-
-
-# Suspicion.
-
-
-def test_a_key_is_suspect_for_ten_minutes() -> None:
-    suspects = Suspects(600.0)
-    suspects.add(KEY, 100.0)
-    assert suspects.holds(KEY, 699.9)
-    assert not suspects.holds(KEY, 700.0)
-    assert not suspects.holds(public_key(2), 100.0)
-
-
-def test_suspicion_is_renewed_by_every_bad_share_and_forgotten_when_it_is_over() -> None:
-    suspects = Suspects(600.0)
-    suspects.add(KEY, 100.0)
-    suspects.add(KEY, 500.0)
-    assert suspects.holds(KEY, 1_099.0)
-    suspects.add(public_key(2), 2_000.0)
-    assert len(suspects) == 1
+    assert shares.subscribe(FIRST, Ear()) == {}

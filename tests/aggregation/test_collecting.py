@@ -34,7 +34,7 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.peers.reachability import Reachability, ReachState
@@ -607,6 +607,18 @@ def test_a_suspect_s_share_is_proven_alone_before_it_enters_a_sum() -> None:
         assert len(signed(world, answer, request(100, about=third)).signers) == 5
 
     play(World(members([20] * 5)), scene)
+
+
+def test_an_offender_is_trusted_again_after_ten_minutes() -> None:
+    async def scene(world: World) -> None:
+        world.network.scripts = {2: wrong()}
+        for seconds, expected in ((0.0, 1), (599.0, 1), (2.0, 2)):
+            await asyncio.sleep(seconds)
+            # The share of validator 2 is not needed, so it is not verified while its key is suspect.
+            await taken(world.service.aggregate(request(60, about=message(b"after %d" % now()))))
+            assert len(world.metrics.bad_shares) == expected
+
+    play(World(members([20, 22, 20, 20, 20])), scene)
 
 
 def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
 from tests.aggregation.world import index_of, members, message, parsed_key, signature
 from warpseal import bls
-from warpseal.aggregation.combine import Electorate, check, combine
+from warpseal.aggregation.verification import ParsedSet, combine, verify_signed_message
 from warpseal.bls import Share
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -16,8 +16,8 @@ MEMBERS = members([10, 20, 30, 40])
 MESSAGE = message()
 
 
-def electorate(validators: CanonicalValidatorSet = MEMBERS) -> Electorate:
-    return Electorate(validators, [parsed_key(one.public_key) for one in validators.validators])
+def electorate(validators: CanonicalValidatorSet = MEMBERS) -> ParsedSet:
+    return ParsedSet(validators, [parsed_key(one.public_key) for one in validators.validators])
 
 
 def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], list[Share]]:
@@ -65,7 +65,7 @@ def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
 
 def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
     raw = signed([0, 1, 2, 3])
-    answer = check(raw, MESSAGE, electorate(), 100)
+    answer = verify_signed_message(raw, MESSAGE, electorate(), 100)
     assert answer is not None
     assert answer.weight == 100
     assert answer.signed_message == raw
@@ -82,7 +82,7 @@ def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
     ids=["unknown signer", "another message", "no signer", "fewer bits than signatures"],
 )
 def test_bytes_that_do_not_hold_are_refused(raw: bytes) -> None:
-    assert check(raw, MESSAGE, electorate(), 1) is None
+    assert verify_signed_message(raw, MESSAGE, electorate(), 1) is None
 
 
 def test_keyless_weight_counts_in_the_total_only() -> None:

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from tests.aggregation.world import CHAIN, NETWORK_ID, SUBNET, Chains
-from warpseal.aggregation.derive import derive, manager_subnet
+from warpseal.aggregation.resolve import derive_message, manager_subnet
 from warpseal.errors import (
     InvalidRequest,
     NothingToSign,
@@ -42,7 +42,7 @@ def registration() -> RegisterL1Validator:
 
 
 async def test_32_bytes_are_a_subnet_whose_conversion_is_attested() -> None:
-    message, about = await derive(L1, NETWORK_ID, chains())
+    message, about = await derive_message(L1, NETWORK_ID, chains())
     assert about == L1
     assert (message.network_id, message.source_chain_id) == (NETWORK_ID, P_CHAIN)
     call = AddressedCall.parse(message.payload)
@@ -60,7 +60,7 @@ async def test_32_bytes_are_a_subnet_whose_conversion_is_attested() -> None:
 async def test_a_proof_of_a_validation_asks_that_it_is_not_registered(
     proof: L1ValidatorRegistrationJustification,
 ) -> None:
-    message, about = await derive(proof.raw, NETWORK_ID, chains())
+    message, about = await derive_message(proof.raw, NETWORK_ID, chains())
     assert about == L1
     payload = AddressedCall.parse(message.payload).payload
     assert L1ValidatorRegistration.parse(payload) == L1ValidatorRegistration(proof.validation_id, False)
@@ -69,25 +69,25 @@ async def test_a_proof_of_a_validation_asks_that_it_is_not_registered(
 @pytest.mark.parametrize("raw", [b"\x01", bytes(31), bytes(33), b"\x0a\x00", b"\x0a\x22\x0a\x20" + bytes(31)])
 async def test_anything_else_is_unusable(raw: bytes) -> None:
     with pytest.raises(UnusableJustification) as caught:
-        await derive(raw, NETWORK_ID, chains())
+        await derive_message(raw, NETWORK_ID, chains())
     assert isinstance(caught.value, InvalidRequest)
 
 
 async def test_nothing_at_all_is_nothing_to_sign() -> None:
     with pytest.raises(NothingToSign):
-        await derive(b"", NETWORK_ID, chains())
+        await derive_message(b"", NETWORK_ID, chains())
 
 
 async def test_a_subnet_that_is_no_l1_has_no_conversion_to_attest() -> None:
     with pytest.raises(SubnetNotConverted):
-        await derive(SUBNET, NETWORK_ID, chains())
+        await derive_message(SUBNET, NETWORK_ID, chains())
     with pytest.raises(SubnetNotConverted):
         await manager_subnet(SUBNET, chains())
 
 
 async def test_an_unknown_subnet_is_named() -> None:
     with pytest.raises(UnknownSubnet):
-        await derive(bytes(31) + b"\x07", NETWORK_ID, chains())
+        await derive_message(bytes(31) + b"\x07", NETWORK_ID, chains())
 
 
 async def test_the_subnet_of_the_manager_chain_signs() -> None:

@@ -27,7 +27,7 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
-from warpseal.aggregation.request import Aggregation
+from warpseal.aggregation.service import Aggregation
 from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 

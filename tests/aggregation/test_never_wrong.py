@@ -29,7 +29,7 @@ from tests.aggregation.world import (
     wrong,
 )
 from warpseal import bls
-from warpseal.aggregation.request import AggregationRequest
+from warpseal.aggregation.service import AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID

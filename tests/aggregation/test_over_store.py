@@ -41,7 +41,7 @@ async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterat
         async with store:
             running = asyncio.create_task(store.run())
             world = World(validators, archive=store.archive)
-            world.service = SignatureAggregator(world.rooms, NETWORK_ID, AggregationSettings(), executor=executor)
+            world.service = SignatureAggregator(world.deps, NETWORK_ID, AggregationSettings(), executor=executor)
             async with tidy(world):
                 yield world, store
             running.cancel()

@@ -27,7 +27,7 @@ from tests.aggregation.world import (
     wrong,
 )
 from warpseal import bls
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumNotReached, StoreDown, Verdict
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.aggregation.world import CHAIN, NETWORK_ID, message
-from warpseal.aggregation.refusals import P_CHAIN_REFUSALS, Mind, RefusalRules
+from warpseal.aggregation.refusals import P_CHAIN_REFUSALS, RefusalKind, RefusalRules
 from warpseal.warp.ids import P_CHAIN, ValidationID
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
@@ -22,29 +22,29 @@ def uptime(source_address: bytes = b"", chain: bytes = CHAIN) -> UnsignedMessage
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 15, -1, -2])
 def test_the_p_chain_s_final_codes_are_final(code: int) -> None:
-    assert P_RULES.refusal(code).mind is Mind.FINAL
+    assert P_RULES.refusal(code).kind is RefusalKind.PERMANENT
 
 
 @pytest.mark.parametrize("code", [0, 6, 11, 12, 14, 16, 17, 18, 99, 2**31 - 1, -3, -4, -(2**31)])
 def test_the_p_chain_may_change_its_mind_about_what_lags(code: int) -> None:
-    assert P_RULES.refusal(code).mind is Mind.MAY_CHANGE
+    assert P_RULES.refusal(code).kind is RefusalKind.RETRYABLE
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 5, 17, 2**31 - 1, -3])
 def test_every_other_code_of_another_chain_may_change(code: int) -> None:
-    assert EVM_RULES.refusal(code).mind is Mind.MAY_CHANGE
+    assert EVM_RULES.refusal(code).kind is RefusalKind.RETRYABLE
 
 
 @pytest.mark.parametrize("rules", [P_RULES, EVM_RULES, UPTIME_RULES])
 @pytest.mark.parametrize("code", [-1, -2])
 def test_minus_one_and_two_are_final_everywhere(rules: RefusalRules, code: int) -> None:
-    assert rules.refusal(code).mind is Mind.FINAL
+    assert rules.refusal(code).kind is RefusalKind.PERMANENT
 
 
 def test_an_uptime_that_was_not_reached_is_not_asked_for_again_but_not_final() -> None:
-    assert UPTIME_RULES.refusal(2).mind is Mind.SPENT
-    assert UPTIME_RULES.refusal(1).mind is Mind.MAY_CHANGE
-    assert UPTIME_RULES.refusal(3).mind is Mind.MAY_CHANGE
+    assert UPTIME_RULES.refusal(2).kind is RefusalKind.THIS_ROUND
+    assert UPTIME_RULES.refusal(1).kind is RefusalKind.RETRYABLE
+    assert UPTIME_RULES.refusal(3).kind is RefusalKind.RETRYABLE
 
 
 def test_an_uptime_message_is_known_by_its_empty_source_its_payload_and_its_chain() -> None:

@@ -21,8 +21,8 @@ from tests.aggregation.world import (
     message,
     request,
 )
-from warpseal.aggregation.request import AggregationRequest
-from warpseal.aggregation.resolving import L1_MAY_VERIFY_HINT, Resolved, Resolver, Sources
+from warpseal.aggregation.resolve import L1_MAY_VERIFY_HINT, ResolvedRequest, Resolver
+from warpseal.aggregation.service import AggregationRequest
 from warpseal.errors import (
     HeightTooOld,
     NodeUnavailable,
@@ -49,11 +49,10 @@ class Desk:
         self.sets = Sets(LATEST)
         self.chains = Chains()
         self.epochs = Epochs()
-        sources = Sources(self.heights, self.sets, self.chains, self.epochs)
-        self.resolver = Resolver(sources, NETWORK_ID, 1.0)
+        self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs, NETWORK_ID, 1.0)
 
-    def resolve(self, wanted: AggregationRequest, patience_s: float = 15.0) -> Resolved:
-        async def main() -> Resolved:
+    def resolve(self, wanted: AggregationRequest, patience_s: float = 15.0) -> ResolvedRequest:
+        async def main() -> ResolvedRequest:
             return await self.resolver.resolve(wanted, now() + patience_s)
 
         return run(main())
@@ -62,7 +61,7 @@ class Desk:
 def test_by_default_the_subnet_of_the_source_chain_signs_at_the_proposed_height() -> None:
     desk = Desk()
     resolved = desk.resolve(request())
-    assert (resolved.subnet_id, resolved.height, resolved.members) == (SUBNET, HEIGHT, LATEST)
+    assert (resolved.subnet_id, resolved.height, resolved.validators) == (SUBNET, HEIGHT, LATEST)
     assert resolved.hints == ()
     assert desk.sets.calls == [(SUBNET, HEIGHT, False, False)]
 
@@ -72,7 +71,7 @@ def test_the_given_subnet_signs_and_the_source_chain_is_not_looked_up() -> None:
     unknown = message(chain=ChainID(bytes(31) + b"\x09"))
     desk.sets.others[L1] = OLDER
     resolved = desk.resolve(request(about=unknown, signing_subnet_id=L1))
-    assert (resolved.subnet_id, resolved.members) == (L1, OLDER)
+    assert (resolved.subnet_id, resolved.validators) == (L1, OLDER)
 
 
 def test_a_message_of_the_primary_network_without_a_subnet_comes_with_a_hint() -> None:
@@ -112,7 +111,7 @@ def test_a_named_height_is_taken_as_it_is() -> None:
     desk = Desk()
     desk.sets.by_height[7] = OLDER
     resolved = desk.resolve(request(height=7))
-    assert (resolved.height, resolved.members) == (7, OLDER)
+    assert (resolved.height, resolved.validators) == (7, OLDER)
     assert desk.sets.calls == [(SUBNET, 7, True, False)]
 
 
@@ -175,7 +174,7 @@ def test_an_empty_set_at_the_proposed_height_is_asked_for_again_within_the_deadl
     desk.sets.latest = EMPTY
     desk.sets.by_height[HEIGHT + 1] = LATEST
 
-    async def main() -> Resolved:
+    async def main() -> ResolvedRequest:
         asyncio.get_running_loop().call_later(3.5, setattr, desk.heights, "height", HEIGHT + 1)
         return await desk.resolver.resolve(request(), now() + 15)
 
@@ -224,5 +223,5 @@ def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_n
     desk.sets.oldest = HEIGHT
     desk.sets.by_height = {HEIGHT - 9: OLDER}
     resolved = desk.resolve(request(height=HEIGHT - 9, is_epoch_height=True))
-    assert (resolved.height, resolved.members) == (HEIGHT - 9, OLDER)
+    assert (resolved.height, resolved.validators) == (HEIGHT - 9, OLDER)
     assert desk.sets.calls == [(SUBNET, HEIGHT - 9, True, True)]

@@ -1,119 +1,125 @@
-"""When a round is enough, when it can wait, and when it is lost: pure state, fed by hand."""
+"""When a quorum is complete, when its callers wait, and when it fails: events in, actions out."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation.world import index_of, members, node, public_key
-from warpseal.aggregation.goals import Goal, Standing
-from warpseal.aggregation.refusals import RefusalRules
-from warpseal.aggregation.roll import NEVER_BACK, Away, Fate
-from warpseal.aggregation.round import Round
+from tests.aggregation.round_driver import DEADLINE, SUBNET, UPTIME_RULES, RoundDriver, two_nodes
+from tests.aggregation.world import node, public_key, signature
+from warpseal.aggregation.ask_schedule import Ask
+from warpseal.aggregation.bad_shares import SearchStep
+from warpseal.aggregation.members import NO_RETRY, ShareStatus
+from warpseal.aggregation.round import Commit, Complete, Connect, Decode, Fail, Load, Store, SumCheck, Verify
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.aggregation.shortfall import explain, missing_validators
+from warpseal.aggregation.shortfall import explain, missing_shares
 from warpseal.errors import Verdict
-from warpseal.warp.ids import NodeID, SubnetID
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, has_quorum
+from warpseal.protocol.acp118 import NoSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
+from warpseal.warp.validator_set import has_quorum
 
-P_CHAIN_RULES = RefusalRules(p_chain=True, uptime=False)
-UPTIME_RULES = RefusalRules(p_chain=False, uptime=True)
-SUBNET = SubnetID(bytes(32))
-
-
-class Board:
-    """A round with everybody connected, and one goal."""
-
-    def __init__(
-        self,
-        weights: list[int],
-        quorum: int = 67,
-        buffer: int = 0,
-        keyless: int = 0,
-        rules: RefusalRules = P_CHAIN_RULES,
-        validators: CanonicalValidatorSet | None = None,
-    ) -> None:
-        self.members = validators or members(weights, keyless)
-        self.round = Round(self.members, rules, AggregationSettings(), Random(3), 0.0)
-        for node_id in self.members.node_ids:
-            self.round.connected(node_id)
-        self.goal = self.join(quorum, buffer)
-
-    def join(self, quorum: int, buffer: int = 0, deadline: float = 15.0) -> Goal:
-        goal = Goal(quorum, buffer, deadline, self.members.total_weight)
-        self.round.join(goal)
-        return goal
-
-    def index(self, number: int) -> int:
-        return index_of(self.members, number)
-
-    def sign(self, *numbers: int, given: bool = True) -> None:
-        for number in numbers:
-            self.round.share(self.index(number), node(number) if given else None)
-
-    def refuse(self, code: int, *numbers: int) -> None:
-        for number in numbers:
-            self.round.refused(node(number), code, "because")
-
-    def lose_connection(self, number: int, back_at: float, reason: str = "not_connected") -> None:
-        self.round.disconnected(node(number))
-        self.round.reach(node(number), Away(reason, back_at))
-
-    def standing(self, now: float = 0.0, goal: Goal | None = None) -> Standing:
-        return self.round.standing(goal or self.goal, now)
-
-    def signers(self, goal: Goal | None = None) -> list[int]:
-        chosen = self.round.signers(goal or self.goal)
-        keys = [self.members.validators[index].public_key for index in chosen]
-        return [next(number for number in range(1, 40) if public_key(number) == key) for key in keys]
-
-    def reasons(self) -> dict[str, int]:
-        return dict(explain(self.round, self.goal, 1, SUBNET).counts)
+# The order of actions.
 
 
-def two_nodes() -> CanonicalValidatorSet:
-    """Key 1 on nodes 1 and 11 with weight 60, key 2 on node 2 with 40."""
-    validators = [
-        Validator(public_key(1), 60, (node(1), node(11))),
-        Validator(public_key(2), 40, (node(2),)),
-    ]
-    order = members([60, 40]).validators
-    validators.sort(key=lambda one: [v.public_key for v in order].index(one.public_key))
-    return CanonicalValidatorSet(tuple(validators), 100)
+def test_a_round_loads_connects_asks_verifies_commits_and_completes() -> None:
+    driver = RoundDriver([20] * 5)
+    goal = driver.join(80)
+    driver.advance(0.0)
+    assert [type(action) for action in driver.actions] == [Load, Connect, Ask]
+    driver.sign(1, 2, 3)
+    driver.advance(0.1)
+    driver.sign(4)
+    driver.advance(0.2)
+    assert [type(action) for action in driver.actions[3:]] == [Store, Store, Verify, Commit]
+    assert len(driver.completed[goal]) == 4
+    assert driver.round.is_idle
+
+
+def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:
+    driver = RoundDriver([100])
+    driver.join(deadline=4.0)
+    driver.join(deadline=9.0)
+    driver.join(deadline=1.0, stored_only=True)
+    driver.advance(1.0)
+    load = driver.actions[0]
+    assert isinstance(load, Load)
+    assert load.until == 2.5
+
+
+def test_stored_shares_are_decoded_in_portions_before_validators_are_asked() -> None:
+    shares = tuple(StoredShare(public_key(number), b"%d" % number, False) for number in range(1, 101))
+    driver = RoundDriver([1] * 100, stored=ArchiveEntry(shares=shares))
+    goal = driver.join(90)
+    assert driver.outcome(goal) == "complete"
+    assert [type(action) for action in driver.actions] == [Load, Decode, Decode, Store, Connect, Verify, Commit]
+    assert driver.asks == []
+
+
+def test_a_stored_signature_completes_the_goals_that_it_meets_and_asks_no_validator() -> None:
+    stored = StoredSignature(tuple(public_key(number) for number in (1, 2, 3, 4)), signature(1, b"any"))
+    driver = RoundDriver([20] * 5, stored=ArchiveEntry((stored,)))
+    met, unmet = driver.join(80), driver.join(100)
+    driver.advance(0.0)
+    assert sorted(driver.completed[met]) == [1, 2, 3, 4]
+    assert unmet not in driver.completed
+    assert driver.asked() == [5]
+    driver.sign(5)
+    assert driver.outcome(unmet, 0.1) == "complete"
+    assert sorted(driver.completed[unmet]) == [1, 2, 3, 4, 5]
+
+
+def test_a_second_goal_joins_a_result_that_is_being_committed() -> None:
+    driver = RoundDriver([20] * 5)
+    first = driver.join(80)
+    driver.advance(0.0)
+    driver.sign(1, 2, 3, 4, 5)
+    actions = driver.round.tick(0.1)
+    verify = next(action for action in actions if isinstance(action, Verify))
+    driver._execute(verify, 0.1)
+    (commit,) = (action for action in driver.round.tick(0.1) if isinstance(action, Commit))
+    second = driver.join(67)
+    assert not [action for action in driver.round.tick(0.2) if isinstance(action, Verify)]
+    complete = driver.round.stored(commit.result)
+    assert list(complete.goals) == [first, second]
 
 
 # Enough.
 
 
 def test_the_required_weight_is_enough_and_one_less_is_not() -> None:
-    board = Board([66, 1, 33])
-    board.sign(1)
-    assert board.standing() is Standing.WAITING
-    board.sign(2)
-    assert board.standing() is Standing.READY
-    assert board.signers() == [1, 2]
+    driver = RoundDriver([66, 1, 33])
+    goal = driver.join()
+    driver.sign(1)
+    assert driver.outcome(goal) == "waiting"
+    driver.sign(2)
+    assert driver.outcome(goal) == "complete"
+    assert driver.completed[goal] == [1, 2]
 
 
-def test_the_shortest_prefix_of_heavier_first_is_chosen() -> None:
-    board = Board([10, 40, 20, 30], quorum=60)
-    board.sign(1, 2, 3, 4)
-    assert board.signers() == [2, 4]
+def test_the_shortest_prefix_of_heavier_validators_is_chosen() -> None:
+    driver = RoundDriver([10, 40, 20, 30])
+    goal = driver.join(60)
+    driver.find(1, 2, 3, 4)
+    driver.advance(0.0)
+    assert driver.completed[goal] == [2, 4]
 
 
 def test_of_equal_weights_the_lower_index_is_chosen() -> None:
-    board = Board([25, 25, 25, 25], quorum=50)
-    board.sign(1, 2, 3, 4)
-    assert sorted(board.round.signers(board.goal)) == [0, 1]
+    driver = RoundDriver([25, 25, 25, 25])
+    goal = driver.join(50)
+    driver.find(1, 2, 3, 4)
+    driver.advance(0.0)
+    assert [driver.index(number) for number in driver.completed[goal]] == [0, 1]
 
 
 def test_a_quorum_of_nothing_still_needs_a_signer() -> None:
-    board = Board([1, 1], quorum=0)
-    assert board.goal.required == 1
-    assert board.standing() is Standing.WAITING
+    driver = RoundDriver([1, 1])
+    goal = driver.join(0)
+    assert goal.required_weight == 1
+    assert driver.outcome(goal) == "waiting"
 
 
 @settings(max_examples=60)
@@ -123,325 +129,397 @@ def test_a_quorum_of_nothing_still_needs_a_signer() -> None:
     quorum=st.integers(1, 100),
     signed=st.sets(st.integers(1, 6)),
 )
-def test_ready_means_the_exact_fraction(weights: list[int], keyless: int, quorum: int, signed: set[int]) -> None:
-    board = Board(weights, quorum=quorum, keyless=keyless)
+def test_a_goal_is_complete_at_the_exact_fraction(
+    weights: list[int], keyless: int, quorum: int, signed: set[int]
+) -> None:
+    driver = RoundDriver(weights, keyless=keyless)
+    goal = driver.join(quorum)
     signers = [number for number in signed if number <= len(weights)]
-    board.sign(*signers)
-    weight = sum(weights[number - 1] for number in signers)
-    enough = bool(signers) and Fraction(weight, board.members.total_weight) >= Fraction(quorum, 100)
-    assert (board.standing() is Standing.READY) == enough
-    if enough:
-        chosen = sum(weights[number - 1] for number in board.signers())
-        assert Fraction(chosen, board.members.total_weight) >= Fraction(quorum, 100)
-        assert has_quorum(chosen, board.members.total_weight, quorum)
+    driver.find(*signers)
+    total = driver.validators.total_weight
+    is_enough = bool(signers) and Fraction(sum(weights[n - 1] for n in signers), total) >= Fraction(quorum, 100)
+    assert (driver.outcome(goal) == "complete") == is_enough
+    if is_enough:
+        assert has_quorum(sum(weights[number - 1] for number in driver.completed[goal]), total, quorum)
 
 
 # The buffer.
 
 
 def test_the_buffer_is_awaited_for_two_seconds() -> None:
-    board = Board([70, 10, 20], buffer=10)
-    board.sign(1)
-    assert board.standing(1.0) is Standing.WAITING
-    assert board.round.next_at() <= 3.0
-    assert board.standing(2.99) is Standing.WAITING
-    assert board.standing(3.0) is Standing.READY
-    assert board.signers() == [1]
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 10)
+    driver.sign(1)
+    assert driver.outcome(goal, 1.0) == "waiting"
+    assert driver.round.next_wakeup(1.0) <= 3.0
+    assert driver.outcome(goal, 2.99) == "waiting"
+    assert driver.outcome(goal, 3.0) == "complete"
+    assert driver.completed[goal] == [1]
 
 
-def test_the_answer_goes_out_as_soon_as_the_buffer_is_met() -> None:
-    board = Board([70, 10, 20], buffer=10)
-    board.sign(1)
-    assert board.standing(1.0) is Standing.WAITING
-    board.sign(2)
-    assert board.standing(1.1) is Standing.READY
-    assert board.signers() == [1, 2]
+def test_a_result_leaves_as_soon_as_the_buffer_is_met() -> None:
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 10)
+    driver.sign(1)
+    assert driver.outcome(goal, 1.0) == "waiting"
+    driver.sign(2)
+    assert driver.outcome(goal, 1.1) == "complete"
+    assert driver.completed[goal] == [1, 2]
 
 
 def test_a_buffer_that_can_no_longer_come_is_not_awaited() -> None:
-    board = Board([70, 10, 20], buffer=15)
-    board.sign(1)
-    assert board.standing(1.0) is Standing.WAITING
-    board.refuse(1, 3)
-    assert board.standing(1.1) is Standing.READY
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 15)
+    driver.sign(1)
+    assert driver.outcome(goal, 1.0) == "waiting"
+    driver.refuse(1, 3)
+    assert driver.outcome(goal, 1.1) == "complete"
 
 
 def test_the_buffer_is_never_awaited_past_the_deadline() -> None:
-    board = Board([70, 10, 20], buffer=10)
-    board.sign(1)
-    assert board.standing(14.5) is Standing.WAITING
-    assert board.standing(14.99) is Standing.READY
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 10)
+    driver.sign(1)
+    assert driver.outcome(goal, 14.5) == "waiting"
+    assert driver.outcome(goal, 14.99) == "complete"
 
 
 def test_a_lost_buffer_never_fails_a_request() -> None:
-    board = Board([70, 10, 20], buffer=33)
-    board.refuse(1, 2, 3)
-    assert board.standing() is Standing.WAITING
-    board.sign(1)
-    assert board.standing() is Standing.READY
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 33)
+    driver.refuse(1, 2, 3)
+    assert driver.outcome(goal) == "waiting"
+    driver.sign(1)
+    assert driver.outcome(goal) == "complete"
 
 
-# Reluctant validators.
+# Inactive validators.
 
 
-def test_reluctant_validators_sign_only_when_the_quorum_needs_them() -> None:
-    board = Board([50, 40, 30, 20], quorum=60)
-    board.round.set_reluctant(frozenset({node(1)}))
-    board.sign(1, 2, 3, 4)
-    assert board.signers() == [2, 3, 4]
-    needing = board.join(80)
-    assert board.signers(needing) == [2, 3, 4, 1]
+def test_inactive_validators_sign_only_if_the_quorum_needs_them() -> None:
+    driver = RoundDriver([50, 40, 30, 20])
+    driver.inactive = frozenset({node(1)})
+    goal, demanding = driver.join(60), driver.join(80)
+    driver.find(1, 2, 3, 4)
+    driver.advance(0.0)
+    assert driver.completed[goal] == [2, 3, 4]
+    assert driver.completed[demanding] == [2, 3, 4, 1]
 
 
-def test_reluctant_validators_are_not_waited_for_while_others_suffice() -> None:
-    board = Board([50, 40, 30, 20], quorum=60)
-    board.round.set_reluctant(frozenset({node(1)}))
-    board.sign(2, 3, 4)
-    assert board.standing() is Standing.READY
+def test_inactive_validators_are_not_awaited_if_others_suffice() -> None:
+    driver = RoundDriver([50, 40, 30, 20])
+    driver.inactive = frozenset({node(1)})
+    goal = driver.join(60)
+    driver.find(2, 3, 4)
+    assert driver.outcome(goal) == "complete"
 
 
-def test_with_a_reluctant_share_at_hand_others_have_two_seconds_to_make_it_needless() -> None:
-    board = Board([50, 40, 30, 20], quorum=60)
-    board.round.set_reluctant(frozenset({node(1)}))
-    board.sign(1, 2)
-    assert board.standing(1.0) is Standing.WAITING
-    assert board.standing(3.0) is Standing.READY
+def test_with_a_share_of_an_inactive_validator_the_others_have_two_seconds() -> None:
+    driver = RoundDriver([50, 40, 30, 20])
+    driver.inactive = frozenset({node(1)})
+    goal = driver.join(60)
+    driver.find(1, 2)
+    assert driver.outcome(goal, 1.0) == "waiting"
+    assert driver.outcome(goal, 3.0) == "complete"
 
 
-def test_a_reluctant_share_is_used_at_once_where_others_cannot_suffice() -> None:
-    board = Board([50, 40, 30, 20], quorum=60)
-    board.round.set_reluctant(frozenset({node(1)}))
-    board.sign(1, 2)
-    board.refuse(1, 3)
-    assert board.standing() is Standing.READY
+def test_a_share_of_an_inactive_validator_is_used_at_once_if_others_cannot_suffice() -> None:
+    driver = RoundDriver([50, 40, 30, 20])
+    driver.inactive = frozenset({node(1)})
+    goal = driver.join(60)
+    driver.find(1, 2)
+    driver.refuse(1, 3)
+    assert driver.outcome(goal) == "complete"
 
 
-def test_a_key_is_reluctant_only_if_all_its_nodes_are() -> None:
-    board = Board([], validators=two_nodes())
-    board.round.set_reluctant(frozenset({node(1)}))
-    assert not board.round.roll.reluctant
-    board.round.set_reluctant(frozenset({node(1), node(11)}))
-    assert board.round.roll.reluctant == {board.index(1)}
+def test_a_key_is_inactive_only_if_all_its_nodes_are() -> None:
+    driver = RoundDriver(validators=two_nodes())
+    table = driver.round.table
+    driver.round.set_inactive(frozenset({node(1)}), 0.0)
+    assert not table.inactive
+    driver.round.set_inactive(frozenset({node(1), node(101)}), 0.0)
+    assert table.inactive == (table.members[driver.index(1)],)
+
+
+def test_no_result_leaves_before_the_inactive_validators_are_known_or_a_second_has_passed() -> None:
+    for known_at, left_at in ((0.3, 0.3), (NO_RETRY, 1.0)):
+        driver = RoundDriver([40, 30, 30], inactive_known_at=NO_RETRY)
+        goal = driver.join(60)
+        driver.find(1, 2, 3)
+        assert driver.outcome(goal, 0.0) == "waiting"
+        assert driver.round.next_wakeup(0.0) == 1.0
+        assert driver.outcome(goal, 0.29) == "waiting"
+        driver.round.set_inactive(frozenset(), known_at)
+        assert driver.outcome(goal, left_at - 0.01) == "waiting" or known_at < left_at
+        assert driver.outcome(goal, left_at) == "complete"
 
 
 # Losses.
 
 
 @pytest.mark.parametrize("code", [1, 5, 10, 13, 15, -1, -2])
-def test_final_refusals_make_the_quorum_impossible_for_ever(code: int) -> None:
-    board = Board([30, 30, 40])
-    board.refuse(code, 1)
-    assert board.standing() is Standing.WAITING
-    board.refuse(code, 2)
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.NEVER
+def test_permanent_refusals_make_the_quorum_impossible(code: int) -> None:
+    driver = RoundDriver([30, 30, 40])
+    goal = driver.join()
+    driver.refuse(code, 1)
+    assert driver.outcome(goal) == "waiting"
+    driver.refuse(code, 2)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.NEVER
 
 
 @pytest.mark.parametrize("code", [0, 6, 11, 12, 14, 16, 17])
-def test_refusals_that_may_change_lose_nothing(code: int) -> None:
-    board = Board([30, 30, 40])
-    board.refuse(code, 1, 2, 3)
-    assert board.standing(14.9) is Standing.WAITING
-    assert board.standing(15.0) is Standing.LATE
+def test_retryable_refusals_lose_nothing(code: int) -> None:
+    driver = RoundDriver([30, 30, 40])
+    goal = driver.join()
+    driver.refuse(code, 1, 2, 3)
+    assert driver.outcome(goal, 14.9) == "waiting"
+    assert driver.outcome(goal, 15.0) == "late"
 
 
-def test_empty_answers_and_silence_lose_nothing() -> None:
-    board = Board([30, 30, 40])
-    board.round.empty(node(1))
-    board.round.empty(node(2))
-    assert board.standing(14.9) is Standing.WAITING
+def test_empty_responses_and_silence_lose_nothing() -> None:
+    driver = RoundDriver([30, 30, 40])
+    goal = driver.join()
+    driver.respond_without_share(NoSignature.EMPTY, 1, 2)
+    assert driver.outcome(goal, 14.9) == "waiting"
 
 
 def test_weight_without_a_key_is_lost_for_good() -> None:
-    board = Board([60], keyless=40)
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.NEVER
-    assert board.reasons()["no_bls_key"] == 1
+    driver = RoundDriver([60], keyless=40)
+    goal = driver.join()
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.NEVER
+    assert driver.reasons(goal)["no_bls_key"] == 1
 
 
 def test_an_uptime_that_was_not_reached_is_lost_for_now() -> None:
-    board = Board([30, 30, 40], rules=UPTIME_RULES)
-    board.refuse(2, 1, 2)
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
-    assert board.reasons()["uptime_not_reached"] == 2
+    driver = RoundDriver([30, 30, 40], rules=UPTIME_RULES)
+    goal = driver.join()
+    driver.refuse(2, 1, 2)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.reasons(goal)["uptime_not_reached"] == 2
 
 
-def test_a_bad_answer_is_lost_for_now() -> None:
-    board = Board([40, 60])
-    board.sign(1)
-    board.round.bad(board.index(1))
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
-    assert board.reasons() == {"bad_signature": 1, "not_asked": 1}
+def test_a_bad_share_is_lost_for_now() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join(100)
+    driver.advance(0.0)
+    driver.lie(1)
+    driver.sign(2)
+    assert driver.outcome(goal) == "lost"
+    assert driver.rejected == [1]
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.reasons(goal) == {"bad_signature": 1}
 
 
-def test_a_malformed_answer_is_lost_for_now() -> None:
-    board = Board([40, 60])
-    board.round.malformed(node(1))
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
+def test_a_malformed_response_is_lost_for_now() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join()
+    driver.respond_without_share(NoSignature.MALFORMED, 1)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.round.close().malformed_nodes == [node(1)]
 
 
-def test_a_bad_share_from_the_cache_makes_its_validator_one_that_was_not_asked() -> None:
-    board = Board([40, 60])
-    board.sign(1, given=False)
-    asked = [node_id for ask in board.round.due(0.0) for node_id in ask.node_ids]
-    assert node(1) not in asked
-    board.round.bad(board.index(1))
-    assert board.standing() is Standing.WAITING
-    assert [ask.node_ids for ask in board.round.due(0.1) if not ask.again] == [[node(1)]]
+def test_a_bad_share_from_the_cache_lets_its_validator_be_asked() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join(100)
+    driver.find(1, is_bad=True)
+    driver.advance(0.0)
+    assert driver.asked() == [2]
+    driver.sign(2)
+    assert driver.outcome(goal, 0.1) == "waiting"
+    assert driver.asks[1:] == [(0.1, [1], False)]
 
 
-def test_losses_for_now_and_for_good_add_up_but_the_verdict_counts_only_those_for_good() -> None:
-    board = Board([20, 20, 60])
-    board.refuse(1, 1)
-    board.round.malformed(node(2))
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
-    board = Board([20, 20, 60])
-    board.refuse(1, 1, 2)
-    assert board.round.verdict(board.goal) is Verdict.NEVER
+def test_only_losses_for_good_make_the_verdict_never() -> None:
+    driver = RoundDriver([20, 20, 60])
+    goal = driver.join()
+    driver.refuse(1, 1)
+    driver.respond_without_share(NoSignature.MALFORMED, 2)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    driver = RoundDriver([20, 20, 60])
+    goal = driver.join()
+    driver.refuse(1, 1, 2)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.NEVER
 
 
-def test_a_final_refusal_cannot_be_taken_back_but_a_share_counts() -> None:
-    board = Board([40, 60])
-    board.refuse(1, 1)
-    board.refuse(11, 1)
-    assert board.standing() is Standing.LOST
-    board.sign(1, 2)
-    assert board.standing() is Standing.READY
+def test_a_permanent_refusal_cannot_be_taken_back_but_a_share_counts() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join(50)
+    driver.refuse(1, 1)
+    driver.refuse(11, 1)
+    assert driver.outcome(goal) == "waiting"
+    demanding = driver.join(100)
+    assert driver.outcome(demanding) == "lost"
+    driver.sign(1, 2)
+    patient = driver.join(100)
+    assert driver.outcome(patient) == "complete"
 
 
 def test_any_node_of_a_key_suffices() -> None:
-    board = Board([], validators=two_nodes())
-    board.refuse(1, 1)
-    assert board.standing() is Standing.WAITING
-    board.round.share(board.index(1), node(11))
-    board.sign(2)
-    assert board.standing() is Standing.READY
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join(100)
+    driver.refuse(1, 1)
+    assert driver.outcome(goal) == "waiting"
+    driver.sign(101, 2)
+    assert driver.outcome(goal) == "complete"
 
 
-def test_a_key_is_lost_when_every_node_of_it_is() -> None:
-    board = Board([], validators=two_nodes())
-    board.refuse(1, 1)
-    board.round.malformed(node(11))
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
-    board = Board([], validators=two_nodes())
-    board.refuse(1, 1, 11)
-    assert board.round.verdict(board.goal) is Verdict.NEVER
+@pytest.mark.parametrize(("code", "verdict"), [(None, Verdict.WAIT), (1, Verdict.NEVER)])
+def test_a_key_is_lost_when_every_node_of_it_is(code: int | None, verdict: Verdict) -> None:
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join()
+    driver.refuse(1, 1)
+    if code is None:
+        driver.respond_without_share(NoSignature.MALFORMED, 101)
+    else:
+        driver.refuse(code, 101)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is verdict
 
 
 def test_a_bad_share_of_one_node_leaves_the_other_node_of_its_key() -> None:
-    board = Board([], validators=two_nodes())
-    board.round.share(board.index(1), node(1))
-    board.round.bad(board.index(1))
-    assert board.standing() is Standing.WAITING
-    board.round.share(board.index(1), node(11))
-    board.sign(2)
-    assert board.standing() is Standing.READY
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join(100)
+    driver.lie(1)
+    driver.sign(2)
+    assert driver.outcome(goal) == "waiting"
+    assert driver.rejected == [1]
+    driver.sign(101)
+    assert driver.outcome(goal) == "complete"
 
 
 # Out of reach.
 
 
-def test_who_cannot_be_dialled_before_the_deadline_is_lost_for_now() -> None:
-    board = Board([40, 60])
-    board.lose_connection(1, back_at=20.0)
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
-    assert board.reasons()["not_connected"] == 1
+def test_a_node_that_cannot_be_dialled_before_the_deadline_is_lost_for_now() -> None:
+    driver = RoundDriver([40, 60])
+    goal, patient = driver.join(), driver.join(deadline=30.0)
+    driver.advance(0.0)
+    driver.lose_connection(1, retry_at=20.0)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.reasons(goal)["not_connected"] == 1
+    assert driver.outcome(patient) == "waiting"
 
 
-def test_each_goal_measures_reach_by_its_own_deadline() -> None:
-    board = Board([40, 60])
-    patient = board.join(67, deadline=30.0)
-    board.lose_connection(1, back_at=20.0)
-    assert board.standing() is Standing.LOST
-    assert board.standing(goal=patient) is Standing.WAITING
+def test_a_node_that_is_never_dialled_again_is_lost_whatever_the_deadline() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join(deadline=1e9)
+    driver.advance(0.0)
+    driver.lose_connection(1, NO_RETRY, reason="private_address")
+    assert driver.outcome(goal) == "lost"
+    assert driver.reasons(goal)["private_address"] == 1
 
 
-def test_who_will_never_be_dialled_is_lost_whatever_the_deadline() -> None:
-    board = Board([40, 60])
-    board.lose_connection(1, NEVER_BACK, reason="private_address")
-    assert board.standing() is Standing.LOST
-    assert board.reasons()["private_address"] == 1
+def test_a_node_that_is_being_connected_is_awaited() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.round.disconnected(node(1))
+    driver.round.unreachable(node(1), None)
+    assert driver.outcome(goal) == "waiting"
 
 
-def test_who_is_being_connected_is_waited_for() -> None:
-    board = Board([40, 60])
-    board.round.disconnected(node(1))
-    board.round.reach(node(1), None)
-    assert board.standing() is Standing.WAITING
+def test_a_node_that_reconnects_is_not_lost() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.lose_connection(1, retry_at=20.0)
+    driver.round.connected([node(1)])
+    assert driver.outcome(goal) == "waiting"
 
 
-def test_who_comes_back_is_not_lost_any_more() -> None:
-    board = Board([40, 60])
-    board.lose_connection(1, back_at=20.0)
-    board.round.connected(node(1))
-    assert board.standing() is Standing.WAITING
-
-
-def test_who_has_signed_may_go_away() -> None:
-    board = Board([40, 60])
-    board.sign(1)
-    board.lose_connection(1, back_at=99.0)
-    board.sign(2)
-    assert board.standing() is Standing.READY
+def test_a_node_that_has_signed_may_disconnect() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.sign(1)
+    driver.lose_connection(1, retry_at=99.0)
+    driver.sign(2)
+    assert driver.outcome(goal) == "complete"
 
 
 def test_one_node_out_of_reach_leaves_the_other_of_its_key() -> None:
-    board = Board([], validators=two_nodes())
-    board.lose_connection(1, back_at=99.0)
-    assert board.standing() is Standing.WAITING
-    board.lose_connection(11, back_at=99.0)
-    assert board.standing() is Standing.LOST
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.lose_connection(1, retry_at=99.0)
+    assert driver.outcome(goal) == "waiting"
+    driver.lose_connection(101, retry_at=99.0)
+    assert driver.outcome(goal) == "lost"
 
 
 def test_a_key_with_one_node_that_refused_and_one_out_of_reach_is_lost_for_now() -> None:
-    board = Board([], validators=two_nodes())
-    board.refuse(1, 1)
-    board.lose_connection(11, back_at=99.0)
-    assert board.standing() is Standing.LOST
-    assert board.round.verdict(board.goal) is Verdict.WAIT
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.refuse(1, 1)
+    driver.lose_connection(101, retry_at=99.0)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
 
 
-def test_it_fails_for_want_of_connections_only_if_those_would_help() -> None:
-    board = Board([40, 60])
-    board.lose_connection(1, back_at=20.0)
-    assert board.round.want_of_connections(board.goal) == [node(1)]
-    board = Board([30, 10, 60], quorum=80)
-    board.refuse(1, 1)
-    board.lose_connection(2, back_at=20.0)
-    assert board.round.want_of_connections(board.goal) == []
+def test_a_failure_names_blocking_nodes_only_if_their_connection_would_help() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join()
+    driver.advance(0.0)
+    driver.lose_connection(1, retry_at=20.0)
+    driver.advance(0.1)
+    assert driver.failures[goal].blockers == [node(1)]
+    driver = RoundDriver([30, 10, 60])
+    goal = driver.join(80)
+    driver.advance(0.0)
+    driver.refuse(1, 1)
+    driver.lose_connection(2, retry_at=20.0)
+    driver.advance(0.1)
+    assert driver.failures[goal].blockers == []
 
 
-# Doubt.
+# Suspect shares.
 
 
-def test_doubted_shares_do_not_count_as_signed_and_may_still_come() -> None:
-    board = Board([40, 60])
-    board.round.share(board.index(1), node(1), doubtful=True)
-    board.sign(2)
-    assert board.standing() is Standing.WAITING
-    board.round.trust([board.index(1)])
-    assert board.standing() is Standing.READY
-    board.round.doubt([board.index(1)])
-    assert board.standing() is Standing.WAITING
-    assert board.reasons() == {"unverified_share": 1}
+def test_a_share_of_an_offender_is_verified_alone_and_only_if_it_is_needed() -> None:
+    driver = RoundDriver([40, 60], offenders={public_key(1)})
+    light, heavy = driver.join(60), driver.join(100)
+    driver.find(1)
+    driver.advance(0.0)
+    assert not [action for action in driver.actions if isinstance(action, Verify)]
+    driver.sign(2)
+    driver.advance(0.1)
+    assert driver.completed[light] == [2]
+    assert driver.completed[heavy] == [2, 1]
+
+
+def test_a_share_that_differs_from_the_stored_one_is_verified_alone() -> None:
+    stored = StoredShare(public_key(1), signature(1, b"other"), True)
+    driver = RoundDriver([40, 60], stored=ArchiveEntry(shares=(stored,)))
+    goal = driver.join(100)
+    driver.find(1)
+    driver.advance(0.0)
+    assert driver.round.table.members[driver.index(1)].status is ShareStatus.SUSPECT
+    driver.sign(2)
+    assert driver.outcome(goal) == "complete"
+    checks = [type(action.check) for action in driver.actions if isinstance(action, Verify)]
+    assert checks == [SearchStep, SumCheck]
 
 
 # Explanations.
 
 
-def test_the_shortfall_names_the_heaviest_missing_with_their_last_words() -> None:
+def test_the_shortfall_names_the_heaviest_missing_validators_with_their_last_replies() -> None:
     weights = [100 + number for number in range(30)]
-    board = Board(weights, quorum=100, keyless=500)
-    board.sign(*range(1, 11))
-    board.refuse(11, 30)
-    board.round.empty(node(29))
-    shortfall = explain(board.round, board.goal, 77, SUBNET, ("a hint",))
+    driver = RoundDriver(weights, keyless=500)
+    goal = driver.join(100)
+    driver.find(*range(1, 11))
+    driver.round.connected(driver.connected)
+    driver.refuse(11, 30)
+    driver.respond_without_share(NoSignature.EMPTY, 29)
+    shortfall = explain(driver.round, goal, 77, SUBNET, ("a hint",))
     assert shortfall.height == 77
     assert shortfall.signed_weight == sum(weights[:10])
     assert shortfall.required_weight == shortfall.total_weight == sum(weights) + 500
@@ -456,72 +534,83 @@ def test_the_shortfall_names_the_heaviest_missing_with_their_last_words() -> Non
     assert (refused.reason, refused.error_code, refused.error_message) == ("validation_unknown", 11, "because")
     assert refused.public_key == public_key(30)
     assert empty.reason == "empty_answer"
-    assert [one.weight for one in shortfall.missing] == sorted((one.weight for one in shortfall.missing), reverse=True)
+    shown = [missing.weight for missing in shortfall.missing]
+    assert shown == sorted(shown, reverse=True)
     assert shortfall.hints[0] == "a hint"
     assert any("BLS key" in hint for hint in shortfall.hints)
     assert any("RegisterL1ValidatorTx" in hint for hint in shortfall.hints)
 
 
-def test_at_most_fifty_missing_are_named() -> None:
-    board = Board([1] * 70)
-    shortfall = explain(board.round, board.goal, 1, SUBNET)
+def test_at_most_fifty_missing_validators_are_named() -> None:
+    driver = RoundDriver([1] * 70)
+    shortfall = explain(driver.round, driver.join(), 1, SUBNET)
     assert len(shortfall.missing) == 50
     assert sum(shortfall.counts.values()) == 70
 
 
-@settings(max_examples=40)
+def test_a_goal_that_leaves_is_neither_completed_nor_failed() -> None:
+    driver = RoundDriver([50, 50])
+    goal = driver.join(100)
+    driver.advance(0.0)
+    driver.round.leave(goal)
+    driver.sign(1, 2)
+    driver.advance(DEADLINE)
+    assert driver.round.is_idle
+    assert not [action for action in driver.actions if isinstance(action, Complete | Fail)]
+
+
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_running_sums_always_agree_with_a_recount(data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=8))
-    board = Board(weights, keyless=data.draw(st.integers(0, 20)))
+    driver = RoundDriver(weights, keyless=data.draw(st.integers(0, 20)), settings=AggregationSettings(probes=2))
+    driver.join(data.draw(st.integers(1, 100)), deadline=3.0)
+    driver.advance(0.0)
     numbers = st.integers(1, len(weights))
-    actions = st.sampled_from(["sign", "doubtful", "bad", "doubt", "trust", "final", "retry", "empty", "away", "back"])
-    now = 0.0
-    for action, number in data.draw(st.lists(st.tuples(actions, numbers), max_size=40)):
-        _act(board, action, number)
-        now += 0.1
-        board.round.due(now)
-        _assert_sums(board)
+    events = st.sampled_from(["sign", "lie", "find", "final", "retry", "empty", "away", "back"])
+    for step, (event, number) in enumerate(data.draw(st.lists(st.tuples(events, numbers), max_size=40)), 1):
+        _send(driver, event, number)
+        driver.advance(step / 10)
+        _assert_sums(driver)
 
 
-def _act(board: Board, action: str, number: int) -> None:
-    index, state = board.index(number), board.round
-    match action:
-        case "sign" | "doubtful":
-            state.share(index, node(number) if number % 2 else None, doubtful=action == "doubtful")
-        case "bad":
-            state.bad(index)
-        case "doubt":
-            state.doubt([index])
-        case "trust":
-            state.trust([index])
+def _send(driver: RoundDriver, event: str, number: int) -> None:
+    match event:
+        case "sign":
+            driver.sign(number)
+        case "lie":
+            driver.lie(number)
+        case "find":
+            driver.find(number, is_bad=number % 2 == 0)
         case "final" | "retry":
-            board.refuse(1 if action == "final" else 11, number)
+            driver.refuse(1 if event == "final" else 11, number)
         case "empty":
-            state.empty(node(number))
+            driver.respond_without_share(NoSignature.EMPTY, number)
         case "away":
-            board.lose_connection(number, back_at=99.0)
+            driver.lose_connection(number, retry_at=99.0)
         case "back":
-            state.connected(node(number))
+            driver.round.connected([node(number)])
 
 
-def _assert_sums(board: Board) -> None:
-    roll = board.round.roll
-    for fate in Fate:
-        expected = [roll.weights[index] for index, one in enumerate(roll.fates) if one is fate]
-        keyless = board.members.keyless_weight if fate is Fate.GONE else 0
-        assert roll.weight[fate] == sum(expected) + keyless
-        assert roll.count[fate] == len(expected)
-    away = [
-        index
-        for index, one in enumerate(board.members.validators)
-        if roll.fates[index] is Fate.OPEN and all(node_id in roll.away for node_id in one.node_ids)
+def _assert_sums(driver: RoundDriver) -> None:
+    table = driver.round.table
+    for status in ShareStatus:
+        weights = [member.weight for member in table.members if member.status is status]
+        keyless = driver.validators.keyless_weight if status is ShareStatus.IMPOSSIBLE else 0
+        assert table.weight[status] == sum(weights) + keyless
+        assert table.count[status] == len(weights)
+    pending = [member for member in table.members if member.status is ShareStatus.PENDING]
+    away = [member.weight for member in pending if all(record.unreachable for record in member.nodes)]
+    assert table.unreachable_weight(50.0) == sum(away)
+    assert table.connected_weight == sum(member.weight for member in table.members if member.connections)
+    covered = [
+        member.weight
+        for member in table.members
+        if member.is_selected
+        and (
+            member.status in (ShareStatus.SIGNED, ShareStatus.SUSPECT)
+            or (member.status is ShareStatus.PENDING and member.connections)
+        )
     ]
-    assert roll.unreachable(50.0) == sum(roll.weights[index] for index in away)
-    assert sum(one.weight for one in missing_validators(board.round)) + roll.signed == roll.total
-    linked = [
-        one.weight
-        for index, one in enumerate(board.members.validators)
-        if any(board.round.asking.is_connected(NodeID(node_id)) for node_id in one.node_ids)
-    ]
-    assert board.round.asking.connected_weight == sum(linked)
+    assert table.covered_weight == sum(covered)
+    assert sum(missing.weight for missing in missing_shares(driver.round)) + table.signed_weight == table.total_weight

@@ -155,7 +155,7 @@ def many() -> World:
 
 
 def threaded(world: World, executor: ThreadPoolExecutor) -> SignatureAggregator:
-    return SignatureAggregator(world.rooms, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
+    return SignatureAggregator(world.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
 
 
 def presign(about: UnsignedMessage, bad: set[int]) -> None:

@@ -12,17 +12,16 @@ from random import Random
 
 from tests.aggregation.clockwork import InlineExecutor, now
 from warpseal import bls
-from warpseal.aggregation.no_archive import NoArchive
-from warpseal.aggregation.ports import Archive
-from warpseal.aggregation.request import AggregationRequest
-from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
+from warpseal.aggregation.ports import ShareArchive
+from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.platform import Subnet
 from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
 from warpseal.peers.request_fanout import PeerResponse
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
@@ -389,6 +388,31 @@ class Metrics:
         self.bad_shares += node_ids
 
 
+class EmptyArchive:
+    """An archive that stores nothing."""
+
+    async def load(self, message_id: MessageID) -> ArchiveEntry:
+        return ArchiveEntry()
+
+    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+        pass
+
+    def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        pass
+
+    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+        pass
+
+    def keep_for_ever(self, message: UnsignedMessage) -> None:
+        pass
+
+    async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+        return ()
+
+    def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
+        pass
+
+
 class World:
     """The service with everything around it in memory."""
 
@@ -397,7 +421,7 @@ class World:
         validators: CanonicalValidatorSet,
         settings: AggregationSettings | None = None,
         seed: int = 0,
-        archive: Archive | None = None,
+        archive: ShareArchive | None = None,
     ) -> None:
         self.members = validators
         self.network = Network()
@@ -408,7 +432,7 @@ class World:
         self.activity = Activity()
         self.followed = Followed()
         self.metrics = Metrics()
-        self.rooms = AggregationDeps(
+        self.deps = AggregationDeps(
             peers=self.network,
             heights=self.heights,
             sets=self.sets,
@@ -417,10 +441,10 @@ class World:
             activity=self.activity,
             followed=self.followed,
             metrics=self.metrics,
-            archive=NoArchive() if archive is None else archive,
+            archive=EmptyArchive() if archive is None else archive,
         )
         self.service = SignatureAggregator(
-            self.rooms,
+            self.deps,
             NETWORK_ID,
             settings or AggregationSettings(),
             executor=InlineExecutor(),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle
 from tests.api.world import KEBAB, V1, ScriptedAggregator, World, aggregation, exchange
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 
 
 async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.raw_http import BODY, post
 from tests.api.world import KEBAB, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.server import HttpServer
 from warpseal.errors import StartupError
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from starlette.types import ASGIApp
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.aggregator.services import SigningServices

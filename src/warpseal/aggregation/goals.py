@@ -1,15 +1,27 @@
-"""What one caller of a round wants, and how it stands. Pure; integers only, times of the event loop's clock."""
+"""The quorums that the callers of one round need, and whether each of them is met, lost or late. Pure.
+
+Integers only; times are those of the event loop's clock.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
+from warpseal.aggregation.members import MemberTable, ShareStatus
+from warpseal.errors import Verdict
+from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import required_weight
 
+# A result takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.
+_BUFFER_MARGIN_S: Final = 0.05
+_NEVER: Final = float("inf")
 
-class Standing(Enum):
-    """How a goal stands. LOST: the quorum cannot be reached; LATE: its deadline has come."""
+
+class GoalStatus(Enum):
+    """State of a goal. LOST: its quorum cannot be reached; LATE: its deadline has passed."""
 
     WAITING = "waiting"
     READY = "ready"
@@ -18,23 +30,150 @@ class Standing(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Goal:
-    """quorum, buffer: percent of `total` weight; deadline: when the caller's patience ends.
+class QuorumGoal:
+    """The quorum of one caller. quorum, buffer: percent of `total_weight`; deadline: of the caller.
 
-    required: weight without which there is no answer. target: weight at which nothing is awaited any more.
-    met_at: since when the required weight is there. stored_only: nobody is asked and nothing awaited for it.
+    required_weight: without it there is no result. target_weight: with it nothing is awaited any more.
+    stored_only: no validator is asked and nothing is awaited for this caller. met_at: since when the required
+    weight has signed. was_connected, was_ready: the required weight was connected, or the result was being made.
     """
 
     quorum: int
     buffer: int
     deadline: float
-    total: int
-    required: int = field(init=False)
-    target: int = field(init=False)
-    met_at: float | None = None
+    total_weight: int
     stored_only: bool = False
+    required_weight: int = field(init=False)
+    target_weight: int = field(init=False)
+    met_at: float | None = None
+    was_connected: bool = False
+    was_ready: bool = False
 
     def __post_init__(self) -> None:
-        # A message without any signer is no answer, whatever the quorum.
-        self.required = max(1, required_weight(self.total, self.quorum))
-        self.target = max(self.required, required_weight(self.total, self.quorum + self.buffer))
+        # A message without a signer is no result, whatever the quorum.
+        self.required_weight = max(1, required_weight(self.total_weight, self.quorum))
+        self.target_weight = max(self.required_weight, required_weight(self.total_weight, self.quorum + self.buffer))
+
+
+class QuorumGoals:
+    """The goals of the callers that wait. inactive_known_at: when it is known which validators are inactive."""
+
+    def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
+        self.inactive_known_at = _NEVER
+        self._table = table
+        self._buffer_wait_s = buffer_wait_s
+        self._goals: dict[QuorumGoal, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._goals)
+
+    def __iter__(self) -> Iterator[QuorumGoal]:
+        return iter(tuple(self._goals))
+
+    def __contains__(self, goal: QuorumGoal) -> bool:
+        return goal in self._goals
+
+    def add(self, goal: QuorumGoal) -> None:
+        """Take a caller's goal into account."""
+        self._goals[goal] = None
+
+    def remove(self, goal: QuorumGoal) -> None:
+        """Forget a caller's goal, if it is there."""
+        self._goals.pop(goal, None)
+
+    @property
+    def deadlines(self) -> list[float]:
+        """The deadlines of the goals that validators may be asked for."""
+        return [goal.deadline for goal in self._goals if not goal.stored_only]
+
+    @property
+    def target_weight(self) -> int:
+        """The target of the most demanding goal that validators may be asked for."""
+        return max((goal.target_weight for goal in self._goals if not goal.stored_only), default=0)
+
+    @property
+    def need_suspects(self) -> bool:
+        """Whether suspect shares, once cleared, would bring a goal to its quorum or to its buffer."""
+        signed_weight, share_weight = self._table.signed_weight, self._table.share_weight
+        return any(
+            signed_weight
+            < (goal.required_weight if signed_weight < goal.required_weight else goal.target_weight)
+            <= share_weight
+            for goal in self._goals
+        )
+
+    def wants_more_shares(self, now: float) -> bool:
+        """Return whether validators are to be asked, not only the inactive ones to be learnt."""
+        target_weight = self.target_weight
+        return target_weight > 0 and (now >= self.inactive_known_at or self._table.signed_weight < target_weight)
+
+    @property
+    def wake_weight(self) -> float:
+        """The least weight of shares at which the status of a goal may change."""
+        weights = (goal.required_weight if goal.met_at is None else goal.target_weight for goal in self._goals)
+        return min(weights, default=_NEVER)
+
+    def status(self, goal: QuorumGoal, now: float) -> GoalStatus:
+        """Return the status of a goal, and record when its quorum was met."""
+        signed_weight = self._table.signed_weight
+        if signed_weight >= goal.required_weight:
+            goal.met_at = now if goal.met_at is None else goal.met_at
+            if goal.stored_only:
+                return GoalStatus.READY
+            is_waiting = now < self._buffer_end(goal) and self._can_improve(goal)
+            is_waiting = is_waiting or now < min(self.inactive_known_at, goal.deadline)
+            return GoalStatus.WAITING if is_waiting else GoalStatus.READY
+        goal.met_at = None
+        attainable_weight = self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
+        if attainable_weight < goal.required_weight:
+            return GoalStatus.LOST
+        return GoalStatus.LATE if now >= goal.deadline else GoalStatus.WAITING
+
+    def verdict(self, goal: QuorumGoal) -> Verdict:
+        """Return whether waiting can help a goal: not if the weight that is lost for good makes it impossible."""
+        is_impossible = self._table.total_weight - self._table.weight[ShareStatus.IMPOSSIBLE] < goal.required_weight
+        return Verdict.NEVER if is_impossible else Verdict.WAIT
+
+    def next_at(self, now: float) -> float:
+        """Return when the status of a goal may change though nothing happens."""
+        next_at = _NEVER
+        for goal in self._goals:
+            if goal.met_at is None:
+                next_at = min(next_at, goal.deadline)
+                continue
+            for moment in (self._buffer_end(goal), min(self.inactive_known_at, goal.deadline)):
+                if now < moment < next_at:
+                    next_at = moment
+        return next_at
+
+    def disconnected_blockers(self, goal: QuorumGoal) -> list[NodeID]:
+        """Return the nodes that are not connected, if the goal fails because their weight is missing."""
+        table = self._table
+        blockers = [
+            member for member in table.members if member.status is ShareStatus.PENDING and not member.connections
+        ]
+        other_weight = table.available_weight - sum(member.weight for member in blockers)
+        if other_weight >= goal.required_weight or self.verdict(goal) is Verdict.NEVER:
+            return []
+        return [node.node_id for member in blockers for node in member.nodes]
+
+    def _attainable_weight(self, goal: QuorumGoal) -> int:
+        """Return the weight that has signed or may still sign before the goal's deadline."""
+        return self._table.available_weight - self._table.unreachable_weight(goal.deadline)
+
+    def _buffer_end(self, goal: QuorumGoal) -> float:
+        assert goal.met_at is not None
+        return min(goal.met_at + self._buffer_wait_s, goal.deadline - _BUFFER_MARGIN_S)
+
+    def _can_improve(self, goal: QuorumGoal) -> bool:
+        """Return whether the buffer, or a quorum without inactive validators, is worth waiting for."""
+        table = self._table
+        if table.signed_weight < goal.target_weight <= self._attainable_weight(goal):
+            return True
+        if not table.inactive:
+            return False
+        active_weight = table.signed_weight - table.inactive_weight(ShareStatus.SIGNED)
+        coming_weight = table.weight[ShareStatus.PENDING] - table.inactive_weight(ShareStatus.PENDING)
+        suspect_weight = table.weight[ShareStatus.SUSPECT] - table.inactive_weight(ShareStatus.SUSPECT)
+        coming_weight += suspect_weight - table.unreachable_weight(goal.deadline)
+        return active_weight < goal.required_weight <= active_weight + coming_weight

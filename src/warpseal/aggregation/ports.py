@@ -1,4 +1,4 @@
-"""What the aggregation needs of other rooms, no more: what stands behind may be the real thing or a test's."""
+"""What the aggregation needs of other packages. The tests implement each protocol in memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
-class OpenAsk(Protocol):
-    """A request that was sent to many."""
+class SentRequest(Protocol):
+    """A request that was sent to many nodes."""
 
     def extend(self, deadline: float) -> None:
-        """Take answers until `deadline` where that is later than the one it was sent with."""
+        """Accept responses until `deadline` if that is later than the deadline that it was sent with."""
 
     def close(self) -> None:
-        """Leave: no more answers, and nothing more is written."""
+        """Accept no more responses, and send nothing more."""
 
 
-class Peers(Protocol):
+class PeerClient(Protocol):
     """The peer network. Deadlines are times of the event loop's clock."""
 
     def is_connected(self, node_id: NodeID) -> bool:
-        """Tell whether a node may be asked now."""
+        """Return whether a node may be asked now."""
         ...
 
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
@@ -38,7 +38,7 @@ class Peers(Protocol):
         ...
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
-        """Pull redials forward; return the moment of the earliest."""
+        """Dial nodes again as soon as the backoff rules allow; return the time of the earliest dial."""
         ...
 
     def ask(
@@ -50,16 +50,16 @@ class Peers(Protocol):
         deadline: float,
         is_reask: bool,
         on_response: Callable[[PeerResponse], None],
-    ) -> OpenAsk:
-        """Send one request to many; answers go to `on_response`, one call each."""
+    ) -> SentRequest:
+        """Send one request to many nodes; `on_response` is called for each response."""
         ...
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
-        """Tell `listener` who is connected or not any more, until the returned function is called."""
+        """Call `listener` when a node connects, disconnects or a dial fails, until the returned function is called."""
         ...
 
 
-class Heights(Protocol):
+class HeightSource(Protocol):
     """The proposed height."""
 
     def current(self) -> int:
@@ -67,11 +67,11 @@ class Heights(Protocol):
         ...
 
     async def first(self) -> int:
-        """Return it, waiting for the first poll. Raises NodeUnavailable."""
+        """Return it; wait for the first poll. Raises NodeUnavailable."""
         ...
 
 
-class Sets(Protocol):
+class ValidatorSetSource(Protocol):
     """Canonical validator sets."""
 
     async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
@@ -79,11 +79,11 @@ class Sets(Protocol):
         ...
 
     def keys_of(self, validators: CanonicalValidatorSet) -> Sequence[PublicKey]:
-        """Return the parsed keys of a set, in canonical order; from any thread."""
+        """Return the parsed keys of a set, in canonical order; thread-safe."""
         ...
 
 
-class Chains(Protocol):
+class ChainSource(Protocol):
     """Chains and subnets."""
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
@@ -91,7 +91,7 @@ class Chains(Protocol):
         ...
 
     async def subnet(self, subnet_id: SubnetID) -> Subnet:
-        """Return what is recorded of a subnet. Raises UnknownSubnet, NodeUnavailable."""
+        """Return a subnet as the P-Chain records it. Raises UnknownSubnet, NodeUnavailable."""
         ...
 
     async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]:
@@ -99,76 +99,76 @@ class Chains(Protocol):
         ...
 
 
-class Epochs(Protocol):
+class EpochSource(Protocol):
     """Epoch heights of chains."""
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
-        """Tell whether a height is the current epoch height of one of these chains."""
+        """Return whether a height is the current epoch height of one of these chains."""
         ...
 
 
-class Activity(Protocol):
-    """Which validators of an L1 are inactive or nearly drained."""
+class ActivitySource(Protocol):
+    """The inactive validators of an L1, those with little balance left included."""
 
     def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]:
-        """Keep it fresh inside the block."""
+        """Keep them up to date inside the block."""
         ...
 
     def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
-        """Return the reluctant nodes as known now."""
+        """Return the inactive nodes as known now."""
         ...
 
     async def ready(self, subnet_id: SubnetID) -> None:
-        """Wait until they are known, or cannot be."""
+        """Return when they are known, or cannot be."""
         ...
 
 
-class Followed(Protocol):
-    """The subnets whose validators are connected to."""
+class SubnetTracking(Protocol):
+    """The subnets whose validators the daemon stays connected to."""
 
     def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> AbstractContextManager[None]:
-        """Follow a subnet inside the block and for a while longer."""
+        """Track a subnet inside the block and for a while longer."""
         ...
 
 
-class Metrics(Protocol):
-    """What the aggregation reports as it happens."""
+class AggregationMetrics(Protocol):
+    """Metrics of the aggregation."""
 
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
-        """Note one aggregation, failed ones too; seconds by stage, the whole of it under "total"."""
+        """Count an aggregation, failed or not; stages: seconds by stage, "total" is all of it."""
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
-        """Count a bad share against the nodes of its key."""
+        """Count a bad share for the nodes of its key."""
 
 
-class Archive(Protocol):
-    """What was signed before, and what is kept of it. Nothing here ever raises because a store is broken."""
+class ShareArchive(Protocol):
+    """What was signed before. No method raises because a store is broken."""
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
-        """Return what is kept of a message; after a second at most, and nothing while the store is down."""
+        """Return what is stored of a message; after a second at most, and nothing while the store is down."""
         ...
 
     def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
-        """Keep shares of keys of the signing set, soon.
+        """Store shares of keys of the signing set, soon.
 
-        Of a key the first stands until it is rejected; a verified one marks its equal and replaces a candidate.
+        The first share of a key stays until it is rejected; a verified one marks its equal and replaces a candidate.
         """
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Delete a share that was found bad, if it is these very bytes; in order with `keep_shares`."""
+        """Delete a share that was found bad, if it is exactly these bytes; in order with `keep_shares`."""
 
     async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         """Return when it is committed; after a second at most, at once while the store is down.
 
-        Cancelling the wait withdraws nothing.
+        It is stored though the wait is cancelled.
         """
 
     def keep_for_ever(self, message: UnsignedMessage) -> None:
-        """Never evict what is kept of a message, now and later."""
+        """Never evict what is stored of a message, now and later."""
 
     async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]:
-        """Return candidates of messages kept for ever, at most `limit` shares."""
+        """Return at most `limit` unverified shares of pinned messages."""
         ...
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Note that a share was verified alone, if it is these very bytes."""
+        """Mark a share as verified alone, if it is exactly these bytes."""

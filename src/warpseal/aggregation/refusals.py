@@ -1,4 +1,4 @@
-"""What a validator's refusal means: whether it may change its mind, why it refused, and what helps.
+"""Meaning of a validator's refusal: whether it holds, its reason, and what helps. Pure.
 
 Source of truth: avalanchego `vms/platformvm/network/warp.go` for the P-Chain, `network/p2p/error.go` for
 negative codes, `graft/*/warp/verifier_backend.go` and `vms/saevm/cchain/warp/verifier.go` for EVM chains.
@@ -18,50 +18,42 @@ from warpseal.warp.message import UnsignedMessage
 UPTIME_NOT_REACHED_CODE: Final = 2
 
 
-class Mind(IntEnum):
-    """What a node's answer says about its share. From SPENT on the node is not asked again in the round."""
+class RefusalKind(IntEnum):
+    """How long a refusal holds. RETRYABLE: the node may still sign; else it is not asked again in the round."""
 
-    MAY_CHANGE = 0
-    SPENT = 1
-    FINAL = 2
+    RETRYABLE = 0
+    THIS_ROUND = 1
+    PERMANENT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One code of one kind of chain: its stable reason and what a person may do about it."""
+    """One code of one kind of chain: its stable reason, and advice for the operator."""
 
     reason: str
-    mind: Mind
+    kind: RefusalKind
     advice: str
 
 
-_FINAL: Final = Mind.FINAL
-_RETRY: Final = Mind.MAY_CHANGE
+_PERMANENT: Final = RefusalKind.PERMANENT
+_RETRY: Final = RefusalKind.RETRYABLE
 
 P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     1: Refusal(
         "not_an_addressed_call",
-        _FINAL,
+        _PERMANENT,
         "The P-Chain signs addressed calls only: build the message as an AddressedCall.",
     ),
-    2: Refusal(
-        "source_address_not_empty",
-        _FINAL,
-        "A message of the P-Chain has an empty source address.",
-    ),
-    3: Refusal(
-        "payload_unparsable",
-        _FINAL,
-        "The payload inside of the addressed call is no L1 message (ACP-77).",
-    ),
+    2: Refusal("source_address_not_empty", _PERMANENT, "A message of the P-Chain has an empty source address."),
+    3: Refusal("payload_unparsable", _PERMANENT, "The payload inside of the addressed call is no L1 message (ACP-77)."),
     4: Refusal(
         "payload_type_not_signable",
-        _FINAL,
+        _PERMANENT,
         "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the rest.",
     ),
     5: Refusal(
         "justification_unparsable",
-        _FINAL,
+        _PERMANENT,
         "Send the justification that this message needs: 32 bytes of a subnet id for a conversion, an "
         "L1ValidatorRegistrationJustification for a removal.",
     ),
@@ -73,23 +65,19 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     7: Refusal(
         "conversion_id_mismatch",
-        _FINAL,
+        _PERMANENT,
         "The subnet was converted with other data: rebuild the conversion id from the transaction as it is.",
     ),
     8: Refusal(
         "justification_kind_missing",
-        _FINAL,
+        _PERMANENT,
         "The justification names neither an initial validator nor a registration message.",
     ),
     9: Refusal(
-        "justification_subnet_id_malformed",
-        _FINAL,
-        "The subnet id in the justification must have 32 bytes.",
+        "justification_subnet_id_malformed", _PERMANENT, "The subnet id in the justification must have 32 bytes."
     ),
     10: Refusal(
-        "validation_id_mismatch",
-        _FINAL,
-        "The justification proves another validation than the one in the message.",
+        "validation_id_mismatch", _PERMANENT, "The justification proves another validation than the one in the message."
     ),
     11: Refusal(
         "validation_unknown",
@@ -104,7 +92,7 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     13: Refusal(
         "registration_unparsable",
-        _FINAL,
+        _PERMANENT,
         "The justification must hold the RegisterL1Validator payload itself, without any wrapping.",
     ),
     14: Refusal(
@@ -114,7 +102,7 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     15: Refusal(
         "nonce_impossible",
-        _FINAL,
+        _PERMANENT,
         "A weight message with the largest nonce removes the validator: ask for registered = false.",
     ),
     16: Refusal(
@@ -132,19 +120,19 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
 _NEGATIVE: Final[Mapping[int, Refusal]] = {
     -1: Refusal(
         "request_rejected",
-        _FINAL,
+        _PERMANENT,
         "The validators reject the request itself: check the message's network id and source chain id.",
     ),
     -2: Refusal(
         "no_signature_handler",
-        _FINAL,
+        _PERMANENT,
         "The source chain's VM on these validators does not sign Warp messages (ACP-118).",
     ),
 }
 
 _UPTIME_NOT_REACHED: Final = Refusal(
     "uptime_not_reached",
-    Mind.SPENT,
+    RefusalKind.THIS_ROUND,
     "These validators have measured less uptime than the message claims: ask for fewer seconds.",
 )
 
@@ -159,7 +147,7 @@ _UNDEFINED: Final = Refusal("refused", _RETRY, "The validators had trouble of th
 
 @dataclass(frozen=True, slots=True)
 class RefusalRules:
-    """How refusals of one message are to be read: by the kind of its source chain and of the message."""
+    """The refusals of one message: they depend on its source chain and on its kind."""
 
     p_chain: bool
     uptime: bool
@@ -170,7 +158,7 @@ class RefusalRules:
         return cls(message.source_chain_id == P_CHAIN, parse_uptime_message(message) is not None)
 
     def refusal(self, code: int) -> Refusal:
-        """Return what an error code (any int32) means. What no rule calls final may still change."""
+        """Return the meaning of an error code (any int32). A code without a rule is retryable."""
         if code in _NEGATIVE:
             return _NEGATIVE[code]
         if self.p_chain:

@@ -1,234 +1,535 @@
-"""One shared fan-out as pure state: what happens goes in; whom to ask, when enough, and who is lost comes out.
+"""One shared round as pure state: events go in, actions come out; see the state diagram in docs/aggregation.md.
 
-A message, a validator set and a justification make a round; its callers' goals come and go. Integers only; times
-are those of the event loop's clock. The rules: docs/aggregation.md.
+A message, a validator set and a justification make a round; the goals of its callers come and go. The round does
+nothing itself: `round_runner` executes its actions. Times are those of the event loop's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from warpseal.aggregation.asking import Ask, Asking
-from warpseal.aggregation.goals import Goal, Standing
-from warpseal.aggregation.refusals import Mind, RefusalRules
-from warpseal.aggregation.roll import Away, Fate, Roll, Word
+from warpseal.aggregation.ask_schedule import Ask, AskSchedule
+from warpseal.aggregation.bad_shares import BadShareSearch, SearchResult, SearchStep
+from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
+from warpseal.aggregation.members import LastReply, MemberRecord, MemberTable, NodeRecord, ShareStatus, Unreachable
+from warpseal.aggregation.refusals import RefusalKind, RefusalRules
+from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import Verdict
+from warpseal.aggregation.share_cache import CachedShare
+from warpseal.bls import Share
+from warpseal.protocol.acp118 import NoSignature
+from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
-# An answer takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.
-_BUFFER_MARGIN_S: Final = 0.05
-_EMPTY_ANSWER: Final = Word(Mind.MAY_CHANGE, "empty_answer")
-_MALFORMED_ANSWER: Final = Word(Mind.SPENT, "malformed_answer")
-_BAD_SIGNATURE: Final = Word(Mind.SPENT, "bad_signature")
+# No result leaves before it is known which validators are inactive; a node that hangs delays nothing for longer.
+_INACTIVE_TIMEOUT_S: Final = 1.0
+# Decoding this many shares takes two milliseconds.
+_DECODED_AT_ONCE: Final = 64
+_EMPTY_RESPONSE: Final = LastReply(RefusalKind.RETRYABLE, "empty_answer")
+_MALFORMED_RESPONSE: Final = LastReply(RefusalKind.THIS_ROUND, "malformed_answer")
+_BAD_SIGNATURE: Final = LastReply(RefusalKind.THIS_ROUND, "bad_signature")
 
 
-class Round:
-    """Constant work per answer. `stirred` tells that something happened that may ask for action at once."""
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node's refusal: its error code (any int32) and text."""
+
+    code: int
+    text: str
+
+
+Reply = CachedShare | Refused | NoSignature
+
+
+@dataclass(frozen=True, slots=True)
+class PartialAggregate:
+    """Shares that are known only as their sum. indices: of exactly its signers; result: the sum alone, verified."""
+
+    indices: frozenset[int]
+    share: Share
+    result: SignedResult
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load what the archive holds of the message; give up at `until`. Event: `loaded`."""
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Decode stored shares. Event: `decoded`."""
+
+    shares: Sequence[StoredShare]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Track the subnet's validators; report the connected nodes, the others' reachability, the inactive validators."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SumCheck:
+    """Sum shares (`indices`: of their signers) and verify the result for `goal`."""
+
+    goal: QuorumGoal
+    indices: Sequence[int]
+    shares: Sequence[Share]
+    members: Sequence[tuple[MemberRecord, CachedShare | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSignatureCheck:
+    """Find a stored signature that fits this validator set, and verify it."""
+
+    signatures: Sequence[StoredSignature]
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Check shares on a worker thread. Event: `verified`; no other check is requested before it."""
+
+    check: SumCheck | SearchStep | StoredSignatureCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Store shares, each with its public key."""
+
+    shares: Sequence[tuple[bytes, CachedShare]]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Store a signed message before it leaves. Event: `stored`."""
+
+    result: SignedResult
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Delete shares that were found bad everywhere, and remember their validators."""
+
+    shares: Sequence[tuple[MemberRecord, CachedShare]]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Give callers their result. made_for: the goal of its buffer; is_stored: it was loaded as it is."""
+
+    goals: Sequence[QuorumGoal]
+    result: SignedResult
+    made_for: QuorumGoal
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Tell a caller why there is no result. blockers: disconnected nodes whose weight would suffice."""
+
+    goal: QuorumGoal
+    is_late: bool
+    blockers: Sequence[NodeID]
+
+
+Action = Load | Decode | Connect | Ask | Verify | Store | Commit | Reject | Complete | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """What is left when a round is over: shares to store, shares to forget, nodes that sent malformed responses.
+
+    unresolved: at least one of these shares is bad, and all of them would be in the next sum.
+    """
+
+    shares: Sequence[tuple[bytes, CachedShare]]
+    unresolved: Sequence[tuple[MemberRecord, CachedShare]]
+    malformed_nodes: Sequence[NodeID]
+
+
+@dataclass(slots=True, eq=False)
+class _PendingResult:
+    """A result that leaves as soon as it is stored, and the goals that it serves."""
+
+    result: SignedResult
+    made_for: QuorumGoal
+    goals: dict[QuorumGoal, None] = field(default_factory=dict)
+
+
+class RoundShares:
+    """The shares of a round: what is at hand, what is to be stored, and what is to be searched for bad ones."""
+
+    def __init__(self, table: MemberTable, schedule: AskSchedule, offenders: Container[bytes]) -> None:
+        self.search: Final = BadShareSearch(table)
+        self.wake_weight = 0.0
+        self._table = table
+        self._schedule = schedule
+        self._offenders = offenders
+        self._partial: PartialAggregate | None = None
+        self._unstored: dict[bytes, CachedShare] = {}
+
+    def add(self, member: MemberRecord, share: CachedShare, sender: NodeRecord | None) -> bool:
+        """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
+
+        sender: the node that sent it in this round; None: it was at hand.
+        """
+        if member.share is not None:
+            if member.share is share:
+                member.sender = member.sender or sender
+            return False
+        self._unstored[member.public_key] = share
+        if member.is_in_partial:
+            return False
+        table = self._table
+        is_first = not table.count[ShareStatus.SIGNED]
+        member.share = share
+        member.sender = sender
+        if not share.is_verified and member.public_key in self._offenders:
+            self.search.verify_alone(member)
+            table.set_status(member, ShareStatus.SUSPECT)
+        else:
+            table.set_status(member, ShareStatus.SIGNED)
+        return is_first or table.share_weight >= self.wake_weight
+
+    def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
+        """Take a stored share. share: what stands for its key, decoded."""
+        self.add(member, share, None)
+        if member.share is not share:
+            return
+        if share.raw != stored.signature:
+            # Of two different shares of a key at least one is bad: the one at hand is verified before it is used.
+            self.search.verify_alone(member)
+            if member.status is ShareStatus.SIGNED:
+                self._table.set_status(member, ShareStatus.SUSPECT)
+        elif stored.verified:
+            member.is_checked = True
+
+    def add_partial(self, partial: PartialAggregate) -> None:
+        """Take a stored signature: from now on it stands for its signers."""
+        self._partial = partial
+        for index in partial.indices:
+            member = self._table.members[index]
+            self.search.drop(member)
+            member.share = None
+            member.is_in_partial = True
+            self._table.set_status(member, ShareStatus.SIGNED)
+
+    def remove(self, member: MemberRecord) -> None:
+        """Drop a share that was found bad: its weight is lost only if a node sent it in this round."""
+        share, sender, member.share, member.sender = member.share, member.sender, None, None
+        if self._unstored.get(member.public_key) is share:
+            del self._unstored[member.public_key]
+        self.search.drop(member)
+        self._table.set_status(member, ShareStatus.PENDING)
+        if sender is not None:
+            sender.last_reply = _BAD_SIGNATURE
+        self._table.settle(member)
+        self._schedule.ask_again(member)
+
+    def sum_check(self, goal: QuorumGoal) -> SumCheck:
+        """Return the check of the signers that a goal needs.
+
+        The partial aggregate is indivisible: if one of its signers is wanted, all of them are in.
+        """
+        members = [(member, member.share) for member in self._table.choose_signers(goal.target_weight)]
+        indices = [member.index for member, share in members if share is not None]
+        shares = [share.point for _, share in members if share is not None]
+        if self._partial is not None and len(shares) < len(members):
+            indices += self._partial.indices
+            shares.append(self._partial.share)
+        return SumCheck(goal, indices, shares, members)
+
+    def accept(self, check: SumCheck) -> None:
+        """Note that a sum was right."""
+        for member, share in check.members:
+            if share is not None and member.share is share:
+                member.is_checked = True
+
+    def refute(self, check: SumCheck) -> None:
+        """Note that a sum was wrong: search for the reason, unless another round has found bad shares in it."""
+        if all(member.share is not None or member.is_in_partial for member, _ in check.members):
+            self.search.begin(member for member, _ in check.members)
+
+    def apply(self, result: SearchResult) -> list[tuple[MemberRecord, CachedShare]]:
+        """Take the result of a search step; return the bad shares, which are dropped."""
+        proven, bad = self.search.apply(result)
+        for member in proven:
+            if member.share is not None:
+                self._unstored[member.public_key] = member.share
+        rejected = [(member, member.share) for member in bad if member.share is not None]
+        for member in bad:
+            self.remove(member)
+        return rejected
+
+    def take_unstored(self) -> list[tuple[bytes, CachedShare]]:
+        """Return the shares that are to be stored, each once."""
+        shares = list(self._unstored.items())
+        self._unstored.clear()
+        return shares
+
+
+class AggregationRound:
+    """Constant work per response. needs_tick: something happened that may need an action at once."""
 
     def __init__(
         self,
-        members: CanonicalValidatorSet,
+        validators: CanonicalValidatorSet,
         rules: RefusalRules,
         settings: AggregationSettings,
         random: Random,
+        offenders: Container[bytes],
         now: float,
     ) -> None:
-        self.roll: Final = Roll(members)
+        self.table: Final = MemberTable(validators)
         self.rules: Final = rules
-        self.asking: Final = Asking(self.roll, settings, random, now)
-        self.stirred = True
-        self._settings = settings
-        self._first_wave = required_weight(self.roll.total, settings.first_wave_percent)
-        self._goals: dict[Goal, None] = {}
-        self._reluctant_nodes: frozenset[NodeID] = frozenset()
-        self._givers: list[NodeID | None] = [None] * len(members.validators)
+        self.goals: Final = QuorumGoals(self.table, settings.buffer_wait_s)
+        self.needs_tick = True
+        self._schedule = AskSchedule(self.table, settings, random, now)
+        self._shares = RoundShares(self.table, self._schedule, offenders)
+        self._first_wave_weight = required_weight(self.table.total_weight, settings.first_wave_percent)
+        self._is_collecting = False
+        self._is_loading = False
+        self._has_loaded = False
+        self._outbox: list[Action] = []
+        self._check: SumCheck | SearchStep | StoredSignatureCheck | None = None
+        self._results: list[_PendingResult] = []
+        self._signatures: Sequence[StoredSignature] = ()
+        self._undecoded: deque[StoredShare] = deque()
+        self._is_connecting = False
 
     # Callers.
 
-    def join(self, goal: Goal) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no caller waits."""
+        return not self.goals and not any(pending.goals for pending in self._results)
+
+    def join(self, goal: QuorumGoal) -> None:
         """Take a caller's goal into account."""
-        self._goals[goal] = None
-        self.stirred = True
+        self.goals.add(goal)
+        self.needs_tick = True
 
-    def leave(self, goal: Goal) -> None:
+    def leave(self, goal: QuorumGoal) -> None:
         """Forget a caller's goal."""
-        del self._goals[goal]
+        self.goals.remove(goal)
+        for pending in self._results:
+            pending.goals.pop(goal, None)
+        self.needs_tick = True
 
-    # Events.
+    # Peers.
 
-    def connected(self, node_id: NodeID) -> None:
-        """Note that a node is connected."""
-        index = self.roll.members.index_of_node(node_id)
-        if index is not None:
-            self.roll.set_away(node_id, index, None)
-            self.asking.connect(node_id, index)
-            self.stirred = True
+    def connected(self, node_ids: Iterable[NodeID]) -> None:
+        """Take nodes that are connected."""
+        nodes, table, schedule = self.table.nodes, self.table, self._schedule
+        for node_id in node_ids:
+            node = nodes.get(node_id)
+            if node is not None:
+                self.needs_tick = True
+                if table.connect(node):
+                    schedule.add_connected(node)
 
     def disconnected(self, node_id: NodeID) -> None:
-        """Note that a node is not connected any more."""
-        index = self.roll.members.index_of_node(node_id)
-        if index is not None and self.asking.is_connected(node_id):
-            self.asking.disconnect(node_id, index)
-            self.stirred = True
+        """Take a node that lost its connection."""
+        node = self.table.nodes.get(node_id)
+        if node is not None and self.table.disconnect(node):
+            self.needs_tick = True
 
-    def reach(self, node_id: NodeID, away: Away | None) -> None:
-        """Note whether a node that is not connected is out of reach; None: its connection is under way."""
-        index = self.roll.members.index_of_node(node_id)
-        if index is not None and self.roll.away.get(node_id) != away:
-            self.roll.set_away(node_id, index, away)
-            self.stirred = True
+    def unreachable(self, node_id: NodeID, reason: Unreachable | None) -> None:
+        """Take whether a node that is not connected is out of reach; None: its connection is under way."""
+        node = self.table.nodes.get(node_id)
+        if node is not None and node.unreachable != reason:
+            self.table.set_unreachable(node, reason)
+            self.needs_tick = True
 
-    def share(self, index: int, giver: NodeID | None, *, doubtful: bool = False) -> None:
-        """Note a validator's share. giver: who answered with it in this round; None: it was at hand."""
-        roll = self.roll
-        if roll.fates[index] is Fate.SIGNED or roll.fates[index] is Fate.DOUBTED:
-            self._givers[index] = self._givers[index] or giver
+    def set_inactive(self, node_ids: frozenset[NodeID], known_at: float) -> None:
+        """Take the inactive nodes as known now. known_at: since when they are known for certain; inf: not yet."""
+        if self.table.set_inactive(node_ids):
+            self._schedule.restart()
+            self.needs_tick = True
+        if known_at < self.goals.inactive_known_at:
+            self.goals.inactive_known_at = known_at
+            self.needs_tick = True
+
+    # Shares.
+
+    def response(self, node_id: NodeID, reply: Reply) -> None:
+        """Take a node's response: a share, whichever request it answers, or none."""
+        node = self.table.nodes.get(node_id)
+        if node is None:
             return
-        if not roll.count[Fate.SIGNED]:
-            self.stirred = True
-        self._givers[index] = giver
-        roll.move(index, Fate.DOUBTED if doubtful else Fate.SIGNED)
-        self.asking.recount(index)
-
-    def refused(self, node_id: NodeID, code: int, text: str) -> None:
-        """Note an error code (any int32) and its text."""
-        refusal = self.rules.refusal(code)
-        self._said(node_id, Word(refusal.mind, refusal.reason, code, text))
-
-    def empty(self, node_id: NodeID) -> None:
-        """Note an answer that says nothing."""
-        self._said(node_id, _EMPTY_ANSWER)
-
-    def malformed(self, node_id: NodeID) -> None:
-        """Note an answer that can be no share."""
-        self._said(node_id, _MALFORMED_ANSWER)
-
-    def doubt(self, indices: Iterable[int]) -> None:
-        """Let shares enter no sum until they are trusted again."""
-        for index in indices:
-            if self.roll.fates[index] is Fate.SIGNED:
-                self.roll.move(index, Fate.DOUBTED)
-
-    def trust(self, indices: Iterable[int]) -> None:
-        """Take doubt from shares."""
-        for index in indices:
-            if self.roll.fates[index] is Fate.DOUBTED:
-                self.roll.move(index, Fate.SIGNED)
-        self.stirred = True
-
-    def bad(self, index: int) -> None:
-        """Note that a validator's share was found bad: it is lost only if a node of it said so in this round."""
-        if self.roll.fates[index] is not Fate.SIGNED and self.roll.fates[index] is not Fate.DOUBTED:
+        if isinstance(reply, CachedShare):
+            self.needs_tick |= self._shares.add(node.member, reply, node)
             return
-        giver = self._givers[index]
-        self.roll.move(index, Fate.OPEN)
-        if giver is not None:
-            self.roll.words[giver] = _BAD_SIGNATURE
-        self.roll.settle(index)
-        self.asking.ask_anew(index)
-        self.stirred = True
+        if isinstance(reply, Refused):
+            refusal = self.rules.refusal(reply.code)
+            last_reply = LastReply(refusal.kind, refusal.reason, reply.code, reply.text)
+        else:
+            last_reply = _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE
+        if self.table.record_reply(node, last_reply):
+            self.needs_tick = True
 
-    def set_reluctant(self, nodes: frozenset[NodeID]) -> None:
-        """Note which nodes are reluctant now."""
-        if nodes == self._reluctant_nodes:
-            return
-        self._reluctant_nodes = nodes
-        self.roll.set_reluctant(nodes)
-        self.asking.reorder()
-        self.stirred = True
+    def share_added(self, public_key: bytes, share: CachedShare) -> None:
+        """Take a share that was at hand, or that came to another round of the message."""
+        member = self.table.member_of_key(public_key)
+        if member is not None:
+            self.needs_tick |= self._shares.add(member, share, None)
 
-    # Questions.
+    def share_rejected(self, public_key: bytes, share: CachedShare) -> None:
+        """Drop a share that another round found bad."""
+        member = self.table.member_of_key(public_key)
+        if member is not None and member.share is share:
+            self._shares.remove(member)
+            self.needs_tick = True
 
-    def due(self, now: float) -> list[Ask]:
-        """Return whom to ask now."""
-        self.stirred = False
-        target = max((goal.target for goal in self._goals if not goal.stored_only), default=0)
-        cover = max(self._first_wave, target)
-        return self.asking.due(now, cover, target - self.roll.signed)
+    def loaded(self, stored: ArchiveEntry) -> None:
+        """Take what the archive holds of the message."""
+        self._signatures = stored.signatures
+        self._undecoded.extend(stored.shares)
+        self._has_loaded, self._is_loading = True, False
+        self.needs_tick = True
 
-    def next_at(self) -> float:
-        """Return when something will be due though nothing happens; inf: never."""
-        moments = [self.asking.next_at()]
-        for goal in self._goals:
-            moments.append(goal.deadline if goal.met_at is None else self._buffer_end(goal))
-        return min(moments)
+    def decoded(self, shares: Iterable[tuple[StoredShare, CachedShare]]) -> None:
+        """Take stored shares, each with the share that stands for its key now."""
+        for stored, share in shares:
+            member = self.table.member_of_key(stored.public_key)
+            if member is not None:
+                self._shares.add_stored(member, stored, share)
+        self._is_loading = False
+        self.needs_tick = True
 
-    def standing(self, goal: Goal, now: float) -> Standing:
-        """Return how a goal stands."""
-        if self.roll.signed >= goal.required:
-            goal.met_at = now if goal.met_at is None else goal.met_at
-            if goal.stored_only:
-                return Standing.READY
-            waits = now < self._buffer_end(goal) and self._more_may_come(goal)
-            return Standing.WAITING if waits else Standing.READY
-        goal.met_at = None
-        if self._possible(goal) < goal.required or (goal.stored_only and self._at_hand < goal.required):
-            return Standing.LOST
-        return Standing.LATE if now >= goal.deadline else Standing.WAITING
+    def verified(self, outcome: SignedResult | PartialAggregate | SearchResult | None) -> None:
+        """Take the outcome of the check that was requested; None: the sum, or every stored signature, was wrong."""
+        check, self._check = self._check, None
+        self.needs_tick = True
+        if isinstance(outcome, SearchResult):
+            bad = self._shares.apply(outcome)
+            if bad:
+                self._outbox.append(Reject(bad))
+        elif isinstance(outcome, PartialAggregate):
+            self._shares.add_partial(outcome)
+            goals = [goal for goal in self.goals if goal.target_weight <= outcome.result.weight]
+            for goal in goals:
+                self.goals.remove(goal)
+            if goals:
+                self._outbox.append(Complete(goals, outcome.result, goals[0], is_stored=True))
+        elif isinstance(check, SumCheck):
+            if outcome is None:
+                self._shares.refute(check)
+            else:
+                self._shares.accept(check)
+                pending = _PendingResult(outcome, check.goal)
+                if check.goal in self.goals:
+                    self.goals.remove(check.goal)
+                    pending.goals[check.goal] = None
+                self._results.append(pending)
+                self._outbox.append(Commit(outcome))
 
-    def verdict(self, goal: Goal) -> Verdict:
-        """Return whether waiting could help a goal: not when weight lost for good makes it unreachable."""
-        beyond_hope = self.roll.total - self.roll.weight[Fate.GONE] < goal.required
-        return Verdict.NEVER if beyond_hope else Verdict.WAIT
+    def stored(self, result: SignedResult) -> Complete:
+        """Take that a result is stored; return the action that gives it to its callers."""
+        pending = next(pending for pending in self._results if pending.result is result)
+        self._results.remove(pending)
+        self.needs_tick = True
+        return Complete(tuple(pending.goals), result, pending.made_for)
 
-    def wake_weight(self) -> int:
-        """Return the least usable weight at which a goal may stand differently."""
-        marks = [goal.required if goal.met_at is None else goal.target for goal in self._goals]
-        return min(marks, default=0)
+    # Actions.
 
-    def signers(self, goal: Goal) -> tuple[int, ...]:
-        """Return the signers of a goal that is ready, in the order of preference."""
-        return self.roll.shortest_prefix(goal.target)
+    def tick(self, now: float) -> list[Action]:
+        """Return the actions that are due, in their order."""
+        self.needs_tick = False
+        actions, self._outbox = self._outbox, []
+        if not self._is_collecting:
+            actions += self._start(now)
+        if not self._is_collecting:
+            return actions
+        unstored = self._shares.take_unstored()
+        if unstored:
+            actions.insert(0, Store(unstored))
+        goals, search = self.goals, self._shares.search
+        if goals.deadlines and not self._is_connecting:
+            self._is_connecting = self.needs_tick = True
+            goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
+            return [*actions, Connect()]
+        if goals and self._check is None:
+            if search.is_flooded:
+                search.suspect_unchecked()
+            ready = [] if search.must_begin else self._judge(now, actions)
+            if ready and not search.must_go_on:
+                self._check = self._shares.sum_check(ready[0])
+            elif search.must_go_on or (search.can_go_on and goals.need_suspects):
+                self._check = search.next_step()
+            if self._check is not None:
+                return [*actions, Verify(self._check)]
+        if goals.wants_more_shares(now):
+            cover_weight = max(self._first_wave_weight, goals.target_weight)
+            actions += self._schedule.due_asks(now, cover_weight, goals.target_weight - self.table.signed_weight)
+        self._shares.wake_weight = goals.wake_weight
+        return actions
 
-    def malformed_answers(self) -> list[NodeID]:
-        """Return the nodes whose answer could be no share."""
-        return [node_id for node_id, word in self.roll.words.items() if word is _MALFORMED_ANSWER]
+    def next_wakeup(self, now: float) -> float:
+        """Return when `tick` will return something though nothing happens; inf: never."""
+        next_at = self.goals.next_at(now)
+        return min(next_at, self._schedule.next_at()) if self.goals.wants_more_shares(now) else next_at
 
-    def want_of_connections(self, goal: Goal) -> list[NodeID]:
-        """Return the nodes that are not connected, if it is for want of their weight that a goal fails."""
-        roll = self.roll
-        absent = [
-            index for index, fate in enumerate(roll.fates) if fate is Fate.OPEN and not self.asking.is_linked(index)
-        ]
-        without = roll.total - roll.weight[Fate.GONE] - roll.weight[Fate.LOST]
-        without -= sum(roll.weights[index] for index in absent)
-        if without >= goal.required or self.verdict(goal) is Verdict.NEVER:
+    def close(self) -> RoundEnd:
+        """Return what is left, when no caller waits any more."""
+        nodes = self.table.nodes.values()
+        return RoundEnd(
+            shares=self._shares.take_unstored(),
+            unresolved=[(member, member.share) for member in self._shares.search.unresolved if member.share],
+            malformed_nodes=[node.node_id for node in nodes if node.last_reply is _MALFORMED_RESPONSE],
+        )
+
+    def _start(self, now: float) -> list[Action]:
+        """Return the next action until all that the archive holds is loaded, verified and decoded."""
+        if self._is_loading or self._check is not None:
             return []
-        return [node for index in absent for node in roll.members.validators[index].node_ids]
+        if not self._has_loaded:
+            self._is_loading = True
+            # Half of a caller's time at least is left to ask validators.
+            deadlines = self.goals.deadlines
+            return [Load(min(deadlines) / 2 + now / 2 if deadlines else None)]
+        if self._signatures:
+            self._check = StoredSignatureCheck(self._signatures)
+            self._signatures = ()
+            return [Verify(self._check)]
+        batch: list[StoredShare] = []
+        while self._undecoded and self.goals and len(batch) < _DECODED_AT_ONCE:
+            share = self._undecoded.popleft()
+            member = self.table.member_of_key(share.public_key)
+            if member is not None and not member.is_in_partial:
+                batch.append(share)
+        self._is_loading, self._is_collecting = bool(batch), not batch
+        return [Decode(batch)] if batch else []
 
-    def _said(self, node_id: NodeID, word: Word) -> None:
-        index = self.roll.members.index_of_node(node_id)
-        if index is not None and self.roll.say(node_id, index, word):
-            self.asking.recount(index)
-            self.stirred = True
-
-    def _possible(self, goal: Goal) -> int:
-        """Return the weight that has signed or may still do so before the goal's deadline."""
-        roll = self.roll
-        return roll.total - roll.weight[Fate.GONE] - roll.weight[Fate.LOST] - roll.unreachable(goal.deadline)
-
-    @property
-    def _at_hand(self) -> int:
-        """Weight whose shares are there, those included that are doubted."""
-        return self.roll.signed + self.roll.weight[Fate.DOUBTED]
-
-    def _buffer_end(self, goal: Goal) -> float:
-        assert goal.met_at is not None
-        return min(goal.met_at + self._settings.buffer_wait_s, goal.deadline - _BUFFER_MARGIN_S)
-
-    def _more_may_come(self, goal: Goal) -> bool:
-        """Tell whether the buffer, or a quorum without reluctant validators, is worth waiting for."""
-        if self.roll.signed < goal.target and self._possible(goal) >= goal.target:
-            return True
-        reluctant = self.roll.reluctant
-        if not reluctant:
-            return False
-        willing = self.roll.signed - self.roll.weight_of(reluctant, Fate.SIGNED)
-        open_weight = self.roll.weight[Fate.OPEN] - self.roll.weight_of(reluctant, Fate.OPEN)
-        doubted = self.roll.weight[Fate.DOUBTED] - self.roll.weight_of(reluctant, Fate.DOUBTED)
-        coming = open_weight + doubted - self.roll.unreachable(goal.deadline)
-        return willing < goal.required <= willing + coming
+    def _judge(self, now: float, actions: list[Action]) -> list[QuorumGoal]:
+        """Add a failure for each goal that is lost or late; return the goals that are ready."""
+        ready: list[QuorumGoal] = []
+        blockers: dict[int, list[NodeID]] = {}
+        connected_weight = max(self.table.connected_weight, self.table.signed_weight)
+        for goal in self.goals:
+            result = next((result for result in self._results if goal.target_weight <= result.result.weight), None)
+            if result is not None:
+                self.goals.remove(goal)
+                result.goals[goal] = None
+                continue
+            status = self.goals.status(goal, now)
+            goal.was_connected |= connected_weight >= goal.required_weight
+            if status is GoalStatus.READY:
+                goal.was_ready = True
+                ready.append(goal)
+            elif status is not GoalStatus.WAITING:
+                self.goals.remove(goal)
+                if not goal.stored_only and goal.required_weight not in blockers:
+                    blockers[goal.required_weight] = self.goals.disconnected_blockers(goal)
+                nodes = () if goal.stored_only else blockers[goal.required_weight]
+                actions.append(Fail(goal, status is GoalStatus.LATE, nodes))
+        return ready

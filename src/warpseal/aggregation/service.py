@@ -1,4 +1,4 @@
-"""The use case: from a request to a signed message that was verified, or to a reason why there is none."""
+"""The use case: from a request to a signed message that was verified, or to the reason why there is none."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from time import perf_counter
 from typing import Final
 
-from warpseal.aggregation.answers import Answer, AnswerCache
-from warpseal.aggregation.background import ShareAuditor
-from warpseal.aggregation.budget import ByteBudget
-from warpseal.aggregation.callers import Caller, Missed, Subject
-from warpseal.aggregation.fanouts import FanOuts
-from warpseal.aggregation.goals import Goal
-from warpseal.aggregation.no_archive import NoArchive
-from warpseal.aggregation.pledges import Pledges
-from warpseal.aggregation.ports import Activity, Archive, Chains, Epochs, Followed, Heights, Metrics, Peers, Sets
-from warpseal.aggregation.request import Aggregation, AggregationRequest
-from warpseal.aggregation.resolving import Resolved, Resolver, Sources
+from cachetools import TTLCache
+
+from warpseal.aggregation.archive_writer import PinnedMessages, ShareAuditor
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.ports import (
+    ActivitySource,
+    AggregationMetrics,
+    ChainSource,
+    EpochSource,
+    HeightSource,
+    PeerClient,
+    ShareArchive,
+    SubnetTracking,
+    ValidatorSetSource,
+)
+from warpseal.aggregation.resolve import AggregationRequest, ResolvedRequest, Resolver
+from warpseal.aggregation.result_cache import ResultCache, SignedResult
+from warpseal.aggregation.round_runner import Caller, Failed, OpenRounds, RoundDeps, RoundKey
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.aggregation.shares import ShareCache
-from warpseal.aggregation.suspects import Suspects
-from warpseal.aggregation.tools import Tools
-from warpseal.aggregation.workbench import Workbench
+from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
+from warpseal.aggregation.verification import CryptoPool
 from warpseal.errors import (
     InvalidTimeout,
     QuorumImpossible,
@@ -36,7 +41,7 @@ from warpseal.errors import (
     WarpsealError,
 )
 from warpseal.metrics.samples import CacheSample
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import SubnetID, id_text
 
 __all__ = ["Aggregation", "AggregationDeps", "AggregationRequest", "SignatureAggregator"]
 
@@ -44,32 +49,53 @@ log = logging.getLogger("warpseal.aggregation")
 
 _OK: Final = "ok"
 _CANCELLED: Final = "cancelled"
+_MAX_OFFENDERS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """A signed message whose signature and weight were verified as they stand in its bytes.
+
+    height: of the validator set. stages: seconds by stage (validators, connect, collect, verify, total); the
+    commit of a new result counts as verifying. cached: the result was in memory. signers: their number;
+    signed_weight: theirs.
+    """
+
+    signed_message: bytes
+    height: int
+    signing_subnet_id: SubnetID
+    quorum: int
+    stages: Mapping[str, float]
+    cached: bool
+    signers: int
+    signed_weight: int
+    total_weight: int
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationDeps:
-    """What the aggregation works with. archive: what was signed before; without one nothing is kept."""
+    """What the aggregation works with. archive: what was signed before."""
 
-    peers: Peers
-    heights: Heights
-    sets: Sets
-    chains: Chains
-    epochs: Epochs
-    activity: Activity
-    followed: Followed
-    metrics: Metrics
-    archive: Archive = field(default_factory=NoArchive)
+    peers: PeerClient
+    heights: HeightSource
+    sets: ValidatorSetSource
+    chains: ChainSource
+    epochs: EpochSource
+    activity: ActivitySource
+    followed: SubnetTracking
+    metrics: AggregationMetrics
+    archive: ShareArchive
 
 
 class SignatureAggregator:
-    """Used from one event loop. executor: worker threads for sums and pairings; clock: for how long stages take.
+    """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
 
     auditor: has a `run` of its own; without it shares are verified only when they are needed.
     """
 
     def __init__(
         self,
-        rooms: AggregationDeps,
+        deps: AggregationDeps,
         network_id: int,
         settings: AggregationSettings,
         *,
@@ -77,30 +103,31 @@ class SignatureAggregator:
         random: Random | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self._rooms = rooms
+        self._metrics = deps.metrics
         self._settings = settings
         self._clock = clock
-        self._budget = ByteBudget(settings.cache_bytes)
-        # Shares are attached first, so they give way first: an answer is worth more than what it was made of.
-        self._shares = ShareCache(settings.signature_cache_size, self._budget)
-        self._answers = AnswerCache(self._budget, settings.cache_bytes, settings.below_buffer_ttl_s)
-        self._pledges = Pledges(rooms.archive)
-        workbench = Workbench(executor)
-        self.auditor: Final = ShareAuditor(rooms.archive, self._shares, workbench)
-        sources = Sources(rooms.heights, rooms.sets, rooms.chains, rooms.epochs)
-        self._resolver = Resolver(sources, network_id, settings.empty_set_retry_s)
-        self._fan_outs = FanOuts(
-            Tools(
-                peers=rooms.peers,
-                sets=rooms.sets,
-                activity=rooms.activity,
-                followed=rooms.followed,
-                archive=rooms.archive,
-                metrics=rooms.metrics,
+        self._memory = SharedByteLimit(settings.cache_bytes)
+        # Shares are attached first, so they are evicted first: a result is worth more than its shares.
+        self._shares = ShareCache(settings.signature_cache_size, self._memory)
+        self._results = ResultCache(self._memory, settings.cache_bytes, settings.below_buffer_ttl_s)
+        self._pinned = PinnedMessages(deps.archive)
+        pool = CryptoPool(executor)
+        self.auditor: Final = ShareAuditor(deps.archive, self._shares, pool)
+        self._resolver = Resolver(
+            deps.heights, deps.sets, deps.chains, deps.epochs, network_id, settings.empty_set_retry_s
+        )
+        self._rounds = OpenRounds(
+            RoundDeps(
+                peers=deps.peers,
+                sets=deps.sets,
+                activity=deps.activity,
+                tracking=deps.followed,
+                archive=deps.archive,
+                metrics=deps.metrics,
                 shares=self._shares,
-                answers=self._answers,
-                suspects=Suspects(settings.suspect_s),
-                workbench=workbench,
+                results=self._results,
+                offenders=TTLCache(_MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()),
+                pool=pool,
                 settings=settings,
                 random=random or Random(),
             )
@@ -109,76 +136,78 @@ class SignatureAggregator:
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         """Return the signed message that a request asks for.
 
-        Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached.
+        Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached, StoreDown.
         """
-        work = _Work(self._clock)
+        trace = _RequestTrace(self._clock)
         outcome = _CANCELLED
         try:
-            aggregation = await self._aggregate(request, work)
+            aggregation = await self._aggregate(request, trace)
             outcome = _OK
         except WarpsealError as error:
             outcome = error.code
             raise
         finally:
-            stages = work.finish()
-            self._rooms.metrics.observe_aggregation(outcome, stages)
-            _log(outcome, work, stages)
+            stages = trace.finish()
+            self._metrics.observe_aggregation(outcome, stages)
+            _log(outcome, trace, stages)
         return aggregation
 
     def caches(self) -> tuple[CacheSample, ...]:
-        """Return how the caches of shares and of finished answers stand."""
-        answers_bytes = self._answers.held_bytes
-        shares, answers = self._shares.lookups, self._answers.lookups
+        """Return lookups and size of the caches of shares and of results."""
+        shares, results = self._shares.lookups, self._results.lookups
+        results_bytes = self._results.used_bytes
         return (
-            CacheSample("shares", shares.hits, shares.misses, self._budget.used_bytes - answers_bytes),
-            CacheSample("answers", answers.hits, answers.misses, answers_bytes),
+            CacheSample("shares", shares.hits, shares.misses, self._memory.used_bytes - results_bytes),
+            CacheSample("answers", results.hits, results.misses, results_bytes),
         )
 
-    async def _aggregate(self, request: AggregationRequest, work: _Work) -> Aggregation:
-        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
-        resolved = work.resolved = await self._resolver.resolve(request, deadline)
+    async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
+        resolved = trace.resolved = await self._resolver.resolve(request, deadline)
         now = asyncio.get_running_loop().time()
-        work.stages["validators"] = self._clock() - work.started_at
-        total = resolved.members.total_weight
-        goal = Goal(request.quorum, request.buffer, deadline, total, stored_only=request.stored_only)
+        trace.stages["validators"] = self._clock() - trace.started_at
+        validators = resolved.validators
+        goal = QuorumGoal(request.quorum, request.buffer, deadline, validators.total_weight, request.stored_only)
         if request.is_pinned:
-            self._pledges.message(resolved.message)
-        answer = self._answers.find(resolved.message.id, resolved.members.digest, goal, now)
-        work.is_cached = answer is not None
-        if answer is None:
-            answer = await self._collect(request, work, resolved, goal)
+            self._pinned.pin(resolved.message)
+        result = self._results.find(resolved.message.id, validators.digest, goal, now)
+        is_cached = result is not None
+        if result is None:
+            result = await self._collect(request, trace, resolved, goal)
         elif request.is_pinned:
-            await self._pledges.cached(resolved.message, answer, resolved.members)
-        work.answer = answer
+            await self._pinned.ensure_stored(resolved.message, result, validators)
+        trace.result = result
         return Aggregation(
-            signed_message=answer.signed_message,
+            signed_message=result.signed_message,
             height=resolved.height,
             signing_subnet_id=resolved.subnet_id,
             quorum=request.quorum,
-            stages=work.finish(),
-            cached=work.is_cached,
-            signers=answer.signers,
-            signed_weight=answer.weight,
-            total_weight=total,
+            stages=trace.finish(),
+            cached=is_cached,
+            signers=result.signers,
+            signed_weight=result.weight,
+            total_weight=validators.total_weight,
         )
 
-    async def _collect(self, request: AggregationRequest, work: _Work, resolved: Resolved, goal: Goal) -> Answer:
-        loop = asyncio.get_running_loop()
-        caller = Caller(goal, resolved.height, resolved.hints, self._clock, loop.create_future())
-        subject = Subject(resolved.message, request.justification, resolved.subnet_id, resolved.members)
+    async def _collect(
+        self, request: AggregationRequest, trace: _RequestTrace, resolved: ResolvedRequest, goal: QuorumGoal
+    ) -> SignedResult:
+        outcome_set = asyncio.get_running_loop().create_future()
+        caller = Caller(goal, resolved.height, resolved.hints, self._clock, outcome_set)
+        key = RoundKey(resolved.message, request.justification, resolved.subnet_id, resolved.validators)
         try:
-            outcome = await self._fan_outs.collect(subject, caller)
+            outcome = await self._rounds.collect(key, caller)
         finally:
-            if self._pledges.holds(resolved.message.id):
-                self.auditor.wake()
-        work.stages.update(outcome.stages)
-        if isinstance(outcome, Missed):
-            raise work.failed(outcome, stored_only=goal.stored_only)
+            if resolved.message.id in self._pinned:
+                self.auditor.notify()
+        trace.stages.update(outcome.stages)
+        if isinstance(outcome, Failed):
+            raise trace.error(outcome, stored_only=goal.stored_only)
         if request.is_pinned:
-            self._pledges.fresh(resolved.message, outcome.answer)
-        return outcome.answer
+            self._pinned.mark_stored(resolved.message, outcome.result)
+        return outcome.result
 
-    def _patience_s(self, request: AggregationRequest) -> float:
+    def _timeout_s(self, request: AggregationRequest) -> float:
         timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
         longest_s = self._settings.max_timeout_s
         if not 0 < timeout_s <= longest_s:
@@ -186,56 +215,56 @@ class SignatureAggregator:
         return timeout_s
 
 
-class _Work:
+class _RequestTrace:
     """What is known of one request, for its log line and its metrics."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.started_at = clock()
         self._clock = clock
         self.stages: dict[str, float] = {}
-        self.resolved: Resolved | None = None
-        self.is_cached = False
-        self.answer: Answer | None = None
-        self.missed: Missed | None = None
+        self.resolved: ResolvedRequest | None = None
+        self.result: SignedResult | None = None
+        self.failure: Failed | None = None
 
-    def failed(self, missed: Missed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
-        """Note a failure and return it as an error; of what is kept alone nothing is impossible for ever."""
-        self.missed = missed
-        if stored_only and (missed.is_unread or missed.late):
-            # There may be more than was seen: nothing is said of what the store has.
+    def error(self, failure: Failed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
+        """Note a failure and return it as an error; with stored shares alone no quorum is impossible for good."""
+        self.failure = failure
+        if stored_only and (failure.is_incomplete or failure.is_late):
+            # The store may hold more than was read, so the answer says nothing about it.
             return StoreDown("what was signed earlier cannot be read now")
-        if missed.shortfall.verdict is Verdict.NEVER and not stored_only:
-            return QuorumImpossible(missed.shortfall)
-        return QuorumNotReached(missed.shortfall, at_deadline=missed.late)
+        if failure.shortfall.verdict is Verdict.NEVER and not stored_only:
+            return QuorumImpossible(failure.shortfall)
+        return QuorumNotReached(failure.shortfall, at_deadline=failure.is_late)
 
     def finish(self) -> Mapping[str, float]:
-        """Return seconds by stage, the whole of it included."""
+        """Return seconds by stage, the total included."""
         self.stages["total"] = self._clock() - self.started_at
         return dict(self.stages)
 
     def fields(self) -> dict[str, object]:
-        """Return what the log line shows."""
+        """Return the fields of the log line."""
         fields: dict[str, object] = {}
         if self.resolved is not None:
             fields["message_id"] = id_text(self.resolved.message.id)
             fields["signing_subnet_id"] = id_text(self.resolved.subnet_id)
             fields["height"] = self.resolved.height
-            fields["total_weight"] = self.resolved.members.total_weight
+            fields["total_weight"] = self.resolved.validators.total_weight
             fields["hints"] = self.resolved.hints or None
-        if self.answer is not None:
-            fields["signers"] = self.answer.signers
-            fields["signed_weight"] = self.answer.weight
-        if self.missed is not None:
-            fields["verdict"] = self.missed.shortfall.verdict.value
-            fields["signed_weight"] = self.missed.shortfall.signed_weight
-            fields["required_weight"] = self.missed.shortfall.required_weight
-            fields["counts"] = dict(self.missed.shortfall.counts)
+        if self.result is not None:
+            fields["signers"] = self.result.signers
+            fields["signed_weight"] = self.result.weight
+        if self.failure is not None:
+            shortfall = self.failure.shortfall
+            fields["verdict"] = shortfall.verdict.value
+            fields["signed_weight"] = shortfall.signed_weight
+            fields["required_weight"] = shortfall.required_weight
+            fields["counts"] = dict(shortfall.counts)
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def _log(outcome: str, work: _Work, stages: Mapping[str, float]) -> None:
-    """Say why there is no answer; where there is one, the front door's line tells what most people want to know."""
+def _log(outcome: str, trace: _RequestTrace, stages: Mapping[str, float]) -> None:
+    """Log an aggregation; one that succeeded is in the access log already."""
     level = logging.DEBUG if outcome == _OK else logging.INFO
     if log.isEnabledFor(level):
         seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
-        log.log(level, "aggregation", extra={"outcome": outcome, **work.fields(), **seconds})
+        log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})

@@ -1,21 +1,22 @@
-"""Why a quorum was not reached: whose weight is missing, what each of them said, and what may help. Pure."""
+"""Why a quorum was not reached: whose weight is missing, each validator's last reply, and advice. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from heapq import nlargest
+from operator import attrgetter
 from typing import Final
 
-from warpseal.aggregation.goals import Goal
-from warpseal.aggregation.roll import Fate, Word
-from warpseal.aggregation.round import Round
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.members import LastReply, MemberRecord, ShareStatus
+from warpseal.aggregation.round import AggregationRound
 from warpseal.errors import MissingValidator, QuorumShortfall
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 SHOWN_VALIDATORS: Final = 50
 _MAX_ADVICE: Final = 5
-# A key may belong to many nodes; the answer stays of a readable size.
+# A key may belong to many nodes; the response stays of a readable size.
 _SHOWN_NODES: Final = 16
 
 NO_BLS_KEY: Final = "no_bls_key"
@@ -26,86 +27,84 @@ _KEYLESS_ADVICE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """One validator that has not signed. index: canonical, None for weight without a key."""
+class MissingShare:
+    """A validator that has not signed; member: None for weight without a key."""
 
-    index: int | None
+    member: MemberRecord | None
     weight: int
     reason: str
-    word: Word | None = None
+    reply: LastReply | None = None
 
 
-def missing_validators(round_: Round, *, stored_only: bool = False) -> list[Missing]:
-    """Return everyone whose share may not enter a sum, in canonical order; weight without a key comes last.
+def missing_shares(round_: AggregationRound, *, stored_only: bool = False) -> list[MissingShare]:
+    """Return the validators whose share may not enter a sum, in canonical order; weight without a key comes last.
 
-    stored_only: nobody was to be asked, so it does not matter who is connected.
+    stored_only: no validator was to be asked, so the connections do not matter.
     """
-    roll = round_.roll
+    table = round_.table
     found = [
-        _missing(round_, index, stored_only=stored_only)
-        for index, fate in enumerate(roll.fates)
-        if fate is not Fate.SIGNED
+        _missing_share(member, stored_only=stored_only)
+        for member in table.members
+        if member.status is not ShareStatus.SIGNED
     ]
-    keyless = roll.members.keyless_weight
-    return [*found, Missing(None, keyless, NO_BLS_KEY)] if keyless else found
+    keyless_weight = table.validators.keyless_weight
+    return [*found, MissingShare(None, keyless_weight, NO_BLS_KEY)] if keyless_weight else found
 
 
 def explain(
-    round_: Round, goal: Goal, height: int, subnet_id: SubnetID, hints: tuple[str, ...] = ()
+    round_: AggregationRound, goal: QuorumGoal, height: int, subnet_id: SubnetID, hints: tuple[str, ...] = ()
 ) -> QuorumShortfall:
-    """Return what a goal lacks. height: of the validator set; hints: what else the caller should know."""
-    missing = missing_validators(round_, stored_only=goal.stored_only)
-    heaviest = nlargest(SHOWN_VALIDATORS, missing, key=lambda one: one.weight)
+    """Return what a goal lacks. height: of the validator set; hints: further advice for the caller."""
+    missing = missing_shares(round_, stored_only=goal.stored_only)
+    heaviest = nlargest(SHOWN_VALIDATORS, missing, key=attrgetter("weight"))
     return QuorumShortfall(
-        verdict=round_.verdict(goal),
-        signed_weight=round_.roll.signed,
-        required_weight=goal.required,
-        total_weight=round_.roll.total,
+        verdict=round_.goals.verdict(goal),
+        signed_weight=round_.table.signed_weight,
+        required_weight=goal.required_weight,
+        total_weight=round_.table.total_weight,
         height=height,
         signing_subnet_id=id_text(subnet_id),
-        counts=dict(Counter(one.reason for one in missing)),
-        missing=tuple(_shown(round_, one) for one in heaviest),
+        counts=dict(Counter(share.reason for share in missing)),
+        missing=tuple(_missing_validator(share) for share in heaviest),
         hints=(*hints, *_advice(round_, missing)),
     )
 
 
-def _missing(round_: Round, index: int, *, stored_only: bool) -> Missing:
-    roll, asking = round_.roll, round_.asking
-    nodes = roll.members.validators[index].node_ids
-    words = [roll.words[node] for node in nodes if node in roll.words]
-    word = max(words, key=lambda one: one.mind, default=None)
-    if roll.fates[index] is Fate.DOUBTED:
+def _missing_share(member: MemberRecord, *, stored_only: bool) -> MissingShare:
+    replies = [node.last_reply for node in member.nodes if node.last_reply is not None]
+    reply = max(replies, key=attrgetter("kind"), default=None)
+    if member.status is ShareStatus.SUSPECT:
         reason = "unverified_share"
-    elif word is not None:
-        reason = word.reason
-    elif any(asking.was_asked(node) for node in nodes):
+    elif reply is not None:
+        reason = reply.reason
+    elif any(node.wave for node in member.nodes):
         reason = "no_answer"
-    elif stored_only or any(asking.is_connected(node) for node in nodes):
+    elif stored_only or member.connections:
         reason = "not_asked"
     else:
-        reason = next((roll.away[node].reason for node in nodes if node in roll.away), "not_connected")
-    return Missing(index, roll.weights[index], reason, word)
+        reasons = [node.unreachable.reason for node in member.nodes if node.unreachable is not None]
+        reason = reasons[0] if reasons else "not_connected"
+    return MissingShare(member, member.weight, reason, reply)
 
 
-def _shown(round_: Round, one: Missing) -> MissingValidator:
-    if one.index is None:
-        return MissingValidator((), None, one.weight, one.reason)
-    validator = round_.roll.members.validators[one.index]
+def _missing_validator(share: MissingShare) -> MissingValidator:
+    if share.member is None:
+        return MissingValidator((), None, share.weight, share.reason)
     return MissingValidator(
-        node_ids=tuple(node_id_text(node) for node in validator.node_ids[:_SHOWN_NODES]),
-        public_key=validator.public_key,
-        weight=one.weight,
-        reason=one.reason,
-        error_code=one.word.code if one.word else None,
-        error_message=one.word.text if one.word else None,
+        node_ids=tuple(node_id_text(node.node_id) for node in share.member.nodes[:_SHOWN_NODES]),
+        public_key=share.member.public_key,
+        weight=share.weight,
+        reason=share.reason,
+        error_code=share.reply.code if share.reply else None,
+        error_message=share.reply.text if share.reply else None,
     )
 
 
-def _advice(round_: Round, missing: list[Missing]) -> tuple[str, ...]:
-    """Return what may help against the refusals with most weight behind them."""
+def _advice(round_: AggregationRound, missing: list[MissingShare]) -> tuple[str, ...]:
+    """Return advice against the refusals with most weight behind them."""
     weights: Counter[int] = Counter()
-    for one in missing:
-        if one.word is not None and one.word.code is not None:
-            weights[one.word.code] += one.weight
+    for share in missing:
+        if share.reply is not None and share.reply.code is not None:
+            weights[share.reply.code] += share.weight
     advice = round_.rules.advice(code for code, _ in weights.most_common(_MAX_ADVICE))
-    return (_KEYLESS_ADVICE, *advice) if missing and missing[-1].index is None else advice
+    return (_KEYLESS_ADVICE, *advice) if missing and missing[-1].member is None else advice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.node.evm import EvmLog, LogFilter
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, ValidationAt

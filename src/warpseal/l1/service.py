@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import (
     HeightTooNew,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.world import MESSAGE, SETTINGS
-from warpseal.aggregation.request import AggregationRequest
+from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.errors import Dialect, error_response
 from warpseal.api.request_errors import AllZeroes, ConflictingSpellings, FieldTooLarge

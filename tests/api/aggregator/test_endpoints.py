@@ -25,7 +25,7 @@ from tests.api.world import (
     serving,
     shortfall,
 )
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import (
     HeightTooNew,
     InternalError,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.api.aggregator.reference_table import AT_THE_DOOR, EXPECTED, SIGNED, Exchange, load_exchanges
 from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.errors import ERROR_TABLE
 from warpseal.api.metrics_page import MetricsPage
 from warpseal.api.routes import metrics_app

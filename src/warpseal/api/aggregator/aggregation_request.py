@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 from typing import Final
 
-from warpseal.aggregation.request import AggregationRequest
+from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.aggregator.request_fields import RequestFields, read_fields
 from warpseal.api.request_errors import AllZeroes, FieldTooLarge
 from warpseal.api.settings import ApiSettings

@@ -13,7 +13,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.aggregator.services import (
     NetworkGuard,

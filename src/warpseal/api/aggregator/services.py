@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from warpseal.aggregation.request import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.request_errors import ClientDisconnected
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from tests.aggregation.world import parsed_key, public_key, signature
 from warpseal import bls
-from warpseal.aggregation.moments import Moments, locate, rest, weighted_sum, weights_of
-from warpseal.aggregation.sieve import Findings, Sieve, Suspicion
+from warpseal.aggregation.bad_shares import (
+    BadShareFinder,
+    Moments,
+    SearchResult,
+    ShareUnderTest,
+    locate,
+    right_moments,
+    weighted_sum,
+    weights_of,
+)
 from warpseal.bls import NO_DEVIATION, Deviation, Share
 
 MESSAGE = b"what they sign"
@@ -26,34 +34,34 @@ def share(number: int, message: bytes = MESSAGE) -> Share:
     return bls.decode_share(signature(number, message))
 
 
-def suspicion(number: int, point: Share | None = None) -> Suspicion:
-    return Suspicion(number, parsed_key(public_key(number)), share(number) if point is None else point)
+def suspicion(number: int, point: Share | None = None) -> ShareUnderTest:
+    return ShareUnderTest(number, parsed_key(public_key(number)), share(number) if point is None else point)
 
 
-def crowd(count: int, bad: Collection[int] = ()) -> list[Suspicion]:
+def crowd(count: int, bad: Collection[int] = ()) -> list[ShareUnderTest]:
     """Return shares 1..count, those of `bad` over another message."""
     return [suspicion(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)]
 
 
-def search(members: list[Suspicion], step: int = 1_000) -> tuple[Sieve, Findings]:
+def search(members: list[ShareUnderTest], step: int = 1_000) -> tuple[BadShareFinder, SearchResult]:
     """Search to the end; return what was found in all."""
-    sieve = Sieve(MESSAGE)
+    sieve = BadShareFinder(MESSAGE)
     sieve.add(members)
     found = [sieve.split(0)]
-    while sieve.has_dirty:
+    while sieve.has_unresolved:
         found.append(sieve.split(step))
-    return sieve, Findings(
+    return sieve, SearchResult(
         tuple(one for part in found for one in part.clean),
         tuple(one for part in found for one in part.proven),
         tuple(one for part in found for one in part.bad),
     )
 
 
-def numbers(found: tuple[Suspicion, ...]) -> list[int]:
+def numbers(found: tuple[ShareUnderTest, ...]) -> list[int]:
     return sorted(one.index for one in found)
 
 
-def assert_exactly(findings: Findings, count: int, bad: Collection[int]) -> None:
+def assert_exactly(findings: SearchResult, count: int, bad: Collection[int]) -> None:
     assert numbers(findings.bad) == sorted(bad)
     good = numbers((*findings.clean, *findings.proven))
     assert good == [number for number in range(1, count + 1) if number not in bad]
@@ -141,7 +149,7 @@ def test_the_moments_of_the_right_half_follow_from_the_whole_and_the_left() -> N
             for _ in range((position - 3) ** moment):
                 value = bls.multiply_deviations(value, deviation(position + 1, b"lie %d" % position))
         right.append(value)
-    assert rest(moments_of(bad, 7), left, 3) == tuple(right)
+    assert right_moments(moments_of(bad, 7), left, 3) == tuple(right)
 
 
 # The search.
@@ -240,8 +248,8 @@ def test_colluders_who_feign_the_equation_of_a_single_culprit_frame_nobody() -> 
 
 
 def test_shares_can_be_measured_singly() -> None:
-    sieve = Sieve(MESSAGE)
-    sieve.add_singly(crowd(4, {2}))
+    sieve = BadShareFinder(MESSAGE)
+    sieve.add_alone(crowd(4, {2}))
     findings = sieve.split(0)
     assert numbers(findings.proven) == [1, 3, 4]
     assert numbers(findings.bad) == [2]
@@ -250,11 +258,11 @@ def test_shares_can_be_measured_singly() -> None:
 
 def test_a_search_can_be_interrupted_and_says_what_is_open() -> None:
     bad = set(range(1, 61, 6))
-    sieve = Sieve(MESSAGE)
+    sieve = BadShareFinder(MESSAGE)
     members = crowd(60, bad)
     sieve.add(members)
-    found: list[Suspicion] = []
-    while sieve.has_dirty:
+    found: list[ShareUnderTest] = []
+    while sieve.has_unresolved:
         open_before = {one.index for one in sieve.unresolved}
         findings = sieve.split(3)
         found += findings.bad
@@ -263,9 +271,9 @@ def test_a_search_can_be_interrupted_and_says_what_is_open() -> None:
 
 
 def test_nothing_is_found_among_nobody() -> None:
-    sieve = Sieve(MESSAGE)
+    sieve = BadShareFinder(MESSAGE)
     sieve.add([])
-    assert sieve.split(1) == Findings((), (), ())
+    assert sieve.split(1) == SearchResult((), (), ())
 
 
 def test_what_is_clean_verifies_as_a_sum() -> None:

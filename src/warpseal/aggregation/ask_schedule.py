@@ -1,0 +1,188 @@
+"""Which validators a round asks, when, and when again. Pure; times are those of the event loop's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+from warpseal.aggregation.members import MemberRecord, MemberTable, NodeRecord, ShareStatus
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.warp.ids import NodeID
+
+# Nodes that are asked together are asked again in slices of this size, each with its own jitter: that spreads a burst.
+_SLICE: Final = 128
+_NEVER: Final = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send one request, under one new request ID, to these nodes. is_reask: they were asked before."""
+
+    node_ids: list[NodeID]
+    is_reask: bool
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Wave:
+    """Nodes that were asked together and are due again together. times_asked: of each of them."""
+
+    due_at: float
+    number: int
+    nodes: list[NodeRecord]
+    times_asked: int
+
+
+class AskSchedule:
+    """Selects members in the order of the table and keeps the time of every request.
+
+    A member is selected once: its connected nodes are asked then, the others when they connect. The table's
+    `covered_weight` is kept at the level that `due_asks` is given.
+    """
+
+    def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random, now: float) -> None:
+        self._table = table
+        self._settings = settings
+        self._random = random
+        self._extra_weight = 0
+        self._cursor = 0
+        self._has_selected_large = False
+        self._unasked: list[NodeRecord] = []
+        self._waves: list[_Wave] = []
+        self._held: list[_Wave] = []
+        self._last_wave = 0
+        self._next_step_at = now + settings.next_wave_s
+        self._next_probe_at = _NEVER
+        self._probed_at: dict[NodeRecord, float] = {}
+        self._probes = 0
+
+    def add_connected(self, node: NodeRecord) -> None:
+        """Ask a node that has just connected, if its member is selected and pending."""
+        if node.member.is_selected and _may_be_asked(node):
+            self._unasked.append(node)
+
+    def ask_again(self, member: MemberRecord) -> None:
+        """Ask a member that lost its share, except those of its nodes that were asked in this round."""
+        if member.is_selected:
+            self._unasked += [node for node in member.nodes if not node.wave and _may_be_asked(node)]
+
+    def restart(self) -> None:
+        """Walk the table's order from its start again; selected members remain selected."""
+        self._cursor = 0
+
+    def due_asks(self, now: float, cover_weight: int, missing_weight: int) -> list[Ask]:
+        """Return the requests that are due.
+
+        cover_weight: weight that must be selected and not lost. missing_weight: of the most demanding caller; the
+        next members, with about this weight, are asked after each second.
+        """
+        if now >= self._next_step_at:
+            self._next_step_at = now + self._settings.next_wave_s
+            self._extra_weight = max(0, self._table.covered_weight - cover_weight) + max(1, missing_weight)
+        selected = self._select(cover_weight + self._extra_weight)
+        return [*self._first_asks(selected, now), *self._reasks(now), *self._probe(now)]
+
+    def next_at(self) -> float:
+        """Return when `due_asks` will return something though nothing happens; inf: never."""
+        next_at = self._waves[0].due_at if self._waves else float("inf")
+        if self._held:
+            next_at = min(next_at, self._next_probe_at)
+        if self._cursor < len(self._table.order):
+            next_at = min(next_at, self._next_step_at)
+        return next_at
+
+    def _select(self, cover_weight: int) -> list[NodeRecord]:
+        """Select members until this weight is covered; return the nodes of theirs that can be asked now."""
+        table, order = self._table, self._table.order
+        selected: list[MemberRecord] = []
+        if not self._has_selected_large:
+            self._has_selected_large = True
+            large = table.total_weight * self._settings.always_ask_percent
+            for member in order:
+                if member.weight * 100 >= large and not member.is_selected:
+                    table.select(member)
+                    selected.append(member)
+        while table.covered_weight < cover_weight and self._cursor < len(order):
+            member = order[self._cursor]
+            if not member.is_selected:
+                table.select(member)
+                selected.append(member)
+            self._cursor += 1
+        return [node for member in selected for node in member.nodes if _may_be_asked(node)]
+
+    def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
+        nodes = selected
+        if self._unasked:
+            nodes = [*(node for node in dict.fromkeys(self._unasked) if _may_be_asked(node)), *selected]
+            self._unasked.clear()
+        if nodes:
+            yield self._ask(nodes, 0, now)
+
+    def _reasks(self, now: float) -> Iterator[Ask]:
+        """Yield the waves that are due again; until a first share has come they are held back for the probes."""
+        is_open = self._table.count[ShareStatus.SIGNED] > 0
+        if is_open and self._held:
+            self._release(now)
+        due: dict[int, list[NodeRecord]] = {}
+        while self._waves and self._waves[0].due_at <= now:
+            wave = heappop(self._waves)
+            if is_open:
+                nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]
+                due.setdefault(wave.times_asked, []).extend(nodes)
+            else:
+                self._held.append(wave)
+        for times_asked, nodes in due.items():
+            if nodes:
+                yield self._ask(nodes, times_asked, now)
+
+    def _release(self, now: float) -> None:
+        """Make all that was held back due, except nodes that were probed a moment ago."""
+        pause_s = self._settings.reask_s[0]
+        for wave in self._held:
+            is_recent = {node: self._probed_at.get(node, _NEVER) > now - pause_s for node in wave.nodes}
+            others = [node for node in wave.nodes if not is_recent[node]]
+            heappush(self._waves, _Wave(now, wave.number, others, wave.times_asked))
+            if len(others) < len(wave.nodes):
+                probed = [node for node in wave.nodes if is_recent[node]]
+                heappush(self._waves, _Wave(now + pause_s, wave.number, probed, wave.times_asked))
+        self._held.clear()
+        self._probed_at.clear()
+
+    def _probe(self, now: float) -> Iterator[Ask]:
+        """Yield a request to a few members picked at random, if waves are held back."""
+        if not self._held or now < self._next_probe_at:
+            return
+        asked = [member for member in self._table.members if any(_asked_nodes(member))]
+        chosen = self._random.sample(asked, min(self._settings.probes, len(asked)))
+        nodes = [node for member in chosen for node in _asked_nodes(member)]
+        self._probed_at.update(dict.fromkeys(nodes, now))
+        self._probes += 1
+        self._next_probe_at = now + self._pause(self._probes)
+        if nodes:
+            yield Ask([node.node_id for node in nodes], is_reask=True)
+
+    def _ask(self, nodes: list[NodeRecord], times_asked: int, now: float) -> Ask:
+        for start in range(0, len(nodes), _SLICE):
+            self._last_wave += 1
+            wave = _Wave(
+                now + self._pause(times_asked), self._last_wave, nodes[start : start + _SLICE], times_asked + 1
+            )
+            heappush(self._waves, wave)
+            for node in wave.nodes:
+                node.wave = wave.number
+        return Ask([node.node_id for node in nodes], is_reask=times_asked > 0)
+
+    def _pause(self, times_asked: int) -> float:
+        pauses = self._settings.reask_s
+        jitter = self._settings.reask_jitter * (2 * self._random.random() - 1)
+        return pauses[min(times_asked, len(pauses) - 1)] * (1 + jitter)
+
+
+def _may_be_asked(node: NodeRecord) -> bool:
+    return node.is_connected and node.member.status is ShareStatus.PENDING and node.can_answer
+
+
+def _asked_nodes(member: MemberRecord) -> Iterable[NodeRecord]:
+    return [node for node in member.nodes if node.wave and _may_be_asked(node)]

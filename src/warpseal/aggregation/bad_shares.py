@@ -1,0 +1,534 @@
+"""Finding the bad shares behind a sum that did not verify: what to search next, and the arithmetic. Pure.
+
+The deviation of a group (see `bls.compute_deviation`) is one measurement, two pairings. It is multiplicative:
+measuring one half of a group yields the other half by division, so each split costs one measurement, whatever it
+finds. Small groups are not split to the end: one or two more measurements locate one or two bad shares in them. Such
+hypotheses are proven together, by one measurement of what they leave, each part taken a random number of times.
+
+All that holds within the subgroup only. So every sum is checked for it before it is measured, and a group outside of
+it is split until the bad shares are alone. No share is called bad on the word of others: two colluding validators
+whose errors cancel each other out may pass while they are summed together, but they cannot make other shares look bad.
+
+Locating: with e_x the deviation of the share at position x, the moments of a group are the products over its positions
+of e_x, e_x^x and e_x^(x^2). If exactly one share deviates, at i, then M1 = M0^i; if exactly two, at i and j, then
+M2 M0^(ij) = M1^(i+j). Colluders can forge such an equation, so its solution is a hypothesis, to be proven.
+Source: L. Law and B. J. Matt, "Finding invalid signatures in pairing-based batches" (2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush, nlargest
+from itertools import accumulate
+from operator import attrgetter
+from random import SystemRandom
+from typing import Final, TypeVar
+
+from warpseal.aggregation.members import MemberRecord, MemberTable, ShareStatus
+from warpseal.bls import (
+    NO_DEVIATION,
+    Deviation,
+    PublicKey,
+    Share,
+    add_public_keys,
+    add_shares,
+    compute_deviation,
+    hash_to_curve,
+    invert_deviation,
+    is_in_subgroup,
+    multiply_deviations,
+    subtract_public_keys,
+    subtract_shares,
+)
+
+T = TypeVar("T")
+Moments = tuple[Deviation, ...]
+
+# Measurements after a failure until a result may leave before all bad shares are named: enough for a dozen.
+_THOROUGH_SEARCH: Final = 64
+# Measurements in one step on the worker thread, a millisecond each; few if each of them may be the last that is needed.
+_STEP: Final = 32
+_SHORT_STEP: Final = 6
+# With many bad shares, this many new ones are searched before they are tried in a sum.
+_MIN_UNCHECKED: Final = 16
+_MAX_SINGLES: Final = 8
+_MAX_FRUITLESS: Final = 2
+
+_MAX_MOMENTS: Final = 3
+# Up to this size the positions of bad shares are cheaper to compute than to search for. Measured.
+_LOCATED_SIZE: Final = 16
+_PROOF_BITS: Final = 32
+_PROVEN_TOGETHER: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStep:
+    """A step of the search: members (each with its share) that are added, or verified alone; then measurements."""
+
+    added: Sequence[tuple[int, Share]]
+    alone: Sequence[tuple[int, Share]]
+    measurements: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUnderTest:
+    """One share and the key that it should be of. index: canonical, of the member."""
+
+    index: int
+    key: PublicKey
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a step found. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
+
+    unresolved: in groups that hold a bad share. measurements: since the search began.
+    """
+
+    clean: tuple[ShareUnderTest, ...]
+    proven: tuple[ShareUnderTest, ...]
+    bad: tuple[ShareUnderTest, ...]
+    unresolved: tuple[ShareUnderTest, ...] = ()
+    measurements: int = 0
+
+
+class BadShareSearch:
+    """Decides which shares of a round are searched, and how far. One step is under way at a time.
+
+    must_begin: a sum was wrong, and the search for the reason has not begun yet.
+    """
+
+    def __init__(self, table: MemberTable) -> None:
+        self.must_begin = False
+        self._table = table
+        self._added: list[MemberRecord] = []
+        self._alone: dict[MemberRecord, None] = {}
+        self._unresolved: tuple[ShareUnderTest, ...] = ()
+        self._measurements = 0
+        self._thorough_until = 0
+        self._fruitless = 0
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a further step could find something."""
+        return bool(self._alone or self._added or self._unresolved)
+
+    @property
+    def must_go_on(self) -> bool:
+        """Whether bad shares are searched for in any case, whatever can be completed meanwhile."""
+        return self.must_begin or (bool(self._unresolved) and self._measurements < self._thorough_until)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether so many shares were bad that new ones are likely to be bad as well."""
+        return bool(self._unresolved) and self._measurements >= self._thorough_until
+
+    @property
+    def unresolved(self) -> list[MemberRecord]:
+        """The members whose shares are in groups that hold a bad one."""
+        return [member for member, _ in self._current(self._unresolved)]
+
+    def verify_alone(self, member: MemberRecord) -> None:
+        """Verify a member's share alone before it enters a sum."""
+        self._alone[member] = None
+
+    def drop(self, member: MemberRecord) -> None:
+        """Forget a member whose share is not at hand any more."""
+        member.is_checked = False
+        self._alone.pop(member, None)
+
+    def begin(self, failed: Iterable[MemberRecord]) -> None:
+        """Begin to search: the sum of `failed` was wrong.
+
+        Shares that were part of a right sum are left out, unless all of `failed` were: then two or more of them
+        had cancelled each other out.
+        """
+        failed = [member for member in failed if member.share is not None]
+        candidates: Iterable[MemberRecord] = self._signed()
+        if not any(member.is_unchecked for member in failed):
+            for member in failed:
+                member.is_checked = False
+            candidates = failed
+        found = [member for member in candidates if member.is_unchecked]
+        if not found:
+            raise AssertionError("shares that were all verified alone make no valid sum")
+        self._suspect(found)
+        self._thorough_until = self._measurements + _THOROUGH_SEARCH
+        self.must_begin = True
+
+    def suspect_unchecked(self) -> None:
+        """Search shares that have been in no sum yet before they enter one, unless they are few."""
+        found = [member for member in self._signed() if member.is_unchecked]
+        if len(found) >= _MIN_UNCHECKED:
+            self._suspect(found)
+
+    def next_step(self) -> SearchStep:
+        """Return the next step: groups that hold a bad share first, then the heaviest that are verified alone."""
+        if self._added or self._unresolved:
+            added, self._added = self._added, []
+            return SearchStep(_shares(added), (), _SHORT_STEP if self.is_flooded else _STEP)
+        chosen = nlargest(_MAX_SINGLES, self._alone, key=attrgetter("weight"))
+        for member in chosen:
+            del self._alone[member]
+        return SearchStep((), _shares(chosen), 0)
+
+    def apply(self, result: SearchResult) -> tuple[list[MemberRecord], list[MemberRecord]]:
+        """Take the result of a step; return the members whose share was proven, and those whose share is bad."""
+        is_first, self.must_begin = self.must_begin, False
+        self._measurements, self._unresolved = result.measurements, result.unresolved
+        clean, proven, bad = (
+            [member for member, _ in self._current(found)] for found in (result.clean, result.proven, result.bad)
+        )
+        if is_first:
+            # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
+            self._fruitless = 0 if bad or self.can_go_on else self._fruitless + 1
+            if self._fruitless > _MAX_FRUITLESS:
+                raise AssertionError("nothing is wrong with shares that make no valid sum")
+        for member in clean:
+            member.is_checked = True
+        for member in proven:
+            if member.share is not None:
+                member.share.is_verified = True
+        for member in (*clean, *proven):
+            if member.status is ShareStatus.SUSPECT:
+                self._table.set_status(member, ShareStatus.SIGNED)
+        return proven, bad
+
+    def _signed(self) -> Iterable[MemberRecord]:
+        return (member for member in self._table.members if member.status is ShareStatus.SIGNED)
+
+    def _suspect(self, members: Iterable[MemberRecord]) -> None:
+        for member in members:
+            self._added.append(member)
+            self._table.set_status(member, ShareStatus.SUSPECT)
+
+    def _current(self, tested: Iterable[ShareUnderTest]) -> Iterable[tuple[MemberRecord, ShareUnderTest]]:
+        """Return what was found of shares that were not dropped meanwhile."""
+        for found in tested:
+            member = self._table.members[found.index]
+            if member.share is not None and member.share.point is found.share:
+                yield member, found
+
+
+def _shares(members: Iterable[MemberRecord]) -> list[tuple[int, Share]]:
+    return [(member.index, member.share.point) for member in members if member.share is not None]
+
+
+class BadShareFinder:
+    """Takes shares, splits the largest groups with a bad share first, and returns its findings on the way.
+
+    Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker thread, one call at
+    a time.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._hashed: Share | None = None
+        self._random = SystemRandom()
+        self._groups: list[tuple[tuple[int, int], int, _Group]] = []
+        self._hypotheses: list[_Hypothesis] = []
+        self._numbers = 0
+        self._clean: list[ShareUnderTest] = []
+        self._proven: list[ShareUnderTest] = []
+        self._bad: list[ShareUnderTest] = []
+        self.measurements = 0
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether there are groups that hold a bad share."""
+        return bool(self._groups) or bool(self._hypotheses)
+
+    @property
+    def unresolved(self) -> list[ShareUnderTest]:
+        """The shares in these groups."""
+        groups = [*(group for _, _, group in self._groups), *(hypothesis.group for hypothesis in self._hypotheses)]
+        return [share for group in groups for share in group.members]
+
+    def add(self, members: Iterable[ShareUnderTest]) -> None:
+        """Take shares and measure their sum."""
+        shuffled = list(members)
+        # Colluders cannot choose the group that they are in.
+        self._random.shuffle(shuffled)
+        if shuffled:
+            batch = _Batch(shuffled)
+            self._classify(_Group(batch, 0, len(shuffled), self._moments(batch, 0, len(shuffled))))
+
+    def add_alone(self, members: Iterable[ShareUnderTest]) -> None:
+        """Take shares and measure each alone."""
+        for member in members:
+            batch = _Batch((member,))
+            self._classify(_Group(batch, 0, 1, self._moments(batch, 0, 1)))
+
+    def split(self, measurements: int) -> SearchResult:
+        """Search until all is resolved, or about this many measurements are made; return the new findings."""
+        limit = self.measurements + measurements
+        while self._groups and self.measurements < limit:
+            self._resolve(heappop(self._groups)[2])
+            if not self._groups or len(self._hypotheses) >= _PROVEN_TOGETHER:
+                self._prove_hypotheses()
+        return self._take_findings()
+
+    def _resolve(self, group: _Group) -> None:
+        """Measure a further moment of a small group; split a large one, and a small one without further moments."""
+        moments = group.moments
+        if moments is None or len(moments) == _MAX_MOMENTS or not group.is_locatable:
+            self._halve(group)
+            return
+        further = self._moment(group.batch, group.start, group.stop, len(moments))
+        if further is None:
+            self._halve(replace(group, moments=moments[:1], is_misleading=True))
+        else:
+            self._classify(replace(group, moments=(*moments, further)))
+
+    def _halve(self, group: _Group) -> None:
+        batch, start, stop = group.batch, group.start, group.stop
+        middle = (start + stop) // 2
+        count = 1 if group.moments is None else len(group.moments)
+        left = self._moments(batch, start, middle, count)
+        if group.moments is None:
+            right = self._moments(batch, middle, stop)
+        elif left is None:
+            # The whole is inside of the subgroup and the left half is not, so the right half is not either.
+            right = None
+        else:
+            right = right_moments(group.moments, left, middle - start)
+        self._classify(_Group(batch, start, middle, left, group.is_misleading))
+        self._classify(_Group(batch, middle, stop, right, group.is_misleading))
+
+    def _moments(self, batch: _Batch, start: int, stop: int, count: int = 1) -> Moments | None:
+        """Return the first moments of a range, fewer if a later one is outside of the subgroup; None: all are."""
+        first = self._measure(*batch.sums(start, stop))
+        if first is None:
+            return None
+        moments = [first]
+        while len(moments) < count:
+            further = self._moment(batch, start, stop, len(moments))
+            if further is None:
+                break
+            moments.append(further)
+        return tuple(moments)
+
+    def _moment(self, batch: _Batch, start: int, stop: int, moment: int) -> Deviation | None:
+        members = batch.members[start:stop]
+        weights = weights_of(moment, stop - start)
+        keys = weighted_sum([share.key for share in members], weights, add_public_keys)
+        shares = weighted_sum([share.share for share in members], weights, add_shares)
+        return NO_DEVIATION if keys is None or shares is None else self._measure(keys, shares)
+
+    def _measure(self, keys: PublicKey, shares: Share) -> Deviation | None:
+        self.measurements += 1
+        if not is_in_subgroup(shares):
+            return None
+        if self._hashed is None:
+            self._hashed = hash_to_curve(self._message)
+        return compute_deviation(keys, shares, self._hashed)
+
+    def _prove_hypotheses(self) -> None:
+        """Accept the hypotheses that are true: test all of them together, and one after the other if that fails."""
+        hypotheses, self._hypotheses = self._hypotheses, []
+        if len(hypotheses) > 1 and self._are_true(hypotheses):
+            for hypothesis in hypotheses:
+                self._accept(hypothesis)
+            return
+        for hypothesis in hypotheses:
+            if self._are_true((hypothesis,)):
+                self._accept(hypothesis)
+            else:
+                moments = hypothesis.group.moments
+                self._classify(replace(hypothesis.group, moments=moments and moments[:1], is_misleading=True))
+
+    def _are_true(self, hypotheses: Sequence[_Hypothesis]) -> bool:
+        """Measure the sums of all hypotheses at once; a wrong one passes with a chance of one in 2^32."""
+        sums = [pair for hypothesis in hypotheses for pair in hypothesis.sums_to_prove()]
+        if not sums:
+            return True
+        weights = [self._random.randrange(1, 1 << _PROOF_BITS) for _ in sums]
+        keys = weighted_sum([key for key, _ in sums], weights, add_public_keys)
+        shares = weighted_sum([share for _, share in sums], weights, add_shares)
+        return keys is None or shares is None or self._measure(keys, shares) == NO_DEVIATION
+
+    def _accept(self, hypothesis: _Hypothesis) -> None:
+        self._clean.extend(hypothesis.others)
+        self._bad.extend(hypothesis.bad)
+
+    def _classify(self, group: _Group) -> None:
+        """Sort a group by its moments: clean, located, bad, or to be split."""
+        moments = group.moments
+        if moments is not None and moments[0] == NO_DEVIATION:
+            (self._clean if group.size > 1 else self._proven).extend(group.members)
+            return
+        positions = locate(moments, group.size) if moments is not None and group.is_locatable else None
+        if positions is not None:
+            self._hypotheses.append(_Hypothesis(group, positions))
+        elif group.size == 1 or (moments is not None and len(moments) >= group.size):
+            # Fewer bad ones than members would have been located.
+            self._bad.extend(group.members)
+        else:
+            self._numbers += 1
+            heappush(self._groups, (group.priority, self._numbers, group))
+
+    def _take_findings(self) -> SearchResult:
+        result = SearchResult(
+            tuple(self._clean), tuple(self._proven), tuple(self._bad), tuple(self.unresolved), self.measurements
+        )
+        self._clean, self._proven, self._bad = [], [], []
+        return result
+
+
+class _Batch:
+    """Shares that were added together, with running sums, so that any range of them is summed at once."""
+
+    def __init__(self, members: Sequence[ShareUnderTest]) -> None:
+        self.members: Final = members
+        self._keys = list(accumulate((share.key for share in members), add_public_keys))
+        self._shares = list(accumulate((share.share for share in members), add_shares))
+
+    def sums(self, start: int, stop: int) -> tuple[PublicKey, Share]:
+        keys, shares = self._keys[stop - 1], self._shares[stop - 1]
+        if not start:
+            return keys, shares
+        before = start - 1
+        return subtract_public_keys(keys, self._keys[before]), subtract_shares(shares, self._shares[before])
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A range of a batch that holds a bad share.
+
+    moments: as far as they were measured; None: the sum is outside of the subgroup. is_misleading: a hypothesis
+    that followed from its moments proved false.
+    """
+
+    batch: _Batch
+    start: int
+    stop: int
+    moments: Moments | None
+    is_misleading: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def members(self) -> Sequence[ShareUnderTest]:
+        return self.batch.members[self.start : self.stop]
+
+    @property
+    def is_locatable(self) -> bool:
+        """Whether the positions of bad shares may be computed from the moments."""
+        return self.size <= _LOCATED_SIZE and not self.is_misleading
+
+    @property
+    def priority(self) -> tuple[int, int]:
+        """Groups are resolved in ascending order: first those that yield most clean shares for a measurement."""
+        return -max(self.size, _LOCATED_SIZE), len(self.moments or ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Hypothesis:
+    """The hypothesis that exactly the shares at these positions of a group are bad."""
+
+    group: _Group
+    positions: tuple[int, ...]
+
+    @property
+    def bad(self) -> list[ShareUnderTest]:
+        return [self.group.members[position] for position in self.positions]
+
+    @property
+    def others(self) -> list[ShareUnderTest]:
+        return [share for position, share in enumerate(self.group.members) if position not in self.positions]
+
+    def sums_to_prove(self) -> list[tuple[PublicKey, Share]]:
+        """Return the sums that do not deviate if the hypothesis is true.
+
+        If the sum of the others is clean, the group deviates by the shares at the positions: at least one of them
+        is bad. If the others are also clean with their positions as weights, both are, because a single bad share
+        would have been located alone.
+        """
+        others = [position for position in range(self.group.size) if position not in self.positions]
+        members = self.group.members
+        sums = []
+        for moment in range(len(self.positions)):
+            weights = [position**moment for position in others]
+            keys = weighted_sum([members[position].key for position in others], weights, add_public_keys)
+            shares = weighted_sum([members[position].share for position in others], weights, add_shares)
+            if keys is not None and shares is not None:
+                sums.append((keys, shares))
+        return sums
+
+
+def weights_of(moment: int, size: int) -> list[int]:
+    """Return the weights of a group's positions in a moment: 1, the position, its square."""
+    return [position**moment for position in range(size)]
+
+
+def weighted_sum(terms: Sequence[T], weights: Sequence[int], add: Callable[[T, T], T]) -> T | None:
+    """Return the sum of terms, each taken as often as its weight says; None if all weights are 0."""
+    total: T | None = None
+    for bit in reversed(range(max(weights, default=0).bit_length())):
+        if total is not None:
+            total = add(total, total)
+        for term, weight in zip(terms, weights, strict=True):
+            if weight >> bit & 1:
+                total = term if total is None else add(total, term)
+    return total
+
+
+def locate(moments: Moments, size: int) -> tuple[int, ...] | None:
+    """Return the positions of one or two bad shares that would explain a group's moments."""
+    if len(moments) < 2:
+        return None
+    powers = _powers(moments[0], size)
+    for position in range(size):
+        if powers[position] == moments[1]:
+            return (position,)
+    return None if len(moments) < _MAX_MOMENTS else _locate_pair(moments, powers, size)
+
+
+def right_moments(whole: Moments, left: Moments, left_size: int) -> Moments:
+    """Return the moments of a group's right half, whose positions count from its own start."""
+    right = [multiply_deviations(moment, invert_deviation(other)) for moment, other in zip(whole, left, strict=False)]
+    if len(right) > 1:
+        m0, m1 = right[0], right[1]
+        down = invert_deviation(_power(m0, left_size))
+        right[1] = multiply_deviations(m1, down)
+        if len(right) > 2:
+            # (x - m)^2 = x^2 - 2m (x - m) - m^2, and right[1] counts x - m already.
+            twice = invert_deviation(_power(right[1], 2 * left_size))
+            right[2] = multiply_deviations(
+                multiply_deviations(right[2], twice), invert_deviation(_power(m0, left_size**2))
+            )
+    return tuple(right)
+
+
+def _locate_pair(moments: Moments, powers: Sequence[Deviation], size: int) -> tuple[int, ...] | None:
+    sums = _powers(moments[1], 2 * size)
+    # M2 M0^(ij), first for j = i + 1, and from there on by steps of M0^i.
+    start = moments[2]
+    for first in range(size - 1):
+        product = start
+        for second in range(first + 1, size):
+            if product == sums[first + second]:
+                return (first, second)
+            product = multiply_deviations(product, powers[first])
+        start = multiply_deviations(multiply_deviations(start, powers[first + 1]), powers[first + 1])
+    return None
+
+
+def _powers(value: Deviation, count: int) -> list[Deviation]:
+    powers = [NO_DEVIATION]
+    while len(powers) < count:
+        powers.append(multiply_deviations(powers[-1], value))
+    return powers
+
+
+def _power(value: Deviation, exponent: int) -> Deviation:
+    result = NO_DEVIATION
+    for bit in bin(exponent)[2:]:
+        result = multiply_deviations(result, result)
+        if bit == "1":
+            result = multiply_deviations(result, value)
+    return result

@@ -1,0 +1,287 @@
+"""The validators of one set in one round: a record for each of them, and a table with running sums of weight. Pure.
+
+A validator is one BLS key. Any of its nodes may answer for it, so replies and connections are kept for each node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from typing import Final
+
+from warpseal.aggregation.refusals import RefusalKind
+from warpseal.aggregation.share_cache import CachedShare
+from warpseal.warp.ids import NodeID
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+NO_RETRY: Final = float("inf")
+
+
+class ShareStatus(IntEnum):
+    """State of a validator's share.
+
+    PENDING: it may still come. SIGNED: it may enter a sum. SUSPECT: it is at hand, but enters no sum before it is
+    verified. UNAVAILABLE: lost in this round. IMPOSSIBLE: lost for good.
+    """
+
+    PENDING = 0
+    SIGNED = 1
+    SUSPECT = 2
+    UNAVAILABLE = 3
+    IMPOSSIBLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LastReply:
+    """The last reply of a node that was no usable share. code, text: of its refusal."""
+
+    kind: RefusalKind
+    reason: str
+    code: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """Why a node is out of reach, and the earliest time of its next dial; NO_RETRY: none is planned."""
+
+    reason: str
+    retry_at: float
+
+
+@dataclass(slots=True, eq=False)
+class NodeRecord:
+    """One node of a validator. wave: number of the request that it was last asked with, 0 if it was not asked."""
+
+    node_id: NodeID
+    member: MemberRecord
+    is_connected: bool = False
+    wave: int = 0
+    last_reply: LastReply | None = None
+    unreachable: Unreachable | None = None
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether the node has not refused yet for the rest of the round."""
+        return self.last_reply is None or self.last_reply.kind is RefusalKind.RETRYABLE
+
+
+@dataclass(slots=True, eq=False)
+class MemberRecord:
+    """One validator. index: canonical.
+
+    share: at hand; None also for a signer of the round's partial aggregate (`is_in_partial`). sender: the node that
+    sent the share in this round. is_checked: the share was part of a right sum, or was verified when it was stored.
+    connections: number of connected nodes. is_selected: it was chosen to be asked. is_covered: its weight counts as
+    selected weight that has signed or still may.
+    """
+
+    index: int
+    weight: int
+    public_key: bytes
+    nodes: tuple[NodeRecord, ...] = ()
+    status: ShareStatus = ShareStatus.PENDING
+    share: CachedShare | None = None
+    sender: NodeRecord | None = None
+    is_checked: bool = False
+    is_in_partial: bool = False
+    connections: int = 0
+    is_selected: bool = False
+    is_covered: bool = False
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the share at hand has been part of no right sum yet."""
+        return self.share is not None and not self.is_checked and not self.share.is_verified
+
+
+class MemberTable:
+    """Records by canonical index and by node, with weight and number by status. Every change is constant work.
+
+    order: members as signers are preferred: active first, then heavier, then lower index. Weight without a key is
+    IMPOSSIBLE from the start. Weight that is only out of reach is PENDING, see `unreachable_weight`.
+    covered_weight: of selected members that have signed, or are pending and connected.
+    """
+
+    def __init__(self, validators: CanonicalValidatorSet) -> None:
+        self.validators: Final = validators
+        self.total_weight: Final = validators.total_weight
+        self.members: Final[list[MemberRecord]] = []
+        self.nodes: Final[dict[NodeID, NodeRecord]] = {}
+        keyed_weight = 0
+        for index, validator in enumerate(validators.validators):
+            member = MemberRecord(index, validator.weight, validator.public_key)
+            member.nodes = tuple([NodeRecord(node_id, member) for node_id in validator.node_ids])
+            for node in member.nodes:
+                self.nodes[node.node_id] = node
+            self.members.append(member)
+            keyed_weight += validator.weight
+        self.weight = [keyed_weight, 0, 0, 0, self.total_weight - keyed_weight]
+        self.count = [len(self.members), 0, 0, 0, 0]
+        self.covered_weight = 0
+        self.connected_weight = 0
+        self.inactive: tuple[MemberRecord, ...] = ()
+        self.order = self._sorted()
+        self._inactive_nodes: frozenset[NodeID] = frozenset()
+        self._retry_at: dict[MemberRecord, float] = {}
+
+    @property
+    def signed_weight(self) -> int:
+        """Weight whose shares may enter a sum."""
+        return self.weight[ShareStatus.SIGNED]
+
+    @property
+    def share_weight(self) -> int:
+        """Weight whose shares are at hand, suspect ones included."""
+        return self.weight[ShareStatus.SIGNED] + self.weight[ShareStatus.SUSPECT]
+
+    @property
+    def available_weight(self) -> int:
+        """Weight that has signed or still may, out of reach or not."""
+        return self.total_weight - self.weight[ShareStatus.IMPOSSIBLE] - self.weight[ShareStatus.UNAVAILABLE]
+
+    def member_of_key(self, public_key: bytes) -> MemberRecord | None:
+        """Return the member with a compressed key (48 bytes)."""
+        index = self.validators.index_of_key(public_key)
+        return None if index is None else self.members[index]
+
+    def set_status(self, member: MemberRecord, status: ShareStatus) -> None:
+        """Move a member's weight to another status."""
+        before = member.status
+        if before is status:
+            return
+        self.weight[before] -= member.weight
+        self.weight[status] += member.weight
+        self.count[before] -= 1
+        self.count[status] += 1
+        member.status = status
+        if self._retry_at:
+            self._retry_at.pop(member, None)
+        if member.is_selected:
+            self._update_covered(member)
+
+    def record_reply(self, node: NodeRecord, reply: LastReply) -> bool:
+        """Keep a reply that is no share; return whether the validator's weight was lost by it.
+
+        A node that refused for good, or that sent a bad share, cannot take that back without a share.
+        """
+        before = node.last_reply
+        if before is None or before.kind <= reply.kind:
+            node.last_reply = reply
+        member = node.member
+        if member.status is ShareStatus.SIGNED or member.status is ShareStatus.SUSPECT:
+            return False
+        was_pending = member.status is ShareStatus.PENDING
+        self.settle(member)
+        return was_pending and member.status is not ShareStatus.PENDING
+
+    def settle(self, member: MemberRecord) -> None:
+        """Derive the status of a member without a share from the replies of its nodes."""
+        kind = min(
+            [RefusalKind.RETRYABLE if node.last_reply is None else node.last_reply.kind for node in member.nodes]
+        )
+        if kind is RefusalKind.PERMANENT:
+            self.set_status(member, ShareStatus.IMPOSSIBLE)
+        else:
+            is_lost = kind is RefusalKind.THIS_ROUND
+            self.set_status(member, ShareStatus.UNAVAILABLE if is_lost else ShareStatus.PENDING)
+        self._update_reachability(member)
+
+    def connect(self, node: NodeRecord) -> bool:
+        """Record a connection; return False if it was known."""
+        if node.unreachable is not None:
+            self.set_unreachable(node, None)
+        if node.is_connected:
+            return False
+        member = node.member
+        node.is_connected = True
+        member.connections += 1
+        if member.connections == 1:
+            self.connected_weight += member.weight
+        if member.is_selected:
+            self._update_covered(member)
+        return True
+
+    def disconnect(self, node: NodeRecord) -> bool:
+        """Record a lost connection, and that the node has to be asked again; return False if it was not connected."""
+        if not node.is_connected:
+            return False
+        member = node.member
+        node.is_connected = False
+        node.wave = 0
+        member.connections -= 1
+        if not member.connections:
+            self.connected_weight -= member.weight
+        if member.is_selected:
+            self._update_covered(member)
+        return True
+
+    def set_unreachable(self, node: NodeRecord, unreachable: Unreachable | None) -> None:
+        """Record why a node cannot be reached; None: it is connected, or its connection is under way."""
+        node.unreachable = unreachable
+        self._update_reachability(node.member)
+
+    def select(self, member: MemberRecord) -> None:
+        """Mark a member as one that is asked."""
+        member.is_selected = True
+        self._update_covered(member)
+
+    def unreachable_weight(self, deadline: float) -> int:
+        """Return the pending weight that has no node which can be connected before `deadline`."""
+        if not self._retry_at:
+            return 0
+        return sum(member.weight for member, retry_at in self._retry_at.items() if retry_at >= deadline)
+
+    def set_inactive(self, nodes: frozenset[NodeID]) -> bool:
+        """Order the members that have only inactive nodes behind the others; return False if that is known."""
+        if nodes == self._inactive_nodes:
+            return False
+        self._inactive_nodes = nodes
+        found = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
+        inactive = [member for member in found if all(node.node_id in nodes for node in member.nodes)]
+        self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
+        self.order = self._sorted()
+        return True
+
+    def inactive_weight(self, status: ShareStatus) -> int:
+        """Return the weight of the inactive members with this status."""
+        return sum(member.weight for member in self.inactive if member.status is status)
+
+    def choose_signers(self, target_weight: int) -> list[MemberRecord]:
+        """Return the shortest prefix of the signed members in `order` that reaches `target_weight`, or all of them."""
+        signers: list[MemberRecord] = []
+        weight = 0
+        for member in self.order:
+            if weight >= target_weight:
+                break
+            if member.status is ShareStatus.SIGNED:
+                signers.append(member)
+                weight += member.weight
+        return signers
+
+    def _sorted(self) -> list[MemberRecord]:
+        order = sorted(self.members, key=attrgetter("weight"), reverse=True)
+        return sorted(order, key=set(self.inactive).__contains__) if self.inactive else order
+
+    def _update_covered(self, member: MemberRecord) -> None:
+        if member.status is ShareStatus.PENDING:
+            is_covered = member.connections > 0
+        else:
+            is_covered = member.status is ShareStatus.SIGNED or member.status is ShareStatus.SUSPECT
+        if is_covered != member.is_covered:
+            member.is_covered = is_covered
+            self.covered_weight += member.weight if is_covered else -member.weight
+
+    def _update_reachability(self, member: MemberRecord) -> None:
+        """Keep the earliest time at which a pending member may be reached, if none of its nodes can be now."""
+        self._retry_at.pop(member, None)
+        if member.status is not ShareStatus.PENDING:
+            return
+        retry_at = NO_RETRY
+        for node in member.nodes:
+            if node.can_answer:
+                if node.unreachable is None:
+                    return
+                retry_at = min(retry_at, node.unreachable.retry_at)
+        self._retry_at[member] = retry_at

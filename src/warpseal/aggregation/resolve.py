@@ -1,0 +1,256 @@
+"""From a request to a message, its signing subnet, a height and the validator set there.
+
+Source of truth: ACP-77 for the messages; avalanchego `vms/platformvm/network/warp.go` for the justifications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from cachetools import TTLCache
+
+from warpseal.aggregation.ports import ChainSource, EpochSource, HeightSource, ValidatorSetSource
+from warpseal.errors import (
+    HeightTooOld,
+    NodeUnavailable,
+    NothingToSign,
+    NoValidators,
+    QuorumNotReached,
+    QuorumShortfall,
+    SubnetNotConverted,
+    UnusableJustification,
+    Verdict,
+    WrongNetwork,
+)
+from warpseal.node.errors import RpcRefusal
+from warpseal.warp.ids import ID_BYTES, PRIMARY_NETWORK, SubnetID, id_text
+from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
+from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+L1_MAY_VERIFY_HINT: Final = (
+    "The message is of a chain of the Primary Network and no signing subnet was given, so the Primary Network "
+    "was asked. An L1 may verify such a message with its own validators: name it as the signing subnet then."
+)
+_EMPTY_SET_HINT: Final = "The signing subnet has no validators at the proposed P-Chain height yet."
+_HEIGHT_AHEAD_HINT: Final = "The P-Chain has not reached the height that was asked for yet."
+# A height that is not the epoch height of any chain is not looked up again for this long.
+_NO_EPOCH_TTL_S: Final = 30.0
+_EPOCH_TIMEOUT_S: Final = 0.25
+_MAX_NO_EPOCHS: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationRequest:
+    """A message to sign, or a justification that names one.
+
+    signing_subnet_id: None means the subnet that validates the source chain. quorum, buffer: percent.
+    height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
+    is_epoch_height: the height is known to be an epoch's, so no lookback applies. is_pinned: what is signed of the
+    message, now or later, is never evicted. stored_only: no validator is asked; what is stored suffices or not.
+    """
+
+    message: UnsignedMessage | None
+    justification: bytes
+    signing_subnet_id: SubnetID | None
+    quorum: int
+    buffer: int
+    height: int | None
+    timeout_s: float | None
+    is_epoch_height: bool = False
+    is_pinned: bool = False
+    stored_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRequest:
+    """A message and the set that is to sign it. hints: advice for the caller if it fails."""
+
+    message: UnsignedMessage
+    subnet_id: SubnetID
+    height: int
+    validators: CanonicalValidatorSet
+    hints: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Partial:
+    """What is resolved of a request when its time is over."""
+
+    subnet_id: SubnetID | None = None
+    height: int | None = None
+    is_empty: bool = False
+
+
+@dataclass(slots=True)
+class Resolver:
+    """Resolves requests for one network."""
+
+    heights: HeightSource
+    sets: ValidatorSetSource
+    chains: ChainSource
+    epochs: EpochSource
+    network_id: int
+    empty_set_retry_s: float
+    _no_epochs: TTLCache[tuple[SubnetID, int], bool] = field(
+        default_factory=lambda: TTLCache(_MAX_NO_EPOCHS, _NO_EPOCH_TTL_S, lambda: asyncio.get_running_loop().time())
+    )
+
+    async def resolve(self, request: AggregationRequest, deadline: float) -> ResolvedRequest:
+        """Return the message and the validator set of a request.
+
+        Raises WrongNetwork, UnknownChain, UnknownSubnet, SubnetNotConverted, UnusableJustification,
+        NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
+        the height or the subnet's first validator is still to come.
+        """
+        partial = _Partial(height=request.height)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._resolve(request, partial)
+        except TimeoutError:
+            raise self._timeout_error(partial) from None
+
+    async def _resolve(self, request: AggregationRequest, partial: _Partial) -> ResolvedRequest:
+        message, subnet_id = await self._message_and_subnet(request)
+        partial.subnet_id = subnet_id
+        if request.height is None:
+            height, validators = await self._proposed_set(subnet_id, partial)
+        else:
+            height, validators = request.height, await self._named_set(request, subnet_id, request.height, message)
+        is_default = request.message is not None and request.signing_subnet_id is None
+        hints = (L1_MAY_VERIFY_HINT,) if is_default and subnet_id == PRIMARY_NETWORK else ()
+        return ResolvedRequest(message, subnet_id, height, validators, hints)
+
+    async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
+        if request.message is None:
+            message, subnet_id = await derive_message(request.justification, self.network_id, self.chains)
+            return message, request.signing_subnet_id or await manager_subnet(subnet_id, self.chains)
+        message = request.message
+        if message.network_id != self.network_id:
+            raise WrongNetwork(message.network_id, self.network_id)
+        return message, request.signing_subnet_id or await self.chains.subnet_of(message.source_chain_id)
+
+    async def _proposed_set(self, subnet_id: SubnetID, partial: _Partial) -> tuple[int, CanonicalValidatorSet]:
+        """Return the set at the proposed height; while an existing subnet has none, ask again."""
+        while True:
+            height = partial.height = await self.heights.first()
+            validators = await self.sets.at(subnet_id, height, named=False)
+            if validators.total_weight:
+                return height, validators
+            await self.chains.subnet(subnet_id)
+            partial.is_empty = True
+            await asyncio.sleep(self.empty_set_retry_s)
+
+    async def _named_set(
+        self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage
+    ) -> CanonicalValidatorSet:
+        if request.is_epoch_height:
+            validators = await self.sets.at(subnet_id, height, named=True, epoch=True)
+        else:
+            validators = await self._set_at(subnet_id, height, message)
+        if not validators.total_weight:
+            await self.chains.subnet(subnet_id)
+            raise NoValidators(id_text(subnet_id), height)
+        return validators
+
+    async def _set_at(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> CanonicalValidatorSet:
+        """Return a set at a height that a caller named; that of an epoch is cached like the proposed one.
+
+        Whether the height is an epoch's is looked up once per height, while the set is fetched.
+        """
+        if (subnet_id, height) in self._no_epochs:
+            return await self.sets.at(subnet_id, height, named=True)
+        checking = asyncio.create_task(self._is_epoch(subnet_id, height, message))
+        try:
+            validators = await self.sets.at(subnet_id, height, named=True)
+            await asyncio.wait((checking,), timeout=_EPOCH_TIMEOUT_S)
+        except HeightTooOld:
+            if not await checking:
+                raise
+            return await self.sets.at(subnet_id, height, named=True, epoch=True)
+        finally:
+            checking.cancel()
+        if checking.done() and not checking.cancelled() and checking.exception() is None and checking.result():
+            return await self.sets.at(subnet_id, height, named=True, epoch=True)
+        self._no_epochs[subnet_id, height] = True
+        return validators
+
+    async def _is_epoch(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> bool:
+        """Return whether the height is the epoch height of the source chain or of a chain of the signing subnet."""
+        try:
+            chain_ids = await self.chains.blockchains_of(subnet_id)
+        except (NodeUnavailable, RpcRefusal):
+            chain_ids = ()
+        return await self.epochs.any_at(height, {message.source_chain_id, *chain_ids})
+
+    def _timeout_error(self, partial: _Partial) -> QuorumNotReached | NodeUnavailable:
+        if partial.subnet_id is None or partial.height is None:
+            return NodeUnavailable("the signing subnet and the proposed height")
+        if not partial.is_empty and partial.height <= self._proposed_height():
+            return NodeUnavailable("the validator set")
+        hint = _EMPTY_SET_HINT if partial.is_empty else _HEIGHT_AHEAD_HINT
+        return QuorumNotReached(_empty_shortfall(partial.subnet_id, partial.height, hint), at_deadline=True)
+
+    def _proposed_height(self) -> int:
+        try:
+            return self.heights.current()
+        except NodeUnavailable:
+            return 2**64
+
+
+async def derive_message(
+    justification: bytes, network_id: int, chains: ChainSource
+) -> tuple[UnsignedMessage, SubnetID]:
+    """Return the message of the P-Chain that a justification names, and the subnet that it is about.
+
+    32 bytes are a subnet's id: its conversion. The proof of a validation: that it is not registered (any more).
+    Raises UnusableJustification, SubnetNotConverted, UnknownSubnet, NodeUnavailable.
+    """
+    if len(justification) == ID_BYTES:
+        subnet_id = SubnetID(justification)
+        subnet = await chains.subnet(subnet_id)
+        if not subnet.is_l1 or subnet.conversion_id is None:
+            raise SubnetNotConverted(id_text(subnet_id))
+        payload = SubnetToL1Conversion(subnet.conversion_id).encode()
+    else:
+        proof = _parse_justification(justification)
+        subnet_id = proof.subnet_id
+        payload = L1ValidatorRegistration(proof.validation_id, False).encode()
+    return build_p_chain_message(network_id, payload), subnet_id
+
+
+async def manager_subnet(subnet_id: SubnetID, chains: ChainSource) -> SubnetID:
+    """Return the subnet with the chain of an L1's validator manager: it verifies messages of the P-Chain.
+
+    Raises SubnetNotConverted, UnknownSubnet, UnknownChain, NodeUnavailable.
+    """
+    subnet = await chains.subnet(subnet_id)
+    if not subnet.is_l1 or subnet.manager_chain_id is None:
+        raise SubnetNotConverted(id_text(subnet_id))
+    return await chains.subnet_of(subnet.manager_chain_id)
+
+
+def _parse_justification(justification: bytes) -> L1ValidatorRegistrationJustification:
+    if not justification:
+        raise NothingToSign("message", "neither a message nor a justification was given")
+    try:
+        return L1ValidatorRegistrationJustification.parse(justification)
+    except MalformedJustification as error:
+        raise UnusableJustification("justification", error.reason) from None
+
+
+def _empty_shortfall(subnet_id: SubnetID, height: int, hint: str) -> QuorumShortfall:
+    return QuorumShortfall(
+        verdict=Verdict.WAIT,
+        signed_weight=0,
+        required_weight=0,
+        total_weight=0,
+        height=height,
+        signing_subnet_id=id_text(subnet_id),
+        counts={},
+        missing=(),
+        hints=(hint,),
+    )

@@ -1,0 +1,557 @@
+"""The asyncio shell of the shared rounds: reports events to the pure round and executes its actions.
+
+One task drives each round, and none exists per peer; the waits for a commit and for the inactive validators are
+child tasks of it. Everything here is used from one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from warpseal.aggregation.archive_writer import ArchiveWriter
+from warpseal.aggregation.ask_schedule import Ask
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.members import NO_RETRY, MemberRecord, Unreachable
+from warpseal.aggregation.ports import (
+    ActivitySource,
+    AggregationMetrics,
+    PeerClient,
+    SentRequest,
+    ShareArchive,
+    SubnetTracking,
+    ValidatorSetSource,
+)
+from warpseal.aggregation.refusals import RefusalRules
+from warpseal.aggregation.result_cache import ResultCache, SignedResult
+from warpseal.aggregation.round import (
+    AggregationRound,
+    Commit,
+    Complete,
+    Connect,
+    Decode,
+    Fail,
+    Load,
+    Refused,
+    Reject,
+    Store,
+    Verify,
+)
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.aggregation.share_cache import CachedShare, ShareCache
+from warpseal.aggregation.shortfall import explain
+from warpseal.aggregation.verification import CryptoPool, ShareVerifier
+from warpseal.bls import MalformedShare
+from warpseal.errors import InternalError, QuorumShortfall
+from warpseal.peers.reachability import ReachState
+from warpseal.peers.request_fanout import PeerResponse
+from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.store.values import ArchiveEntry, StoredShare
+from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+log = logging.getLogger("warpseal.aggregation")
+
+_NEVER: Final = float("inf")
+_MIN_SLEEP_S: Final = 0.002
+_MAX_LOGGED_NODES: Final = 20
+# Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
+_SHARES_PER_TURN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RoundKey:
+    """What the callers of one round have in common."""
+
+    message: UnsignedMessage
+    justification: bytes
+    subnet_id: SubnetID
+    validators: CanonicalValidatorSet
+
+    @property
+    def digest(self) -> tuple[bytes, bytes, bytes]:
+        """Equal for requests that share one round."""
+        return self.message.raw, self.justification, self.validators.digest
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDeps:
+    """What every round works with. offenders: keys whose share was bad lately."""
+
+    peers: PeerClient
+    sets: ValidatorSetSource
+    activity: ActivitySource
+    tracking: SubnetTracking
+    archive: ShareArchive
+    metrics: AggregationMetrics
+    shares: ShareCache
+    results: ResultCache
+    offenders: MutableMapping[bytes, bool]
+    pool: CryptoPool
+    settings: AggregationSettings
+    random: Random
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A caller's result. stages: seconds spent on connecting, collecting, verifying."""
+
+    result: SignedResult
+    stages: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a caller gets no result. is_late: its deadline has passed. is_incomplete: the archive could not be read."""
+
+    shortfall: QuorumShortfall
+    is_late: bool
+    stages: Mapping[str, float]
+    is_incomplete: bool
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """A caller that waits. height and hints are its own and are part of the explanation of a failure.
+
+    entered_at, loaded_at (from the archive), connected_at (the required weight), ready_at: times of `clock`, which
+    measures what the event loop's clock may be too coarse for.
+    """
+
+    goal: QuorumGoal
+    height: int
+    hints: tuple[str, ...]
+    clock: Callable[[], float]
+    outcome: asyncio.Future[Completed | Failed]
+    entered_at: float = field(init=False)
+    loaded_at: float | None = None
+    connected_at: float | None = None
+    ready_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.entered_at = self.clock()
+
+    def update_stages(self) -> None:
+        """Note the time at which the goal has come to its next stage."""
+        if self.connected_at is None and self.goal.was_connected:
+            self.connected_at = self.clock()
+        if self.ready_at is None and self.goal.was_ready:
+            self.ready_at = self.clock()
+
+    def stages(self) -> dict[str, float]:
+        """Return seconds by stage, up to now."""
+        now = self.clock()
+        connected_at = now if self.connected_at is None else self.connected_at
+        ready_at = now if self.ready_at is None else self.ready_at
+        return {
+            "connect": connected_at - self.entered_at,
+            "collect": max(0.0, ready_at - connected_at),
+            "verify": now - ready_at,
+        }
+
+
+class OpenRounds:
+    """The rounds that are open, at most one per key: equal requests join the same one."""
+
+    def __init__(self, deps: RoundDeps) -> None:
+        self._deps = deps
+        self._open: dict[tuple[bytes, bytes, bytes], RoundRunner] = {}
+        self._tasks: dict[RoundRunner, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def collect(self, key: RoundKey, caller: Caller) -> Completed | Failed:
+        """Return the outcome for a caller. Its cancellation ends the round only if no other caller waits."""
+        runner = self._find_or_start(key)
+        runner.enter(caller)
+        try:
+            return await caller.outcome
+        finally:
+            runner.leave(caller)
+            if runner.is_idle:
+                self._stop(key, runner)
+
+    def _find_or_start(self, key: RoundKey) -> RoundRunner:
+        known = self._open.get(key.digest)
+        if known is not None and not known.is_over:
+            return known
+        runner = self._open[key.digest] = RoundRunner(key, self._deps)
+        # The task belongs to all callers together, so no task group of one of them can own it.
+        task = self._tasks[runner] = asyncio.create_task(runner.run())
+        task.add_done_callback(lambda done: self._on_done(key, runner, done))
+        return runner
+
+    def _stop(self, key: RoundKey, runner: RoundRunner) -> None:
+        if self._open.get(key.digest) is runner:
+            del self._open[key.digest]
+        task = self._tasks.get(runner)
+        if task is not None:
+            task.cancel()
+
+    def _on_done(self, key: RoundKey, runner: RoundRunner, task: asyncio.Task[None]) -> None:
+        del self._tasks[runner]
+        if self._open.get(key.digest) is runner:
+            del self._open[key.digest]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("round failed", exc_info=task.exception())
+        runner.abandon(InternalError("the aggregation failed for a fault of the daemon's own"))
+
+
+class RoundRunner:
+    """Drives one round until no caller waits."""
+
+    def __init__(self, key: RoundKey, deps: RoundDeps) -> None:
+        self.is_over = False
+        self._loop = asyncio.get_running_loop()
+        self._key = key
+        self._deps = deps
+        self._round = AggregationRound(
+            key.validators,
+            RefusalRules.of(key.message),
+            deps.settings,
+            deps.random,
+            deps.offenders,
+            self._loop.time(),
+        )
+        self._wake = asyncio.Event()
+        self._verifier = ShareVerifier(key.message, key.validators, deps.sets.keys_of, deps.pool)
+        self._writer = ArchiveWriter(key.message, key.validators, deps.archive)
+        self._peers = PeerRequests(key, self._round, deps, self._wake)
+        self._callers: dict[QuorumGoal, Caller] = {}
+        self._responses: deque[PeerResponse] = deque()
+        self._is_draining = False
+        self._loaded = ArchiveEntry()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no caller waits."""
+        return self._round.is_idle
+
+    def enter(self, caller: Caller) -> None:
+        """Add a caller; its outcome will be set."""
+        self._callers[caller.goal] = caller
+        self._round.join(caller.goal)
+        # A node that was asked for a caller with less time is not asked again: its response must count for this one.
+        self._peers.extend(caller.goal.deadline)
+        self._wake.set()
+
+    def leave(self, caller: Caller) -> None:
+        """Remove a caller, with or without an outcome."""
+        self._callers.pop(caller.goal, None)
+        self._round.leave(caller.goal)
+        self._wake.set()
+
+    def abandon(self, reason: Exception) -> None:
+        """Fail all callers that still wait."""
+        for caller in tuple(self._callers.values()):
+            self.leave(caller)
+            if not caller.outcome.done():
+                caller.outcome.set_exception(reason)
+
+    async def run(self) -> None:
+        """Execute the round's actions until no caller waits."""
+        self._take_cached_shares()
+        with ExitStack() as stack:
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    while not self.is_idle:
+                        self._peers.refresh()
+                        await self._execute_due(tasks, stack)
+                        if not self.is_idle:
+                            await self._sleep()
+                finally:
+                    self._close()
+                    self._peers.cancel()
+
+    def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
+        """Take a share that came to another round of the message."""
+        self._round.share_added(public_key, share)
+        self._wake_if_needed()
+
+    def on_share_rejected(self, public_key: bytes, share: CachedShare) -> None:
+        """Drop a share that was found bad, here or elsewhere."""
+        self._round.share_rejected(public_key, share)
+        self._wake_if_needed()
+
+    def _take_cached_shares(self) -> None:
+        for public_key, share in self._deps.shares.subscribe(self._key.message.id, self).items():
+            self._round.share_added(public_key, share)
+        found = sum(member.share is not None for member in self._round.table.members)
+        self._deps.shares.count_lookups(found, len(self._key.validators) - found)
+
+    async def _execute_due(self, tasks: asyncio.TaskGroup, stack: ExitStack) -> None:
+        """Execute the actions that are due, and those that follow from them."""
+        is_due = True
+        while is_due:
+            actions = self._round.tick(self._loop.time())
+            for caller in self._callers.values():
+                caller.update_stages()
+            shortfalls: dict[tuple[object, ...], QuorumShortfall] = {}
+            for action in actions:
+                match action:
+                    case Ask():
+                        self._peers.ask(action, self._on_response)
+                    case Store(shares=shares):
+                        self._writer.store_shares(shares)
+                    case Verify(check=check):
+                        self._round.verified(await self._verifier.run(check))
+                    case Commit(result=result):
+                        tasks.create_task(self._commit(result))
+                    case Complete():
+                        self._complete(action)
+                    case Fail():
+                        self._fail(action, shortfalls)
+                    case Reject(shares=shares):
+                        self._reject(shares)
+                    case Connect():
+                        stack.enter_context(self._peers.open(tasks))
+                    case Load(until=until):
+                        await self._load(until)
+                    case Decode(shares=stored_shares):
+                        self._decode(stored_shares)
+                        # Other callbacks of the loop have their turn.
+                        await asyncio.sleep(0)
+            is_due = self._round.needs_tick
+
+    async def _sleep(self) -> None:
+        """Wait until an event or the next due time."""
+        self._wake.clear()
+        now = self._loop.time()
+        next_at = self._round.next_wakeup(now)
+        until = max(min(next_at, self._peers.next_refresh_at), now + _MIN_SLEEP_S) if next_at < _NEVER else None
+        try:
+            async with asyncio.timeout_at(until):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _wake_if_needed(self) -> None:
+        if self._round.needs_tick:
+            self._wake.set()
+
+    # Shares.
+
+    def _on_response(self, response: PeerResponse) -> None:
+        """Take a response soon, with others of the same turn of the loop."""
+        self._responses.append(response)
+        if not self._is_draining:
+            self._is_draining = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        responses = self._responses
+        for _ in range(min(len(responses), _SHARES_PER_TURN)):
+            self._take(responses.popleft())
+        self._is_draining = bool(responses)
+        if responses:
+            self._loop.call_soon(self._drain)
+        self._wake_if_needed()
+
+    def _take(self, response: PeerResponse) -> None:
+        node = self._round.table.nodes.get(response.node_id)
+        if node is None:
+            return
+        if response.body is None:
+            self._round.response(node.node_id, Refused(response.error_code or 0, response.error_message))
+            return
+        raw = decode_signature_response(response.body)
+        if isinstance(raw, NoSignature):
+            self._round.response(node.node_id, raw)
+            return
+        try:
+            share = self._deps.shares.get_or_add(self._key.message.id, node.member.public_key, raw, sender=self)
+        except MalformedShare:
+            self._round.response(node.node_id, NoSignature.MALFORMED)
+            return
+        # A share that differs from the one at hand is ignored: the first is judged first.
+        if share.raw == raw:
+            self._round.response(node.node_id, share)
+
+    async def _load(self, until: float | None) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                stored = await self._deps.archive.load(self._key.message.id)
+        except TimeoutError:
+            stored = ArchiveEntry(is_incomplete=True)
+        self._loaded = stored
+        for caller in self._callers.values():
+            caller.loaded_at = caller.clock()
+        self._writer.set_stored(stored)
+        self._round.loaded(stored)
+
+    def _decode(self, stored_shares: Sequence[StoredShare]) -> None:
+        decoded: list[tuple[StoredShare, CachedShare]] = []
+        for stored in stored_shares:
+            try:
+                share = self._deps.shares.get_or_add(
+                    self._key.message.id, stored.public_key, stored.signature, sender=self
+                )
+            except MalformedShare:
+                self._writer.delete_share(stored.public_key, stored.signature)
+            else:
+                decoded.append((stored, share))
+        self._round.decoded(decoded)
+
+    def _reject(self, shares: Sequence[tuple[MemberRecord, CachedShare]]) -> None:
+        bad_nodes: list[str] = []
+        for member, share in shares:
+            node_ids = [node_id_text(node.node_id) for node in member.nodes]
+            bad_nodes += node_ids
+            self._deps.metrics.count_bad_share(node_ids)
+            self._deps.offenders[member.public_key] = True
+            self._writer.delete_share(member.public_key, share.raw)
+            self._deps.shares.reject(self._key.message.id, member.public_key, share)
+        fields = {"message_id": id_text(self._key.message.id), "node_ids": bad_nodes[:_MAX_LOGGED_NODES]}
+        log.warning("rejected %d bad shares", len(shares), extra=fields)
+
+    # Outcomes.
+
+    async def _commit(self, result: SignedResult) -> None:
+        """Store a result before it leaves; the round goes on meanwhile."""
+        await self._writer.store_result(result)
+        self._complete(self._round.stored(result))
+        self._wake.set()
+
+    def _complete(self, action: Complete) -> None:
+        result, now = action.result, self._loop.time()
+        self._deps.results.put(self._key.message.id, self._key.validators.digest, result, action.made_for, now)
+        for goal in action.goals:
+            caller = self._callers[goal]
+            if action.is_stored:
+                caller.connected_at, caller.ready_at = caller.entered_at, caller.loaded_at
+            self._settle(caller, Completed(result, caller.stages()))
+
+    def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
+        """Explain a failure; equal explanations are made once."""
+        caller = self._callers[action.goal]
+        goal = action.goal
+        key = (goal.required_weight, goal.stored_only, caller.height, caller.hints)
+        if key not in shortfalls:
+            shortfall = explain(self._round, goal, caller.height, self._key.subnet_id, caller.hints)
+            next_at = self._deps.peers.redial_soon(action.blockers) if action.blockers else None
+            if next_at is not None:
+                shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
+            shortfalls[key] = shortfall
+        self._settle(caller, Failed(shortfalls[key], action.is_late, caller.stages(), self._loaded.is_incomplete))
+
+    def _settle(self, caller: Caller, outcome: Completed | Failed) -> None:
+        del self._callers[caller.goal]
+        if not caller.outcome.done():
+            caller.outcome.set_result(outcome)
+
+    def _close(self) -> None:
+        self.is_over = True
+        self._responses.clear()
+        message_id, shares = self._key.message.id, self._deps.shares
+        shares.unsubscribe(message_id, self)
+        last = self._round.close()
+        self._writer.store_shares(last.shares)
+        for node_id in last.malformed_nodes:
+            self._deps.metrics.count_bad_share((node_id_text(node_id),))
+        for member, share in last.unresolved:
+            shares.discard(message_id, member.public_key, share)
+
+
+class PeerRequests:
+    """Connections and requests of one round. next_refresh_at: when `refresh` does something again."""
+
+    def __init__(self, key: RoundKey, round_: AggregationRound, deps: RoundDeps, wake: asyncio.Event) -> None:
+        self.next_refresh_at = _NEVER
+        self._loop = asyncio.get_running_loop()
+        self._key = key
+        self._round = round_
+        self._deps = deps
+        self._wake = wake
+        self._disconnected: set[NodeID] = set()
+        self._requests: list[SentRequest] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._inactive_known_at = _NEVER
+        self._app_bytes = encode_signature_request(key.message.raw, key.justification)
+
+    @contextmanager
+    def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
+        """Track the subnet inside the block, and report its connections and its inactive validators."""
+        subnet_id, peers = self._key.subnet_id, self._deps.peers
+        with self._deps.tracking.use(subnet_id, self._key.validators), self._deps.activity.watch(subnet_id):
+            unsubscribe = peers.subscribe(self._on_connection_change)
+            try:
+                node_ids = self._round.table.nodes
+                connected = [node_id for node_id in node_ids if peers.is_connected(node_id)]
+                self._round.connected(connected)
+                if len(connected) < len(node_ids):
+                    self._disconnected = node_ids.keys() - set(connected)
+                self.next_refresh_at = 0.0
+                self.refresh()
+                self._loading = tasks.create_task(self._load_inactive())
+                yield
+            finally:
+                unsubscribe()
+                for request in self._requests:
+                    request.close()
+
+    def cancel(self) -> None:
+        """Wait for the inactive validators no longer."""
+        if self._loading is not None:
+            self._loading.cancel()
+
+    def refresh(self) -> None:
+        """Report the inactive validators and the reachability of disconnected nodes again, if it is time."""
+        now = self._loop.time()
+        if now >= self.next_refresh_at:
+            self.next_refresh_at = now + self._deps.settings.reachability_poll_s
+            self._round.set_inactive(self._deps.activity.reluctant(self._key.subnet_id), self._inactive_known_at)
+            for node_id in self._disconnected:
+                self._refresh_node(node_id, now)
+
+    def ask(self, ask: Ask, on_response: Callable[[PeerResponse], None]) -> None:
+        """Send one request to the nodes of `ask`."""
+        request = self._deps.peers.ask(
+            ask.node_ids,
+            self._key.message.source_chain_id,
+            self._app_bytes,
+            deadline=max(self._round.goals.deadlines),
+            is_reask=ask.is_reask,
+            on_response=on_response,
+        )
+        self._requests.append(request)
+
+    def extend(self, deadline: float) -> None:
+        """Accept responses until `deadline`, if that is later than before."""
+        for request in self._requests:
+            request.extend(deadline)
+
+    async def _load_inactive(self) -> None:
+        await self._deps.activity.ready(self._key.subnet_id)
+        self._inactive_known_at = self._loop.time()
+        self.next_refresh_at = 0.0
+        self._wake.set()
+
+    def _on_connection_change(self, node_id: NodeID, is_connected: bool) -> None:
+        """Report a connection, a lost one, or a failed dial."""
+        if node_id not in self._round.table.nodes:
+            return
+        if is_connected:
+            self._disconnected.discard(node_id)
+            self._round.connected((node_id,))
+        else:
+            self._disconnected.add(node_id)
+            self._round.disconnected(node_id)
+            self._refresh_node(node_id, self._loop.time())
+        if self._round.needs_tick:
+            self._wake.set()
+
+    def _refresh_node(self, node_id: NodeID, now: float) -> None:
+        # With a deadline of now, every planned dial lies behind it: the round compares its time with each goal.
+        found = self._deps.peers.reachability(node_id, self._key.subnet_id, now)
+        unreachable = None
+        if found.state is ReachState.UNREACHABLE:
+            unreachable = Unreachable(found.reason, NO_RETRY if found.next_dial_at is None else found.next_dial_at)
+        self._round.unreachable(node_id, unreachable)

@@ -1,0 +1,156 @@
+"""Shares by message and public key: they serve every round of their message, now and later. Pure.
+
+A share is decoded once, without a subgroup check. It is only a candidate until it was verified alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from warpseal.bls import Share, decode_share
+from warpseal.warp.ids import MessageID
+
+# Measured: the decoded point, 96 raw bytes, the objects around them and the slot in the table; rounded up.
+SHARE_COST_BYTES: Final = 832
+_MESSAGE_COST_BYTES: Final = 512
+
+
+@dataclass(slots=True)
+class CacheLookups:
+    """How often a cache had what was looked up."""
+
+    hits: int = 0
+    misses: int = 0
+
+
+class SharedByteLimit:
+    """Keeps the memory of several caches together at `limit_bytes` or less, as long as a cache can evict something."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.used_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._evictions: list[Callable[[], bool]] = []
+
+    def attach(self, evict: Callable[[], bool]) -> None:
+        """Add a cache; those attached first evict first. evict: drops the oldest entry; False: nothing is left."""
+        self._evictions.append(evict)
+
+    def add(self, count: int) -> None:
+        """Count bytes as used, or as free again (negative); entries are evicted until the sum fits."""
+        self.used_bytes += count
+        while self.used_bytes > self._limit_bytes and any(evict() for evict in self._evictions):
+            pass
+
+
+@dataclass(slots=True, eq=False)
+class CachedShare:
+    """One share: 96 compressed bytes and the point that they encode. is_verified: it was verified alone."""
+
+    raw: bytes
+    point: Share
+    is_verified: bool = False
+
+
+class ShareListener(Protocol):
+    """An open round: it is notified of what other rounds learn about the shares of its message."""
+
+    def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
+        """Take a share that was not at hand before."""
+
+    def on_share_rejected(self, public_key: bytes, share: CachedShare) -> None:
+        """Drop a share that was found bad."""
+
+
+class ShareCache:
+    """At most `max_messages` messages, within the byte limit; the least recently used message is evicted first."""
+
+    def __init__(self, max_messages: int, limit: SharedByteLimit) -> None:
+        self.lookups: Final = CacheLookups()
+        self._max_messages = max_messages
+        self._limit = limit
+        self._messages: OrderedDict[MessageID, dict[bytes, CachedShare]] = OrderedDict()
+        self._listeners: dict[MessageID, list[ShareListener]] = {}
+        limit.attach(self._evict_oldest)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def subscribe(self, message_id: MessageID, listener: ShareListener) -> dict[bytes, CachedShare]:
+        """Notify `listener` of this message's shares from now on; return those at hand, by public key."""
+        self._listeners.setdefault(message_id, []).append(listener)
+        shares = self._messages.get(message_id)
+        if shares is None:
+            return {}
+        self._messages.move_to_end(message_id)
+        return dict(shares)
+
+    def unsubscribe(self, message_id: MessageID, listener: ShareListener) -> None:
+        """Stop notifying `listener`."""
+        listeners = self._listeners[message_id]
+        listeners.remove(listener)
+        if not listeners:
+            del self._listeners[message_id]
+
+    def count_lookups(self, hits: int, misses: int) -> None:
+        """Count how many validators of a set had a share at hand."""
+        self.lookups.hits += hits
+        self.lookups.misses += misses
+
+    def get_or_add(
+        self, message_id: MessageID, public_key: bytes, raw: bytes, sender: ShareListener | None = None
+    ) -> CachedShare:
+        """Return the share that stands for a key: the one at hand, else the 96 bytes of `raw`, decoded.
+
+        A validator has only one signature of a message: if two differ, the first is judged first. Every listener
+        but `sender` is notified of a new one. Raises bls.MalformedShare.
+        """
+        shares = self._messages.get(message_id)
+        if shares is not None:
+            known = shares.get(public_key)
+            if known is not None:
+                return known
+        share = CachedShare(raw, decode_share(raw))
+        self._add(message_id, public_key, share)
+        for listener in self._listeners.get(message_id, ()):
+            if listener is not sender:
+                listener.on_share_added(public_key, share)
+        return share
+
+    def find(self, message_id: MessageID, public_key: bytes) -> CachedShare | None:
+        """Return the share at hand for a key."""
+        shares = self._messages.get(message_id)
+        return None if shares is None else shares.get(public_key)
+
+    def discard(self, message_id: MessageID, public_key: bytes, share: CachedShare) -> None:
+        """Drop a share that could not be cleared of suspicion."""
+        shares = self._messages.get(message_id)
+        if shares is not None and shares.get(public_key) is share:
+            del shares[public_key]
+            self._limit.add(-SHARE_COST_BYTES)
+
+    def reject(self, message_id: MessageID, public_key: bytes, share: CachedShare) -> None:
+        """Drop a share that was found bad, and notify every round of the message."""
+        self.discard(message_id, public_key, share)
+        for listener in tuple(self._listeners.get(message_id, ())):
+            listener.on_share_rejected(public_key, share)
+
+    def _add(self, message_id: MessageID, public_key: bytes, share: CachedShare) -> None:
+        shares = self._messages.get(message_id)
+        cost_bytes = SHARE_COST_BYTES
+        if shares is None:
+            shares = self._messages[message_id] = {}
+            cost_bytes += _MESSAGE_COST_BYTES
+        shares[public_key] = share
+        self._limit.add(cost_bytes)
+        while len(self._messages) > self._max_messages:
+            self._evict_oldest()
+
+    def _evict_oldest(self) -> bool:
+        if not self._messages:
+            return False
+        _, shares = self._messages.popitem(last=False)
+        self._limit.add(-_MESSAGE_COST_BYTES - SHARE_COST_BYTES * len(shares))
+        return True
