@@ -20,6 +20,7 @@ from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.queries import PageRequest, TransactionQuery
+from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.keys import P, last_key
@@ -61,13 +62,13 @@ def ask_all(chain: MadeUpChain, settings: IndexSettings, folder: Path) -> tuple[
 
 
 async def _ask_both(chain: MadeUpChain, settings: IndexSettings, server: Process) -> tuple[Figure, ...]:
-    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
+    text = NetworkText(PARAMS.network_id, PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id))
     client = Client(server.ready_line)
 
     async def over_http(question: Question) -> None:
         client.get(question.path)
 
-    async with Index(index_url(settings, None), chains, settings) as index:
+    async with Index(index_url(settings, None), text, settings) as index:
         newest = await _newest_key(index)
         askers = (Asker("HTTP", over_http), Asker("store", lambda question: question.ask(index)))
         figures = []

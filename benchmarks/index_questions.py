@@ -14,15 +14,8 @@ from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import PageQuery, PageTokens
 from warpseal.chains.ids import Address, address_text
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import (
-    BlockQuery,
-    Order,
-    PageRequest,
-    RewardQuery,
-    TimeRange,
-    TransactionQuery,
-    ValidationQuery,
-)
+from warpseal.history.queries import BlockQuery, PageRequest, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
+from warpseal.history.resources import SortOrder
 from warpseal.index.index import Index
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
@@ -60,7 +53,7 @@ def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Questi
         "largest address, three types": lambda: transactions(addresses=(largest,), kinds=three),
         "64 addresses": lambda: transactions(addresses=sixty_four()),
         "64 addresses, a type, oldest first": lambda: transactions(
-            addresses=sixty_four(), kinds=frozenset(["ExportTx"]), order=Order.ASC
+            addresses=sixty_four(), kinds=frozenset(["ExportTx"]), order=SortOrder.ASC
         ),
         "largest address, empty time range": lambda: transactions(addresses=(largest,), times=before),
         "largest address, a day in the middle": lambda: transactions(
@@ -95,7 +88,7 @@ def blocks(times: TimeRange = _ANY_TIME) -> Question:
 async def page_behind(key: int, now: float) -> Question:
     """Return the question for the page of all transactions that begins behind a key. now: unix seconds."""
     asked = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
-    token = await PageTokens(KnownSecrets(), lambda: now).seal(asked, (key,))
+    token = await PageTokens(KnownSecrets(), lambda: now).encode(asked, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
     return Question(lambda index: index.transactions(TransactionQuery(_P), page), path)

@@ -31,6 +31,7 @@ from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChains
 from warpseal.history.ports import Connectivity
 from warpseal.history.staking import Validation
+from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
@@ -77,7 +78,8 @@ async def serve(settings: IndexSettings) -> None:
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-    async with Index(index_url(settings, None), chains, settings) as index, asyncio.TaskGroup() as tasks:
+    text = NetworkText(PARAMS.network_id, chains)
+    async with Index(index_url(settings, None), text, settings) as index, asyncio.TaskGroup() as tasks:
         data.open(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownSecrets()))
         fresh = tasks.create_task(index.run())
         serving = tasks.create_task(server.run())

@@ -11,18 +11,9 @@ from hashlib import sha256
 from typing import Any
 
 from tests.api.data.memory_index import MemoryIndex
-from tests.index.model_staking import Stake, StakingModel, reward_owners
-from tests.index.plain import PlainIndex
-from tests.ledger.plain_recovery import plain_public_key
-from warpseal.chains.components import OutputOwners
-from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
-from warpseal.chains.p_components import ProofOfPossession
-from warpseal.history.blocks import Block, Blockchain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Amount, Asset, RewardKind, Signer, Spending, Utxo
-from warpseal.history.transactions import (
+from tests.api.data.values import (
     AssetCreation,
-    BlsKey,
+    Block,
     CTransaction,
     EvmInput,
     EvmOutput,
@@ -31,10 +22,24 @@ from warpseal.history.transactions import (
     NewBlockchain,
     Owner,
     PTransaction,
+    Signer,
+    Spending,
     Transaction,
-    Vertex,
+    Utxo,
     XTransaction,
 )
+from tests.index.model_staking import Stake, StakingModel, reward_owners
+from tests.index.plain import PlainIndex
+from tests.index.world import network_text
+from tests.ledger.plain_recovery import plain_public_key
+from warpseal.chains.components import OutputOwners
+from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
+from warpseal.chains.p_components import ProofOfPossession
+from warpseal.history.blocks import Blockchain, Vertex
+from warpseal.history.chains import PrimaryChain
+from warpseal.history.outputs import Amount, Asset
+from warpseal.history.resources import RewardType
+from warpseal.history.staking import BlsKey
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
@@ -112,6 +117,7 @@ class Model(StakingModel):
             blockchains=self.chains,
             all_rewards=[self.reward(*one) for one in self.rewards],
             all_validations=self.validations(),
+            text=network_text(self.params),
         )
         made.genesis_owners = frozenset(self.genesis_owners)
         return made
@@ -237,7 +243,7 @@ class Model(StakingModel):
         coin = self.coins[utxo_id]
         out = coin.output
         stake = self.stakes[out.tx_id].period if out.staked else None
-        reward = None if out.reward is None else RewardKind(out.reward.value)
+        reward = None if out.reward is None else RewardType(out.reward.value)
         kind = "STAKE" if out.staked else _KINDS[out.kind]
         return Utxo(
             utxo_id=out.id, tx_id=out.tx_id, output_index=out.output_index, asset=self._asset(out.asset_id),

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.history.outputs import Amount, Asset, RewardKind
-from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
-from warpseal.history.transactions import BlsKey
+from warpseal.history.outputs import Amount, Asset
+from warpseal.history.resources import RewardType
+from warpseal.history.staking import Active, BlsKey, Completed, Pending, Removed, Reward, Rewards, Validation
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters
@@ -47,7 +47,7 @@ class StakingModel:
         assert output.reward is not None
         return Reward(
             addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
-            start=period.start_s, end=period.end_s, kind=RewardKind(output.reward.value), utxo_id=output.id,
+            start=period.start_s, end=period.end_s, kind=RewardType(output.reward.value), utxo_id=output.id,
             output_index=output.output_index, reward=Amount(self._asset(output.asset_id), output.amount),
             reward_tx_id=tx.tx.id, paid_at=paid_at,
         )  # fmt: skip

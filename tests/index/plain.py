@@ -10,6 +10,7 @@ import msgspec
 from tests.api.data.memory_index import MemoryIndex
 from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain
+from warpseal.history.resources import UNSET
 
 
 @dataclass
@@ -27,5 +28,8 @@ class PlainIndex(MemoryIndex):
 
 def without_bytes(value: Any) -> Any:
     """Return a transaction without the codec bytes of its outputs, which the model does not make."""
-    bare = [tuple(msgspec.structs.replace(utxo, raw=None) for utxo in part) for part in (value.consumed, value.emitted)]
-    return msgspec.structs.replace(value, consumed=bare[0], emitted=bare[1])
+    consumed, emitted = (
+        tuple(msgspec.structs.replace(utxo, utxo_bytes=UNSET) for utxo in utxos)
+        for utxos in (value.consumed_utxos, value.emitted_utxos)
+    )
+    return msgspec.structs.replace(value, consumed_utxos=consumed, emitted_utxos=emitted)

@@ -13,15 +13,8 @@ from tests.index.world import all_pages, made_up_history, made_up_params, opened
 from tests.ledger.recorded import params
 from warpseal.history.blocks import p_chain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import (
-    BlockQuery,
-    Order,
-    RewardQuery,
-    TimeRange,
-    TransactionQuery,
-    ValidationQuery,
-)
-from warpseal.history.staking import ValidationStatus
+from warpseal.history.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
+from warpseal.history.resources import SortOrder, ValidationStatusType
 from warpseal.index import keys
 from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
@@ -96,7 +89,7 @@ def all_accounts(plain: Any) -> list[bytes]:
 def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
     """Return questions of every kind."""
     addresses, accounts = all_addresses(plain), all_accounts(plain)
-    queries = [TransactionQuery(chain, order=order) for chain in PrimaryChain for order in Order]
+    queries = [TransactionQuery(chain, order=order) for chain in PrimaryChain for order in SortOrder]
     validations = sorted({one.validation_id for tx in plain.txs for one in getattr(tx, "l1_changes", ())})
     for _ in range(60):
         chain = random.choice([tx.chain for tx in plain.txs])
@@ -111,7 +104,7 @@ def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
                 validation_id=random.choice(validations) if with_validation else None,
                 kinds=frozenset(random.sample(kinds, 3)) if random.random() < 0.5 else frozenset(),
                 times=some_times(plain, random) if random.random() < 0.5 else TimeRange(),
-                order=random.choice(list(Order)),
+                order=random.choice(list(SortOrder)),
             )
         )
     return queries
@@ -143,7 +136,7 @@ def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
             order,
         )
         for way in ("nodes", "addresses", "both")
-        for order in Order
+        for order in SortOrder
         for _ in range(3)
     ]
 
@@ -151,5 +144,5 @@ def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
 def validation_queries(plain: Any) -> list[ValidationQuery]:
     """Return questions about all nodes."""
     nodes = sorted({one.node_id for one in plain.all_validations})[:25]
-    statuses = [None, *ValidationStatus]
-    return [ValidationQuery(node, status, order) for node in nodes for status in statuses for order in Order]
+    statuses = [None, *ValidationStatusType]
+    return [ValidationQuery(node, status, order) for node in nodes for status in statuses for order in SortOrder]

@@ -26,7 +26,8 @@ from tests.index.world import (
 from tests.ledger.recorded import params
 from warpseal.errors import StoreDown
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import Order, PageRequest, TransactionQuery
+from warpseal.history.queries import PageRequest, TransactionQuery
+from warpseal.history.resources import SortOrder
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.errors import IndexMoved, OutOfOrder
 from warpseal.index.rebuild import rebuild_rows
@@ -205,23 +206,23 @@ def test_a_second_writer_is_noticed_and_then_followed(any_index_url: str) -> Non
             other.write(history[20:30])
 
 
-@pytest.mark.parametrize("order", list(Order))
-async def test_pages_are_stable_while_blocks_arrive(tmp_path: Path, order: Order) -> None:
+@pytest.mark.parametrize("order", list(SortOrder))
+async def test_pages_are_stable_while_blocks_arrive(tmp_path: Path, order: SortOrder) -> None:
     url, history = f"sqlite:///{tmp_path}/index.db", records()
     query = TransactionQuery(PrimaryChain.P, order=order)
     with written(url, NETWORK) as writer:
         writer.write(history[:100])
         async with opened(url, NETWORK) as index:
-            before = [tx.tx_id for tx in await all_pages(index.transactions, query, 100)]
+            before = [tx.tx_hash for tx in await all_pages(index.transactions, query, 100)]
             seen, after, at = [], None, 100
             while True:
                 page = await index.transactions(query, PageRequest(5, after))
-                seen += [tx.tx_id for tx in page.items]
+                seen += [tx.tx_hash for tx in page.items]
                 if page.next is None or len(seen) >= len(before):
                     break
                 after = page.next
                 writer.write(history[at : at + 3])
                 at += 3
     assert [tx_id for tx_id in seen if tx_id in set(before)] == before
-    if order is Order.DESC:
+    if order is SortOrder.DESC:
         assert seen == before

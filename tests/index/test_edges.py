@@ -27,6 +27,7 @@ from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, BaseTx
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
+from warpseal.history.resources import UNSET
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.rebuild import rebuild_rows, spent_ids
@@ -34,7 +35,7 @@ from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRe
 from warpseal.ledger.effects import Amounts, BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
 from warpseal.ledger.x_chain import apply_x_block
-from warpseal.warp.ids import P_CHAIN
+from warpseal.warp.ids import P_CHAIN, id_text
 
 NETWORK = made_up_params()
 OWNER = Address(b"\x05" * 20)
@@ -88,7 +89,7 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
         pages, after = [], None
         while True:
             page = await index.transactions(query, PageRequest(100, after))
-            pages.append([len(tx.emitted) for tx in page.items])
+            pages.append([len(tx.emitted_utxos) for tx in page.items])
             if page.next is None:
                 break
             after = page.next
@@ -112,9 +113,10 @@ async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(a
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
         before = await everything(any_index_url, params())
-        consumed = [utxo for tx in before[PrimaryChain.X][0] for utxo in tx.consumed]
-        assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is PrimaryChain.X} == {False}
-        assert {utxo.is_incomplete for utxo in consumed if utxo.created_on is not PrimaryChain.X} == {True}
+        consumed = [utxo for tx in before[PrimaryChain.X][0] for utxo in tx.consumed_utxos]
+        x_chain = id_text(params().x_chain_id)
+        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id == x_chain} == {UNSET}
+        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id != x_chain} == {True}
         writer.drop_rows()
         rebuild_rows(writer, reading, params())
     reading.dispose()

@@ -24,6 +24,9 @@ from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.ids import Address, parse_address
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TimeRange, TransactionQuery
+from warpseal.history.resources import UNSET
+from warpseal.history.text import hex_text
+from warpseal.history.transactions import XChainTransaction
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.consistency import balances, find_inconsistencies, l1_balance
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
@@ -34,6 +37,7 @@ from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import build_x_tx_effects
 from warpseal.store.errors import StoreUnusable
+from warpseal.warp.ids import id_text
 
 
 def reading(url: str) -> Engine:
@@ -77,17 +81,17 @@ def test_a_server_has_a_schema_of_its_own_whatever_the_url_says_besides() -> Non
 async def test_outputs_are_told_with_the_bytes_that_a_node_gives(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
-    told: dict[bytes, bytes | None] = {}
+    shown: set[str] = set()
     async with opened(url, params()) as index:
         for chain in PrimaryChain:
             page = await index.transactions(TransactionQuery(chain), PageRequest(100))
-            told |= {utxo.utxo_id: utxo.raw for tx in page.items for utxo in tx.emitted}
+            shown |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
     given = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *answers("avm.getUTXOs"))]
     raws = {unchecked(text) for texts in given for text in texts}
     assert len(raws) > 10
     # The genesis' own outputs belong to no transaction that is shown.
     of_genesis = {raw for raw in raws if raw[2:34] == bytes(32)}
-    assert raws - of_genesis <= set(told.values())
+    assert {hex_text(raw) for raw in raws - of_genesis} <= shown
 
 
 async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_times(any_index_url: str) -> None:
@@ -104,8 +108,13 @@ async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_t
     write_all(any_index_url, params(), past, 3)
     async with opened(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
-        assert [tx.tx_id for tx in whole.items][::-1][1:] == [tx.id for tx in txs]
-        assert all(tx.height is None and tx.is_time_approximate for tx in whole.items)
+        assert [tx.tx_hash for tx in whole.items][::-1][1:] == [id_text(tx.id) for tx in txs]
+        shown = {
+            (tx.block_number, tx.chain_format, tx.approximate)
+            for tx in whole.items
+            if isinstance(tx, XChainTransaction)
+        }
+        assert shown == {(UNSET, "non-linear", True)}
         for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
             times = TimeRange(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
             page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
@@ -146,8 +155,8 @@ def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:
 def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
     addresses = [Address(parse_address(text)[1]) for text in texts]
     found = [balances(connection, one, chain, chain) for one in addresses]
-    utxos = {utxo.utxo_id: utxo.amount for each in found for utxo in each.utxos}
-    return sum(utxos.values())
+    outputs = {output.utxo_id: output.amount for balance in found for output in balance.outputs}
+    return sum(outputs.values())
 
 
 CORRUPTIONS = {

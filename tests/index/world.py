@@ -10,17 +10,13 @@ from typing import Any
 from tests.ledger import world as made_up
 from tests.ledger.histories import History
 from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks
+from warpseal.chains.ids import Address, parse_address
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.queries import (
-    BlockQuery,
-    Page,
-    PageRequest,
-    RewardQuery,
-    TransactionQuery,
-    ValidationQuery,
-)
+from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.history.resources import UNSET
+from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import encode_c_block
@@ -34,7 +30,7 @@ from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
-from warpseal.warp.ids import NodeID
+from warpseal.warp.ids import NodeID, parse_node_id
 
 SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)
 """So little memory that everything is looked up again and again."""
@@ -136,11 +132,15 @@ def write_all(url: str, network: Parameters, records: Sequence[Record], at_once:
             writer.write(records[start : start + at_once])
 
 
+def network_text(network: Parameters) -> NetworkText:
+    """Return the texts of a network."""
+    return NetworkText(network.network_id, PrimaryChains(network.x_chain_id, network.c_chain_id))
+
+
 def opened(url: str, network: Parameters) -> Index:
     """Return an index to ask, to be opened by `async with`."""
     settings = settings_of(url)
-    chains = PrimaryChains(network.x_chain_id, network.c_chain_id)
-    return Index(index_url(settings, None), chains, settings)
+    return Index(index_url(settings, None), network_text(network), settings)
 
 
 async def all_pages(ask: Any, query: Any, size: int) -> list[Any]:
@@ -157,6 +157,11 @@ async def all_pages(ask: Any, query: Any, size: int) -> list[Any]:
         after = page.next
 
 
+def utxos_of(tx: Any) -> tuple[Any, ...]:
+    """Return the outputs that a transaction shows."""
+    return (*tx.consumed_utxos, *tx.emitted_utxos)
+
+
 async def everything(url: str, network: Parameters) -> dict[str, Any]:
     """Return all that an index tells without being asked for anything in particular."""
     async with opened(url, network) as index:
@@ -164,10 +169,10 @@ async def everything(url: str, network: Parameters) -> dict[str, Any]:
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:
             txs = await all_pages(index.transactions, TransactionQuery(chain), 100)
-            nodes.update(tx.node_id for tx in txs if getattr(tx, "node_id", None) is not None)
+            nodes.update(NodeID(parse_node_id(tx.node_id)) for tx in txs if getattr(tx, "node_id", UNSET))
             told[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
-            owners = sorted({one for tx in txs for utxo in (*tx.consumed, *tx.emitted) for one in utxo.addresses})
-            by_owner = [TransactionQuery(chain, addresses=(one,)) for one in owners[:8]]
+            owners = sorted({owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses})
+            by_owner = [TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),)) for owner in owners[:8]]
             told[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
         for node_id in sorted(nodes):
             told[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)

@@ -11,13 +11,14 @@ import pytest
 import zstandard
 
 from tests.eventually import until
+from tests.index.world import network_text
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
-from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
@@ -133,8 +134,8 @@ async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: 
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
     reported_at, later_s = note(tmp_path).reported_at, [0.0]
-    settings, chains = IndexSettings(), PrimaryChains(params().x_chain_id, params().c_chain_id)
-    async with Index(index_url(settings, tmp_path), chains, settings, lambda: reported_at + later_s[0]) as index:
+    settings, text = IndexSettings(), network_text(params())
+    async with Index(index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]) as index:
         assert [one.lag_s(reported_at) for one in index.freshness()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()

@@ -14,6 +14,7 @@ from tests.eventually import until
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
 from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.text import NetworkText
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.url import StoreUrl
@@ -32,8 +33,8 @@ class CountingIndex(Index):
 
 @asynccontextmanager
 async def refreshed_index(file: Path) -> AsyncIterator[CountingIndex]:
-    chains, settings = PrimaryChains(P_CHAIN, P_CHAIN), IndexSettings(refresh_s=0.01)
-    index = CountingIndex(StoreUrl.for_file(file), chains, settings)
+    text, settings = NetworkText(0, PrimaryChains(P_CHAIN, P_CHAIN)), IndexSettings(refresh_s=0.01)
+    index = CountingIndex(StoreUrl.for_file(file), text, settings)
     async with index:
         task = asyncio.create_task(index.run())
         try:

@@ -10,8 +10,8 @@ from tests.integration.daemon import Daemon
 from tests.integration.indexed_daemon import all_of, made_up_daemon, recorded_daemon
 from tests.ledger.recorded import params, replayed
 from tests.node.recorded_node import node_id, recorded_result
-from warpseal.api.data.encoding.text import account_text
 from warpseal.chains.ids import parse_address
+from warpseal.history.text import account_text
 from warpseal.ledger.utxo_flow import address_from_public_key
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 

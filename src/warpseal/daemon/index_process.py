@@ -21,6 +21,7 @@ from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_ALIASES
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import ChainFreshness
+from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url
 from warpseal.index.index import Index
@@ -156,9 +157,9 @@ async def read_index_status(
     url: StoreUrl, config: Config
 ) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
     """Return how far each chain is indexed, and the status that the indexer wrote last. Raises StoreDown."""
-    # Neither needs the ids of the X- and the C-Chain.
-    unknown = PrimaryChains(P_CHAIN, P_CHAIN)
-    async with Index(url, unknown, config.index) as index:
+    # Neither shows an address, or an id of the X- or the C-Chain.
+    text = NetworkText(0, PrimaryChains(P_CHAIN, P_CHAIN))
+    async with Index(url, text, config.index) as index:
         await index.refresh()
         return tuple(index.freshness()), index.chain_statuses()
 

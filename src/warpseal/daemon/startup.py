@@ -20,6 +20,7 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable
+from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -80,7 +81,7 @@ async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_ap
                         EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
                         await _prices(upstream.view, network_id, price_sources),
                         node_api.aliases,
-                        observed=services.observed,
+                        services.observed,
                     )
 
                 tasks.create_task(_open_data_api(gates.data, data_services, config, identity.folder, index_status))
@@ -131,7 +132,8 @@ async def _open_data_api(
     if not config.indexer.chains:
         gate.open(services)
         return
-    async with Index(index_url(config.index, folder), services.chains, config.index) as index:
+    text = NetworkText(services.network_id, services.chains)
+    async with Index(index_url(config.index, folder), text, config.index) as index:
         index_status.index = index
         gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
         await index.run()

@@ -1,4 +1,4 @@
-"""Accepted blocks of the three primary chains, and the blockchains of all subnets, as they are told to callers."""
+"""Accepted blocks of the primary chains, and the blockchains of all subnets."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from warpseal.chains.ids import BlockID, TxID
-from warpseal.history.chains import PrimaryChain
+from warpseal.history.evm_genesis import GenesisData
+from warpseal.history.resources import UNSET, Resource, UnsetType
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID
 
 _PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
 
 
 class Proposer(Struct, frozen=True, gc=False):
-    """What the proposervm's wrapping says of a block. node_id: None where nobody signed it."""
+    """The proposervm header of a block. node_id: None if the block is not signed."""
 
     block_id: bytes
     parent_id: bytes
@@ -23,30 +23,18 @@ class Proposer(Struct, frozen=True, gc=False):
     time: int | None = None
 
 
-class Block(Struct, frozen=True, gc=False, kw_only=True):
-    """One block. kind: the node's name of its type. time: unix seconds. tx_ids: on the C-Chain the atomic ones only.
+class Vertex(Struct, frozen=True, gc=False):
+    """A vertex of the X-Chain before it had blocks. time: unix seconds."""
 
-    accrued_fees, active_l1_validators, supply: of the P-Chain after this block; None where they are not known.
-    """
-
-    chain: PrimaryChain
+    vertex_id: bytes
     height: int
-    block_id: BlockID
-    parent_id: BlockID
-    kind: str
     time: int
-    tx_ids: tuple[TxID, ...]
-    size_bytes: int
-    accrued_fees: int | None = None
-    active_l1_validators: int | None = None
-    supply: int | None = None
-    proposer: Proposer | None = None
 
 
 class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
-    """A blockchain of any subnet. height, time: of the block that created it; None where only a node was asked.
+    """A blockchain of any subnet. height, time: of the block that created it; None if only a node was asked.
 
-    genesis: None where it is not known; empty of the P-Chain, whose own is no transaction's.
+    genesis: None if it is not known; empty for the P-Chain, which no transaction created.
     """
 
     chain_id: ChainID
@@ -58,14 +46,58 @@ class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
     time: int | None = None
 
 
-def p_chain(begun_at: int | None = None) -> Blockchain:
-    """Return the P-Chain itself, which no transaction created. begun_at: unix seconds of its genesis, if known."""
+def p_chain(genesis_time: int | None = None) -> Blockchain:
+    """Return the P-Chain itself. genesis_time: unix seconds, if known."""
     return Blockchain(
         chain_id=P_CHAIN,
         subnet_id=PRIMARY_NETWORK,
         vm_id=_PLATFORM_VM,
         name="P-Chain",
         genesis=b"",
-        height=None if begun_at is None else 0,
-        time=begun_at,
+        height=None if genesis_time is None else 0,
+        time=genesis_time,
     )
+
+
+class ProposerDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """What the block's wrapping says of who proposed it."""
+
+    proposer_id: str | UnsetType = UNSET
+    proposer_parent_id: str | UnsetType = UNSET
+    proposer_node_id: str | UnsetType = UNSET
+    proposer_p_chain_height: int | UnsetType = UNSET
+    proposer_timestamp: int | UnsetType = UNSET
+
+
+class PrimaryNetworkBlock(Resource, frozen=True, gc=False, kw_only=True):
+    """A block of one of the three chains."""
+
+    block_number: str
+    block_hash: str
+    parent_hash: str
+    block_timestamp: int
+    block_type: str
+    tx_count: int
+    transactions: tuple[str, ...]
+    block_size_bytes: int
+    l1_validators_accrued_fees: int | UnsetType = UNSET
+    active_l1_validators: int | UnsetType = UNSET
+    current_supply: str | UnsetType = UNSET
+    proposer_details: ProposerDetails | UnsetType = UNSET
+
+
+class BlockchainDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """A blockchain. The block that created it is absent where only a node was asked.
+
+    genesisData: of an EVM chain; genesisDataHex: of any other, hex with 0x.
+    """
+
+    blockchain_id: str
+    blockchain_name: str
+    subnet_id: str
+    vm_id: str
+    create_block_timestamp: int | UnsetType = UNSET
+    create_block_number: str | UnsetType = UNSET
+    evm_chain_id: int | UnsetType = UNSET
+    genesis_data: GenesisData | UnsetType = UNSET
+    genesis_data_hex: str | UnsetType = UNSET

@@ -1,24 +1,18 @@
-"""Assets, amounts of them, and unspent or spent outputs, as they are told to callers.
+"""Assets, amounts of them, and outputs.
 
-These values are msgspec structs and not dataclasses because pages of them are made by the hundred a second.
+`Asset` and `Amount` are plain values; everything else is a resource. All are msgspec structs and not dataclasses
+because pages of them are made by the hundred a second.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
-from warpseal.history.chains import PrimaryChain
-
-
-class RewardKind(StrEnum):
-    """Who a reward output belongs to, and for what."""
-
-    VALIDATOR = "VALIDATOR"
-    DELEGATOR = "DELEGATOR"
-    VALIDATOR_FEE = "VALIDATOR_FEE"
+from warpseal.chains.ids import AssetID
+from warpseal.history.resources import UNSET, CurrencyCode, PrimaryNetworkAssetType, Resource, RewardType, UnsetType
+from warpseal.history.text import shared_id_text
 
 
 class Asset(Struct, frozen=True, gc=False):
@@ -30,60 +24,109 @@ class Asset(Struct, frozen=True, gc=False):
     denomination: int
     is_nft: bool = False
 
+    @property
+    def type(self) -> PrimaryNetworkAssetType:
+        """The kind of the asset."""
+        return PrimaryNetworkAssetType.NFT if self.is_nft else PrimaryNetworkAssetType.SECP256K1
+
 
 class Amount(Struct, frozen=True, gc=False):
-    """So much of an asset, in its smallest unit."""
+    """An amount of an asset, in its smallest unit."""
 
     asset: Asset
     amount: int
 
 
-class Signer(Struct, frozen=True, gc=False):
-    """Who signed for spending: signature (65 bytes) and compressed public key (33 bytes) recovered from it."""
+class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
+    """So much of an asset. amount: in its smallest unit, decimal."""
 
-    signature: bytes
-    public_key: bytes | None = None
-
-
-class Spending(Struct, frozen=True, gc=False):
-    """The transaction that consumed an output. time: unix seconds of its block."""
-
-    tx_id: TxID
-    height: int
-    time: int
-    signers: tuple[Signer, ...] = ()
+    asset_id: str
+    name: str
+    symbol: str
+    denomination: int
+    type: PrimaryNetworkAssetType
+    amount: str
 
 
-class Utxo(Struct, frozen=True, gc=False, kw_only=True):
-    """One output of any of the three chains.
+class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
+    """What one whole unit was worth. value: decimal text; a number for SDKs."""
 
-    tx_id, output_index: what its id is made of; those of a reward are the staking transaction's.
-    height, time: of the block in which it came into being (unix seconds). consumed_on: where it can be spent.
-    kind: "TRANSFER", "STAKE" or, on the X-Chain, the name of another output. locktime, stakeable_locktime: unix
-    seconds, 0 where there is none. stake_start, stake_end: the time for which it is staked. raw: its codec bytes.
-    group_id, payload: of an NFT. is_incomplete: its origin is not known, what is told comes from the input alone.
-    """
+    currency_code: CurrencyCode
+    value: str | float
 
-    utxo_id: UtxoID
-    tx_id: TxID
+
+class RewardAsset(Resource, frozen=True, gc=False, kw_only=True):
+    """So much of an asset, and what it was worth; historicalPrice is absent without a price."""
+
+    asset_id: str
+    name: str
+    symbol: str
+    denomination: int
+    type: PrimaryNetworkAssetType
+    amount: str
+    historical_price: HistoricalPrice | UnsetType = UNSET
+
+
+class UtxoCredential(Resource, frozen=True, gc=False, kw_only=True):
+    """One signature, hex, and the compressed public key that it is of."""
+
+    signature: str | UnsetType = UNSET
+    public_key: str | UnsetType = UNSET
+
+
+class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
+    """An output of the P-Chain."""
+
+    addresses: tuple[str, ...]
+    asset: AssetAmount
+    consumed_on_chain_id: str
+    created_on_chain_id: str
+    utxo_id: str
+    amount: str
+    asset_id: str
+    block_number: str
+    block_timestamp: int
     output_index: int
-    asset: Asset
-    amount: int
-    addresses: tuple[Address, ...]
+    tx_hash: str
+    utxo_type: str
+    platform_locktime: int
     threshold: int
-    created_on: PrimaryChain
-    consumed_on: PrimaryChain
-    height: int
-    time: int
-    kind: str = "TRANSFER"
-    locktime: int = 0
-    stakeable_locktime: int = 0
-    spent: Spending | None = None
-    staked: bool = False
-    stake_start: int | None = None
-    stake_end: int | None = None
-    reward: RewardKind | None = None
-    raw: bytes | None = None
-    group_id: int | None = None
-    payload: bytes | None = None
-    is_incomplete: bool = False
+    consuming_tx_hash: str | UnsetType = UNSET
+    consuming_block_number: str | UnsetType = UNSET
+    consuming_block_timestamp: int | UnsetType = UNSET
+    stakeable_locktime: int | UnsetType = UNSET
+    reward_type: RewardType | UnsetType = UNSET
+    staked: bool | UnsetType = UNSET
+    utxo_start_timestamp: int | UnsetType = UNSET
+    utxo_end_timestamp: int | UnsetType = UNSET
+    utxo_bytes: str | UnsetType = UNSET
+    incomplete: bool | UnsetType = UNSET
+
+
+class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
+    """An output of the X-Chain, or an atomic one of the C-Chain; the SDKs' keys stand beside the specification's."""
+
+    creation_tx_hash: str
+    locktime: int
+    timestamp: int
+    consuming_tx_timestamp: int | UnsetType = UNSET
+    credentials: tuple[UtxoCredential, ...] | UnsetType = UNSET
+    group_id: int | UnsetType = UNSET
+    payload: str | UnsetType = UNSET
+
+
+def asset_amount(asset: Asset, amount: int) -> AssetAmount:
+    """Return an amount as a resource."""
+    return AssetAmount(
+        asset_id=shared_id_text(asset.asset_id),
+        name=asset.name,
+        symbol=asset.symbol,
+        denomination=asset.denomination,
+        type=asset.type,
+        amount=str(amount),
+    )
+
+
+def asset_amounts(amounts: Iterable[Amount]) -> tuple[AssetAmount, ...]:
+    """Return amounts as resources."""
+    return tuple([asset_amount(amount.asset, amount.amount) for amount in amounts])

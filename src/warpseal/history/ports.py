@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warpseal.chains.ids import Address
-from warpseal.history.blocks import Block, Blockchain
+from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Asset
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
@@ -53,7 +53,7 @@ class PrimaryNetworkIndex(Protocol):
         """Return transactions in order; a page ends early when its outputs reach 1,000."""
         ...
 
-    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first."""
         ...
 
@@ -120,7 +120,7 @@ class NodeView(Protocol):
         ...
 
 
-class PriceSource(Protocol):
+class AssetPrices(Protocol):
     """What assets were worth. Anybody can call an asset AVAX: go by its id."""
 
     async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Generic, TypeVar
 
 from warpseal.chains.ids import Address
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.staking import ValidationStatus
+from warpseal.history.resources import SortOrder, ValidationStatusType
 from warpseal.warp.ids import NodeID, ValidationID
 
 T_co = TypeVar("T_co", covariant=True)
 
 Position = tuple[int | bytes, ...]
 """The keyset position behind the last item of a page; only who made it reads it. At most a few dozen bytes."""
-
-
-class Order(StrEnum):
-    """Oldest or newest first."""
-
-    ASC = "asc"
-    DESC = "desc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +55,7 @@ class TransactionQuery:
     validation_id: ValidationID | None = None
     kinds: frozenset[str] = frozenset()
     times: TimeRange = TimeRange()
-    order: Order = Order.DESC
+    order: SortOrder = SortOrder.DESC
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class RewardQuery:
 
     addresses: tuple[Address, ...] = ()
     node_ids: tuple[NodeID, ...] = ()
-    order: Order = Order.DESC
+    order: SortOrder = SortOrder.DESC
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +83,5 @@ class ValidationQuery:
     """Validations of one node, sorted by when they began."""
 
     node_id: NodeID
-    status: ValidationStatus | None = None
-    order: Order = Order.DESC
+    status: ValidationStatusType | None = None
+    order: SortOrder = SortOrder.DESC

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from msgspec import Struct
 
 from warpseal.chains.ids import Address, TxID, UtxoID
-from warpseal.history.outputs import Amount, RewardKind
-from warpseal.history.transactions import BlsKey
+from warpseal.history.outputs import Amount
+from warpseal.history.resources import RewardType
 from warpseal.warp.ids import NodeID, SubnetID
 
 
-class ValidationStatus(StrEnum):
-    """Where a validation stands."""
+class BlsKey(Struct, frozen=True, gc=False):
+    """A compressed public key (48 bytes) and the proof that its secret is known (96 bytes)."""
 
-    COMPLETED = "completed"
-    ACTIVE = "active"
-    PENDING = "pending"
-    REMOVED = "removed"
+    public_key: bytes
+    proof_of_possession: bytes
 
 
 class Rewards(Struct, frozen=True, gc=False):
@@ -88,7 +84,7 @@ class Reward(Struct, frozen=True, gc=False, kw_only=True):
     staked: int
     start: int
     end: int
-    kind: RewardKind
+    kind: RewardType
     utxo_id: UtxoID
     output_index: int
     reward: Amount

@@ -1,196 +1,170 @@
-"""Accepted transactions of the three primary chains with all that is known of them, as they are told to callers."""
+"""Transactions of the three primary chains as resources: the specification's keys with the SDKs' beside them."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Literal
 
-from warpseal.chains.ids import Address, BlockID, TxID
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Amount, Asset, Signer, Utxo
-from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
+from warpseal.history.evm_genesis import GenesisData
+from warpseal.history.outputs import AssetAmount, AvmUtxo, PrimaryNetworkUtxo, UtxoCredential
+from warpseal.history.resources import (
+    UNSET,
+    PrimaryNetworkAssetCap,
+    PrimaryNetworkAssetType,
+    PrimaryNetworkTxType,
+    Resource,
+    UnsetType,
+)
 
 
-class BlsKey(Struct, frozen=True, gc=False):
-    """A compressed public key (48 bytes) and the proof that its secret is known (96 bytes)."""
+class BlsCredentials(Resource, frozen=True, gc=False, kw_only=True):
+    """A BLS public key and the proof of its possession, hex with 0x."""
 
-    public_key: bytes
-    proof_of_possession: bytes
+    public_key: str
+    proof_of_possession: str
 
 
-class Owner(Struct, frozen=True, gc=False):
-    """Who must sign for something, and from when on (unix seconds)."""
+class L1ValidatorManagerDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """The contract that manages an L1's validators."""
+
+    blockchain_id: str
+    contract_address: str
+
+
+class L1ValidatorDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """An L1 validator as of one transaction; balances in nAVAX."""
+
+    validation_id: str
+    validation_id_hex: str
+    node_id: str
+    subnet_id: str
+    weight: int
+    remaining_balance: int
+    balance_change: int | UnsetType = UNSET
+    bls_credentials: BlsCredentials | UnsetType = UNSET
+
+
+class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
+    """Who owns a subnet."""
 
     locktime: int
     threshold: int
-    addresses: tuple[Address, ...]
+    addresses: tuple[str, ...]
 
 
-class Manager(Struct, frozen=True, gc=False):
-    """The contract that manages an L1's validators. address: as many bytes as its chain has it."""
+class BlockchainInfo(Resource, frozen=True, gc=False, kw_only=True):
+    """A blockchain that a transaction creates. genesisData: a text where it is not that of an EVM chain."""
 
-    chain_id: ChainID
-    address: bytes
-
-
-class L1Change(Struct, frozen=True, gc=False, kw_only=True):
-    """An L1 validator that a transaction touched, as of that transaction.
-
-    remaining_navax: its balance after the transaction's block. change_navax: negative where something was returned.
-    """
-
-    validation_id: ValidationID
-    node_id: NodeID
-    subnet_id: SubnetID
-    weight: int
-    remaining_navax: int
-    change_navax: int | None = None
-    bls: BlsKey | None = None
+    chain_name: str
+    vm_id: str
+    genesis_data: GenesisData | str | UnsetType = UNSET
 
 
-class NewBlockchain(Struct, frozen=True, gc=False):
-    """What a CreateChainTx creates. genesis: the bytes as they are in the transaction."""
+class _Transaction(Resource, frozen=True, gc=False, kw_only=True):
+    """The keys that the specification gives every transaction."""
 
+    tx_hash: str
+    tx_type: PrimaryNetworkTxType
+    block_timestamp: int
+    value: tuple[AssetAmount, ...]
+    amount_burned: tuple[AssetAmount, ...]
+    amount_staked: tuple[AssetAmount, ...]
+    amount_l1_validator_balance_burned: tuple[AssetAmount, ...]
+    source_chain: str | UnsetType = UNSET
+    destination_chain: str | UnsetType = UNSET
+    memo: str | UnsetType = UNSET
+
+
+class PChainTransaction(_Transaction, frozen=True, gc=False, kw_only=True):
+    """A transaction of the P-Chain."""
+
+    block_number: str
+    block_hash: str
+    consumed_utxos: tuple[PrimaryNetworkUtxo, ...]
+    emitted_utxos: tuple[PrimaryNetworkUtxo, ...]
+    start_timestamp: int | UnsetType = UNSET
+    end_timestamp: int | UnsetType = UNSET
+    delegation_fee_percent: str | UnsetType = UNSET
+    node_id: str | UnsetType = UNSET
+    subnet_id: str | UnsetType = UNSET
+    l1_validator_manager_details: L1ValidatorManagerDetails | UnsetType = UNSET
+    l1_validator_details: tuple[L1ValidatorDetails, ...] | UnsetType = UNSET
+    estimated_reward: str | UnsetType = UNSET
+    reward_tx_hash: str | UnsetType = UNSET
+    staking_tx_hash: str | UnsetType = UNSET
+    reward_addresses: tuple[str, ...] | UnsetType = UNSET
+    subnet_ownership_info: SubnetOwnershipInfo | UnsetType = UNSET
+    bls_credentials: BlsCredentials | UnsetType = UNSET
+    blockchain_info: BlockchainInfo | UnsetType = UNSET
+
+
+class AssetCreated(Resource, frozen=True, gc=False, kw_only=True):
+    """An asset that a transaction created."""
+
+    asset_id: str
     name: str
-    vm_id: bytes
-    genesis: bytes
+    symbol: str
+    denomination: int
+    type: PrimaryNetworkAssetType
+    created_at_timestamp: int
+    cap: PrimaryNetworkAssetCap
 
 
-class PTransaction(Struct, frozen=True, gc=False, kw_only=True):
-    """A P-Chain transaction.
+class XChainVertex(Resource, frozen=True, gc=False, kw_only=True):
+    """A vertex of the time before blocks."""
 
-    kind: the node's name of its type, or "UNKNOWN". time, start, end: unix seconds. value, burned, staked,
-    l1_funded: by asset, none of it 0. delegation_fee_shares: of 1,000,000. estimated_reward: nAVAX (or the subnet's
-    asset). reward_tx_id: what closed this stake; staking_tx_id: what this transaction closes.
-    """
-
-    tx_id: TxID
-    kind: str
-    time: int
+    hash: str
     height: int
-    block_id: BlockID
-    consumed: tuple[Utxo, ...] = ()
-    emitted: tuple[Utxo, ...] = ()
-    value: tuple[Amount, ...] = ()
-    burned: tuple[Amount, ...] = ()
-    staked: tuple[Amount, ...] = ()
-    l1_funded: tuple[Amount, ...] = ()
-    source_chain: ChainID | None = None
-    destination_chain: ChainID | None = None
-    start: int | None = None
-    end: int | None = None
-    delegation_fee_shares: int | None = None
-    node_id: NodeID | None = None
-    subnet_id: SubnetID | None = None
-    manager: Manager | None = None
-    l1_changes: tuple[L1Change, ...] = ()
-    estimated_reward: int | None = None
-    reward_tx_id: TxID | None = None
-    staking_tx_id: TxID | None = None
-    memo: bytes = b""
-    reward_addresses: tuple[Address, ...] = ()
-    subnet_owner: Owner | None = None
-    bls: BlsKey | None = None
-    blockchain: NewBlockchain | None = None
-
-    @property
-    def chain(self) -> PrimaryChain:
-        """Where it was accepted."""
-        return PrimaryChain.P
+    timestamp: int
 
 
-class AssetCreation(Struct, frozen=True, gc=False):
-    """An asset that a CreateAssetTx created. has_fixed_cap: none can be minted later."""
-
-    asset: Asset
-    created_at: int
-    has_fixed_cap: bool
+ChainFormat = Literal["linear", "non-linear"]
 
 
-class Vertex(Struct, frozen=True, gc=False):
-    """A vertex of the X-Chain before it had blocks."""
+class XChainTransaction(_Transaction, frozen=True, gc=False, kw_only=True):
+    """A transaction of the X-Chain. The block is absent before the chain had any; `approximate` marks such times."""
 
-    vertex_id: bytes
-    height: int
-    time: int
-
-
-class XTransaction(Struct, frozen=True, gc=False, kw_only=True):
-    """An X-Chain transaction.
-
-    height, block_id: None before the chain had blocks; then `vertices` are told, as far as they are known.
-    is_time_approximate: the time is a container's, not a block's.
-    """
-
-    tx_id: TxID
-    kind: str
-    time: int
-    height: int | None
-    block_id: BlockID | None
-    consumed: tuple[Utxo, ...] = ()
-    emitted: tuple[Utxo, ...] = ()
-    memo: bytes = b""
-    source_chain: ChainID | None = None
-    destination_chain: ChainID | None = None
-    asset_created: AssetCreation | None = None
-    vertices: tuple[Vertex, ...] = ()
-    is_time_approximate: bool = False
-
-    @property
-    def chain(self) -> PrimaryChain:
-        """Where it was accepted."""
-        return PrimaryChain.X
+    chain_format: ChainFormat
+    timestamp: int
+    consumed_utxos: tuple[AvmUtxo, ...]
+    emitted_utxos: tuple[AvmUtxo, ...]
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    block_number: str | UnsetType = UNSET
+    block_hash: str | UnsetType = UNSET
+    block_height: int | UnsetType = UNSET
+    vertices: tuple[XChainVertex, ...] | UnsetType = UNSET
+    asset_created: AssetCreated | UnsetType = UNSET
+    approximate: bool | UnsetType = UNSET
 
 
-class EvmInput(Struct, frozen=True, gc=False):
-    """What an export takes from an account. address: 20 bytes."""
+class EvmInput(Resource, frozen=True, gc=False, kw_only=True):
+    """What an export takes from an account."""
 
-    address: bytes
-    amount: Amount
-    signers: tuple[Signer, ...] = ()
-
-
-class EvmOutput(Struct, frozen=True, gc=False):
-    """What an import gives to an account. address: 20 bytes."""
-
-    address: bytes
-    amount: Amount
+    from_address: str
+    asset: AssetAmount
+    credentials: tuple[UtxoCredential, ...]
 
 
-class CTransaction(Struct, frozen=True, gc=False, kw_only=True):
-    """An atomic transaction of the C-Chain: "ExportTx" (evm_inputs, emitted) or "ImportTx" (consumed, evm_outputs)."""
+class EvmOutput(Resource, frozen=True, gc=False, kw_only=True):
+    """What an import gives to an account."""
 
-    tx_id: TxID
-    kind: str
-    time: int
-    height: int
-    block_id: BlockID
-    source_chain: ChainID
-    destination_chain: ChainID
-    consumed: tuple[Utxo, ...] = ()
-    emitted: tuple[Utxo, ...] = ()
-    evm_inputs: tuple[EvmInput, ...] = ()
-    evm_outputs: tuple[EvmOutput, ...] = ()
-
-    @property
-    def chain(self) -> PrimaryChain:
-        """Where it was accepted."""
-        return PrimaryChain.C
+    to_address: str
+    asset: AssetAmount
 
 
-Transaction = PTransaction | XTransaction | CTransaction
+class CChainTransaction(_Transaction, frozen=True, gc=False, kw_only=True):
+    """An atomic transaction of the C-Chain."""
 
-__all__ = [
-    "AssetCreation",
-    "BlsKey",
-    "CTransaction",
-    "EvmInput",
-    "EvmOutput",
-    "L1Change",
-    "Manager",
-    "NewBlockchain",
-    "Owner",
-    "PTransaction",
-    "Transaction",
-    "Vertex",
-    "XTransaction",
-]
+    block_number: str
+    block_hash: str
+    block_height: int
+    timestamp: int
+    consumed_utxos: tuple[AvmUtxo, ...]
+    emitted_utxos: tuple[AvmUtxo, ...]
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    evm_inputs: tuple[EvmInput, ...] | UnsetType = UNSET
+    evm_outputs: tuple[EvmOutput, ...] | UnsetType = UNSET
+
+
+Transaction = PChainTransaction | XChainTransaction | CChainTransaction

@@ -1,22 +1,24 @@
-"""Blocks and blockchains as they are told to callers, from their rows."""
+"""Blocks and blockchains, from their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warpseal.chains.ids import Address, BlockID, TxID
-from warpseal.history.blocks import Block, Blockchain, p_chain
+from warpseal.chains.ids import Address
+from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock, Proposer, ProposerDetails, p_chain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import BlockQuery, Page, PageRequest
+from warpseal.history.resources import UNSET, UnsetType, or_unset
+from warpseal.history.text import hex_text, node_text
 from warpseal.index import type_codes
 from warpseal.index.details import decode_proposer
 from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import CHAINS, NUMBERS, first_key, height_of, last_key, partition_of
+from warpseal.index.keys import CHAINS, NUMBERS, C, first_key, height_of, last_key, partition_of
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 from warpseal.index.tx_reader import decompress_genesis
-from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 
 _BLOCKS: Final = (
     "SELECT key, block_id, time, kind, size, first_tx, txs, supply, fees, active, proposer, repeated FROM blocks"
@@ -26,45 +28,43 @@ _NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY 
 _ID_BYTES: Final = 32
 
 
-def blocks(reading: ReadSession, query: BlockQuery, page: PageRequest) -> Page[Block]:
+def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
     """Return blocks, newest first."""
     number = NUMBERS[query.chain]
-    high = _highest(reading, number, query, page)
+    high = _highest(session, number, query, page)
     if high is None:
         return Page(())
-    # One more for the next page's sake, and one more because a parent's id is stored in the parent's row.
-    rows = reading.rows(_BLOCKS, first_key(number), high, page.size + 1)
+    # One more row than the page shows: a parent's id is stored in the parent's row.
+    rows = session.rows(_BLOCKS, first_key(number), high, page.size + 1)
     since = query.times.since
     within = [row for row in rows if since is None or row[2] >= since]
     shown = within[: page.size]
     parents = [bytes(row[1]) for row in rows[1 : len(shown) + 1]]
     if shown and len(parents) < len(shown):
-        parents.append(_first_parent(reading, number))
-    tx_ids = _tx_ids(reading, shown)
-    values = tuple(
-        [_block(query.chain, row, parent, tx_ids) for row, parent in zip(shown, parents, strict=True)],
-    )
-    return Page(values, (height_of(shown[-1][0]),) if len(within) > page.size else None)
+        parents.append(_first_parent(session, number))
+    tx_ids = _tx_ids(session, shown)
+    items = tuple([_block(number, row, parent, tx_ids) for row, parent in zip(shown, parents, strict=True)])
+    return Page(items, (height_of(shown[-1][0]),) if len(within) > page.size else None)
 
 
-def blockchain(reading: ReadSession, chain_id: ChainID) -> Blockchain | None:
-    """Return a blockchain that the P-Chain has created, or the P-Chain itself where it is indexed from its genesis."""
+def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
+    """Return a blockchain that the P-Chain has created, or the P-Chain itself if it is indexed from its genesis."""
     if chain_id == P_CHAIN:
-        begun = reading.rows("SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P]))
-        return p_chain(begun[0][0]) if begun else None
-    key = reading.keys_of([chain_id]).get(chain_id)
+        genesis_rows = session.rows("SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P]))
+        return p_chain(genesis_rows[0][0]) if genesis_rows else None
+    key = session.keys_of([chain_id]).get(chain_id)
     text = (
         "SELECT c.subnet, c.vm_id, c.name, c.genesis, t.height, t.time"
         " FROM blockchains c JOIN txs t ON t.key = c.tx WHERE c.chain = ?"
     )
-    rows = reading.rows(text, key) if key is not None else ()
+    rows = session.rows(text, key) if key is not None else ()
     if not rows:
         return None
     subnet, vm_id, name, genesis, height, time = rows[0]
-    reading.load_ids([subnet])
+    session.load_ids([subnet])
     return Blockchain(
         chain_id=chain_id,
-        subnet_id=SubnetID(reading.id_of(subnet)),
+        subnet_id=SubnetID(session.id_of(subnet)),
         vm_id=bytes(vm_id),
         name=name,
         genesis=decompress_genesis(genesis),
@@ -74,17 +74,17 @@ def blockchain(reading: ReadSession, chain_id: ChainID) -> Blockchain | None:
 
 
 def chains_of(
-    reading: ReadSession, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
+    session: ReadSession, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
 ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
     """Return the chains that addresses and accounts have touched."""
-    keys = reading.keys_of([*addresses, *(ACCOUNT + one for one in evm_addresses)])
+    keys = session.keys_of([*addresses, *(ACCOUNT + account for account in evm_addresses)])
     touched = {
         key: frozenset(chain for chain, is_touched in zip(CHAINS, found, strict=True) if is_touched)
-        for key, *found in reading.by_keys(_touched_text(), keys.values())
+        for key, *found in session.by_keys(_touched_text(), keys.values())
     }
     return (
-        {one: touched[keys[one]] for one in addresses if one in keys},
-        {one: touched[keys[ACCOUNT + one]] for one in evm_addresses if ACCOUNT + one in keys},
+        {address: touched[keys[address]] for address in addresses if address in keys},
+        {account: touched[keys[ACCOUNT + account]] for account in evm_addresses if ACCOUNT + account in keys},
     )
 
 
@@ -97,49 +97,63 @@ def _touched_text() -> str:
     return f"SELECT i.key, {', '.join(found)} FROM ids i WHERE i.key IN {{keys}}"
 
 
-def _highest(reading: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:
-    """Return the key of the newest block that may be shown; None where there is none."""
+def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:
+    """Return the key of the newest block that may be shown; None if there is none."""
     high = last_key(number)
     if page.after is not None:
         (height,) = page.after
         assert isinstance(height, int)
         return first_key(number) | height - 1 if height else None
     if query.times.until is not None:
-        rows = reading.rows(_NEWEST, number, max(-1, min(query.times.until, 2**62)))
+        rows = session.rows(_NEWEST, number, max(-1, min(query.times.until, 2**62)))
         return rows[0][0] if rows else None
     return high
 
 
-def _first_parent(reading: ReadSession, number: int) -> bytes:
-    return bytes(reading.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0])
+def _first_parent(session: ReadSession, number: int) -> bytes:
+    return bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0])
 
 
-def _tx_ids(reading: ReadSession, rows: Sequence[Any]) -> dict[int, TxID]:
+def _tx_ids(session: ReadSession, rows: Sequence[Any]) -> dict[int, str]:
     """Return the ids of the blocks' transactions, by key; those of a page are neighbours."""
     holding = [row for row in rows if row[6]]
     if not holding:
         return {}
     low, high = holding[-1][5], holding[0][5] + holding[0][6] - 1
-    found = reading.rows("SELECT key, tx_id FROM txs WHERE key BETWEEN ? AND ?", low, high)
-    return {key: TxID(bytes(tx_id)) for key, tx_id in found}
+    found = session.rows("SELECT key, tx_id FROM txs WHERE key BETWEEN ? AND ?", low, high)
+    return {key: id_text(bytes(tx_id)) for key, tx_id in found}
 
 
-def _block(chain: PrimaryChain, row: Any, parent_id: bytes, tx_ids: Mapping[int, TxID]) -> Block:
+def _block(chain: int, row: Any, parent_id: bytes, tx_ids: Mapping[int, str]) -> PrimaryNetworkBlock:
+    """Return a block. Blocks of the C-Chain have hex names."""
     key, block_id, time, kind, size, first_tx, count, supply, fees, active, proposer, repeated = row
-    held = [tx_ids[one] for one in range(first_tx, first_tx + count)]
+    name = hex_text if chain == C else id_text
+    transactions = [tx_ids[tx] for tx in range(first_tx, first_tx + count)]
     if repeated is not None:
-        held += [TxID(bytes(repeated[at : at + _ID_BYTES])) for at in range(0, len(repeated), _ID_BYTES)]
-    return Block(
-        chain=chain,
-        height=height_of(key),
-        block_id=BlockID(bytes(block_id)),
-        parent_id=BlockID(parent_id),
-        kind=type_codes.block_name(kind),
-        time=time,
-        tx_ids=tuple(held),
-        size_bytes=size,
-        accrued_fees=fees,
-        active_l1_validators=active,
-        supply=supply,
-        proposer=decode_proposer(proposer),
+        transactions += [id_text(bytes(repeated[at : at + _ID_BYTES])) for at in range(0, len(repeated), _ID_BYTES)]
+    return PrimaryNetworkBlock(
+        block_number=str(height_of(key)),
+        block_hash=name(bytes(block_id)),
+        parent_hash=name(parent_id),
+        block_timestamp=time,
+        block_type=type_codes.block_name(kind),
+        tx_count=len(transactions),
+        transactions=tuple(transactions),
+        block_size_bytes=size,
+        l1_validators_accrued_fees=or_unset(fees),
+        active_l1_validators=or_unset(active),
+        current_supply=UNSET if supply is None else str(supply),
+        proposer_details=_proposer_details(decode_proposer(proposer)),
+    )
+
+
+def _proposer_details(proposer: Proposer | None) -> ProposerDetails | UnsetType:
+    if proposer is None:
+        return UNSET
+    return ProposerDetails(
+        proposer_id=id_text(proposer.block_id),
+        proposer_parent_id=id_text(proposer.parent_id),
+        proposer_node_id=UNSET if proposer.node_id is None else node_text(proposer.node_id),
+        proposer_p_chain_height=or_unset(proposer.p_chain_height),
+        proposer_timestamp=or_unset(proposer.time),
     )

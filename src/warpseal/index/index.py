@@ -1,4 +1,4 @@
-"""The index as callers ask it: every query one look in a reading thread, and how far the chains are from memory."""
+"""The index for those who read it: queries run in a reading thread, the freshness of the chains comes from memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.ids import Address
 from warpseal.errors import StoreDown
-from warpseal.history.blocks import Block, Blockchain
-from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
+from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import ChainFreshness
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
+from warpseal.history.text import NetworkText
 from warpseal.history.transactions import Transaction
 from warpseal.index import block_reader, staking_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
@@ -43,23 +44,23 @@ from warpseal.warp.ids import ChainID
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-MOST_OUTPUTS: Final = 1_000
-"""How many outputs the transactions of one page have together, unless it is a single one that has more."""
+MAX_PAGE_OUTPUTS: Final = 1_000
+"""The outputs of all transactions of a page; a single transaction may have more."""
 
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 
 
 class Index:
-    """Answers from an index that another process writes. `async with` opens and closes it; `run` keeps it fresh.
+    """Reads an index that another process writes. `async with` opens and closes it; `run` keeps the freshness current.
 
-    now: unix seconds.
+    text: spells ids and addresses in answers. now: unix seconds.
     """
 
     def __init__(
-        self, url: StoreUrl, chains: PrimaryChains, settings: IndexSettings, now: Callable[[], float] = time.time
+        self, url: StoreUrl, text: NetworkText, settings: IndexSettings, now: Callable[[], float] = time.time
     ) -> None:
         self._url = url
-        self._chains = chains
+        self._text = text
         self._settings = settings
         self._now = now
         self._engine: Engine = reading_index(url, settings)
@@ -68,10 +69,10 @@ class Index:
             event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
         self._reader = StoreReader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
-        self._memory = ReadCache()
+        self._cache = ReadCache()
         self._freshness: tuple[ChainFreshness, ...] = ()
-        self._notes: dict[PrimaryChain, ChainStatus] = {}
-        self._pages: dict[PrimaryChain, Counter[str]] = {}
+        self._statuses: dict[PrimaryChain, ChainStatus] = {}
+        self._page_counts: dict[PrimaryChain, Counter[str]] = {}
         self._is_checked = False
         self._is_empty = False
 
@@ -86,7 +87,7 @@ class Index:
         self._reader.close()
 
     async def run(self) -> None:
-        """Look how far the chains are, again and again, until cancelled."""
+        """Refresh the freshness of the chains periodically, until cancelled."""
         is_down = False
         while True:
             try:
@@ -102,87 +103,88 @@ class Index:
             await asyncio.sleep(self._settings.refresh_s)
 
     async def refresh(self) -> None:
-        """Look how far the chains are. Raises StoreDown."""
-        before, (chains, notes) = self._freshness, await self._read(_chains)
-        self._notes = {note.chain: note for note in notes}
+        """Load the freshness of the chains. Raises StoreDown."""
+        before, (chains, statuses) = self._freshness, await self._read(_read_chains)
+        self._statuses = {status.chain: status for status in statuses}
         self._freshness = tuple(
-            one if self._is_told(one.chain) else replace(one, is_node_behind=True) for one in chains
+            chain if self._is_node_height_recent(chain.chain) else replace(chain, is_node_behind=True)
+            for chain in chains
         )
-        heights = {one.chain: one.height for one in self._freshness}
-        if any(heights.get(one.chain, -1) < one.height for one in before):
-            # The rows are being derived anew: keys mean something else now.
-            self._memory.clear()
+        heights = {chain.chain: chain.height for chain in self._freshness}
+        if any(heights.get(chain.chain, -1) < chain.height for chain in before):
+            # The indexer rebuilds the rows: keys have another meaning now.
+            self._cache.clear()
 
-    def _is_told(self, chain: PrimaryChain) -> bool:
-        """Tell whether what the node's height is was told lately; who indexes may be gone, or reach no node."""
-        note = self._notes.get(chain)
-        return note is not None and self._now() - note.reported_at <= self._settings.node_height_ttl_s
+    def _is_node_height_recent(self, chain: PrimaryChain) -> bool:
+        """Return whether the indexer reported the node's height recently; it may be stopped, or reach no node."""
+        status = self._statuses.get(chain)
+        return status is not None and self._now() - status.reported_at <= self._settings.node_height_ttl_s
 
     def freshness(self) -> Sequence[ChainFreshness]:
-        """Tell how far each indexed chain is, in the order P, X, C; from memory, at once."""
+        """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
         return self._freshness
 
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
-        """Tell how indexing the chains stands, as who indexes last wrote."""
-        return self._notes
+        """Return the status of each chain that the indexer wrote last."""
+        return self._statuses
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
-        """Tell how many pages were asked for since the start, by chain and by what they list."""
-        return self._pages
+        """Return how many pages were requested since the start, by chain and by the kind of their items."""
+        return self._page_counts
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
         self._count(query.chain, "transactions")
-        return await self._read(lambda reading: self._transactions(reading, query, page))
+        return await self._read(lambda session: self._transactions(session, query, page))
 
-    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
         self._count(query.chain, "blocks")
-        return await self._read(lambda reading: block_reader.blocks(reading, query, page))
+        return await self._read(lambda session: block_reader.blocks(session, query, page))
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain of any subnet, None where the P-Chain knows none of this id. Raises StoreDown."""
-        return await self._read(lambda reading: block_reader.blockchain(reading, chain_id))
+        """Return a blockchain of any subnet, None if the P-Chain has none with this id. Raises StoreDown."""
+        return await self._read(lambda session: block_reader.blockchain(session, chain_id))
 
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
-        return await self._read(lambda reading: block_reader.chains_of(reading, addresses, evm_addresses))
+        return await self._read(lambda session: block_reader.chains_of(session, addresses, evm_addresses))
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "rewards")
-        return await self._read(lambda reading: staking_reader.rewards(reading, query, page))
+        return await self._read(lambda session: staking_reader.rewards(session, query, page))
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "validations")
-        return await self._read(lambda reading: staking_reader.validations(reading, query, page))
+        return await self._read(lambda session: staking_reader.validations(session, query, page))
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
-        self._pages.setdefault(chain, Counter())[kind] += 1
+        self._page_counts.setdefault(chain, Counter())[kind] += 1
 
-    def _transactions(self, reading: ReadSession, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+    def _transactions(self, session: ReadSession, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         after = _key(page)
-        found = transaction_keys(reading, query, after, page.size + 1)
-        values = TxReader(reading, self._chains)
-        values.load_rows(found.keys)
-        shown = _cut(found.keys[: page.size], values)
+        found = transaction_keys(session, query, after, page.size + 1)
+        reader = TxReader(session, self._text)
+        reader.load_rows(found.keys)
+        shown = _limit_outputs(found.keys[: page.size], reader)
         more = shown[-1] if len(shown) < len(found.keys) else found.scanned_to
-        return Page(values.of(shown), None if more is None else (more,))
+        return Page(reader.transactions(shown), None if more is None else (more,))
 
     async def _read(self, query: Callable[[ReadSession], T]) -> T:
-        return await self._reader.read(lambda connection: self._look(connection, query), self._settings.read_timeout_s)
+        return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
 
-    def _look(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
-        """Ask for everything as of one moment."""
+    def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
+        """Run a query in one snapshot."""
         try:
             if not self._is_checked:
                 self._check(connection)
-            self._memory.trim()
+            self._cache.trim()
             with read_snapshot(connection):
-                return query(ReadSession(connection, self._memory))
+                return query(ReadSession(connection, self._cache))
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
             self._is_checked = False
             raise StoreDown(self._url.redact(str(error)).partition("\n")[0]) from None
@@ -194,20 +196,20 @@ class Index:
             raise StoreDown("the indexer has not created the index yet")
         if version != MIGRATIONS.head:
             raise StoreDown(f"the index has schema version {version}, and this program reads {MIGRATIONS.head}")
-        self._memory.clear()
+        self._cache.clear()
         self._is_checked = True
 
 
-def _chains(reading: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:
+def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:
     text = (
         "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
         " c.block_id FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
     )
     fresh = [
         ChainFreshness(CHAINS[number], height, max(height, node), time, bool(is_behind), first_height, bytes(block_id))
-        for number, height, node, time, is_behind, first_height, block_id in reading.rows(text)
+        for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
     ]
-    return tuple(fresh), [decode_status(row[0]) for row in reading.rows("SELECT body FROM notes ORDER BY chain")]
+    return tuple(fresh), [decode_status(row[0]) for row in session.rows("SELECT body FROM notes ORDER BY chain")]
 
 
 def _key(page: PageRequest) -> int | None:
@@ -218,12 +220,12 @@ def _key(page: PageRequest) -> int | None:
     return key
 
 
-def _cut(keys: Sequence[int], values: TxReader) -> Sequence[int]:
-    """Return the first transactions, as many as have no more than 1,000 outputs together, and one at least."""
+def _limit_outputs(keys: Sequence[int], reader: TxReader) -> Sequence[int]:
+    """Return the first transactions that have at most 1,000 outputs together, and at least one transaction."""
     total = 0
     for number, key in enumerate(keys):
-        total += values.moved(key)
-        if number and total > MOST_OUTPUTS:
+        total += reader.count_outputs(key)
+        if number and total > MAX_PAGE_OUTPUTS:
             return keys[:number]
     return keys
 

@@ -11,7 +11,8 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from warpseal.history.queries import Order, TimeRange, TransactionQuery
+from warpseal.history.queries import TimeRange, TransactionQuery
+from warpseal.history.resources import SortOrder
 from warpseal.index import type_codes
 from warpseal.index.ids import ACCOUNT
 from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
@@ -62,27 +63,27 @@ class KeyPage:
     scanned_to: int | None = None
 
 
-def transaction_keys(reading: ReadSession, query: TransactionQuery, after: int | None, limit: int) -> KeyPage:
+def transaction_keys(session: ReadSession, query: TransactionQuery, after: int | None, limit: int) -> KeyPage:
     """Return the keys of at most `limit` transactions behind `after`."""
-    place = _key_range(reading, query)
-    if place is not None and after is not None:
-        place = place.behind(after)
-    if place is None or place.low > place.high:
+    key_range = _key_range(session, query)
+    if key_range is not None and after is not None:
+        key_range = key_range.behind(after)
+    if key_range is None or key_range.low > key_range.high:
         return KeyPage(())
     named = [*query.addresses, *(ACCOUNT + one for one in query.evm_addresses)]
     wanted = sorted(map(type_codes.tx_number, query.kinds))
-    addresses = list(reading.keys_of(named).values())
+    addresses = list(session.keys_of(named).values())
     if query.validation_id is not None:
-        return _validation_keys(reading, query.validation_id, place, (wanted, addresses if named else None), limit)
+        return _validation_keys(session, query.validation_id, key_range, (wanted, addresses if named else None), limit)
     if named:
-        return KeyPage(_address_keys(reading, addresses, wanted, place, limit))
-    return _chain_keys(reading, wanted, place, limit)
+        return KeyPage(_address_keys(session, addresses, wanted, key_range, limit))
+    return _chain_keys(session, wanted, key_range, limit)
 
 
-def merge_keys(lists: Iterable[Sequence[int]], place: KeyRange, limit: int) -> list[int]:
+def merge_keys(lists: Iterable[Sequence[int]], key_range: KeyRange, limit: int) -> list[int]:
     """Return the first of sorted lists together, each once."""
     keys: list[int] = []
-    for key in merge(*lists, reverse=place.is_newest_first):
+    for key in merge(*lists, reverse=key_range.is_newest_first):
         if not keys or keys[-1] != key:
             keys.append(key)
             if len(keys) == limit:
@@ -90,42 +91,42 @@ def merge_keys(lists: Iterable[Sequence[int]], place: KeyRange, limit: int) -> l
     return keys
 
 
-def key_bounds(reading: ReadSession, number: int, times: TimeRange) -> tuple[int, int]:
+def key_bounds(session: ReadSession, number: int, times: TimeRange) -> tuple[int, int]:
     """Return the first and the last key of a chain's transactions within times; in between there may be none."""
     low, high = first_key(number) + 1, last_key(number)
     if times.since is not None:
-        low = _first_at(reading, number, times.since)
+        low = _first_at(session, number, times.since)
     if times.until is not None:
-        high = _first_at(reading, number, times.until + 1) - 1
+        high = _first_at(session, number, times.until + 1) - 1
     return low, high
 
 
-def _key_range(reading: ReadSession, query: TransactionQuery) -> KeyRange | None:
+def _key_range(session: ReadSession, query: TransactionQuery) -> KeyRange | None:
     times = query.times
     if times.since is not None and times.until is not None and times.since > times.until:
         return None
-    return KeyRange(*key_bounds(reading, NUMBERS[query.chain], times), query.order is Order.DESC)
+    return KeyRange(*key_bounds(session, NUMBERS[query.chain], times), query.order is SortOrder.DESC)
 
 
-def _first_at(reading: ReadSession, number: int, time_s: int) -> int:
+def _first_at(session: ReadSession, number: int, time_s: int) -> int:
     """Return the key of the first transaction of the first block at or after a time."""
     text = "SELECT first_tx FROM blocks WHERE chain = ? AND time >= ? ORDER BY time, key LIMIT 1"
-    rows = reading.rows(text, number, min(max(time_s, -1), 2**62))
+    rows = session.rows(text, number, min(max(time_s, -1), 2**62))
     key: int = rows[0][0] if rows else last_key(number)
-    return key if number != X else _first_pre_linearization_at(reading, time_s, key)
+    return key if number != X else _first_pre_linearization_at(session, time_s, key)
 
 
-def _first_pre_linearization_at(reading: ReadSession, time_s: int, before: int) -> int:
+def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) -> int:
     """Return the first key at a time among the X-Chain's transactions from before it had blocks."""
-    rows = reading.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
-    newest = reading.rows("SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X))[0][0]
+    rows = session.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
+    newest = session.rows("SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X))[0][0]
     low, high = first_key(X) + 1, rows[0][0] if rows else (newest or first_key(X)) + 1
     if low == high or (rows and before > high):
         return before
     end = high
     while low < high:
         middle = (low + high) // 2
-        if reading.rows("SELECT time FROM txs WHERE key = ?", middle)[0][0] < time_s:
+        if session.rows("SELECT time FROM txs WHERE key = ?", middle)[0][0] < time_s:
             low = middle + 1
         else:
             high = middle
@@ -133,25 +134,25 @@ def _first_pre_linearization_at(reading: ReadSession, time_s: int, before: int) 
 
 
 def _address_keys(
-    reading: ReadSession, addresses: Sequence[int], wanted: Sequence[int], place: KeyRange, limit: int
+    session: ReadSession, addresses: Sequence[int], wanted: Sequence[int], key_range: KeyRange, limit: int
 ) -> list[int]:
-    ends = (partition_of(place.low), partition_of(place.high), place.low, place.high, limit)
+    ends = (partition_of(key_range.low), partition_of(key_range.high), key_range.low, key_range.high, limit)
     if not addresses:
         return []
-    if reading.is_postgresql:
-        part = _parts_text(place.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
+    if session.is_postgresql:
+        part = _parts_text(key_range.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
         text = _LATERAL.format(kinds=_KINDS if wanted else "", part=part)
         given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
         # The server gives each address' few in no order.
-        found = {row[0] for row in reading.rows(text, *given, *ends)}
-        return merge_keys([sorted(found, reverse=place.is_newest_first)], place, limit)
+        found = {row[0] for row in session.rows(text, *given, *ends)}
+        return merge_keys([sorted(found, reverse=key_range.is_newest_first)], key_range, limit)
     if wanted:
-        text = _parts_text(place.order, "?", "?")
-        lists = [reading.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
+        text = _parts_text(key_range.order, "?", "?")
+        lists = [session.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
     else:
-        text = _parts_text(place.order, "?", str(ANY_KIND))
-        lists = [reading.rows(text, address, *ends) for address in addresses]
-    return merge_keys([[row[0] for row in rows] for rows in lists if rows], place, limit)
+        text = _parts_text(key_range.order, "?", str(ANY_KIND))
+        lists = [session.rows(text, address, *ends) for address in addresses]
+    return merge_keys([[row[0] for row in rows] for rows in lists if rows], key_range, limit)
 
 
 def _parts_text(order: str, address: str, kind: str) -> str:
@@ -163,27 +164,27 @@ def _parts_text(order: str, address: str, kind: str) -> str:
 
 
 def _validation_keys(
-    reading: ReadSession,
+    session: ReadSession,
     validation_id: bytes,
-    place: KeyRange,
+    key_range: KeyRange,
     filters: tuple[Sequence[int], Sequence[int] | None],
     limit: int,
 ) -> KeyPage:
     """Look through the transactions of one L1 validator, of which there are few."""
     wanted, addresses = filters
-    validation = reading.keys_of([validation_id]).get(validation_id)
+    validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())
-    text = f"SELECT tx, kind FROM validation_txs WHERE validation = ? AND {_BETWEEN}".format(order=place.order)
-    rows = reading.rows(text, validation, place.low, place.high, MOST_SCANNED)
+    text = f"SELECT tx, kind FROM validation_txs WHERE validation = ? AND {_BETWEEN}".format(order=key_range.order)
+    rows = session.rows(text, validation, key_range.low, key_range.high, MOST_SCANNED)
     keys = [key for key, kind in rows if not wanted or kind in wanted]
     if addresses is not None:
-        touched = _with_address(reading, keys, addresses)
+        touched = _with_address(session, keys, addresses)
         keys = [key for key in keys if key in touched]
     return KeyPage(keys[:limit], rows[-1][0] if len(rows) == MOST_SCANNED and len(keys) < limit else None)
 
 
-def _with_address(reading: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
+def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
     """Return those of some transactions that touch an address."""
     text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND part = ? AND address = ?"
     parts: dict[int, list[int]] = {}
@@ -193,14 +194,14 @@ def _with_address(reading: ReadSession, keys: Sequence[int], addresses: Sequence
         row[0]
         for part, of_part in parts.items()
         for address in addresses
-        for row in reading.by_keys(text, of_part, part, address)
+        for row in session.by_keys(text, of_part, part, address)
     }
 
 
-def _chain_keys(reading: ReadSession, wanted: Sequence[int], place: KeyRange, limit: int) -> KeyPage:
+def _chain_keys(session: ReadSession, wanted: Sequence[int], key_range: KeyRange, limit: int) -> KeyPage:
     """Look through all transactions of a chain."""
     most = MOST_SCANNED if wanted else limit
-    text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {place.order} LIMIT ?"
-    rows = reading.rows(text, place.low, place.high, most)
+    text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {key_range.order} LIMIT ?"
+    rows = session.rows(text, key_range.low, key_range.high, most)
     keys = list(islice((key for key, kind in rows if not wanted or kind in wanted), limit))
     return KeyPage(keys, rows[-1][0] if wanted and len(rows) == most and len(keys) < limit else None)

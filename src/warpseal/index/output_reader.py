@@ -1,4 +1,8 @@
-"""Outputs as they are told to callers, from their rows: some hundred of them in five statements."""
+"""Outputs as resources, from their rows: some hundred of them in five statements.
+
+Source of truth for their bytes: chains/p_components.py and chains/x_components.py, which read them; a test compares
+both.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from warpseal.chains.ids import Address, AssetID, TxID, utxo_id
-from warpseal.history.outputs import Amount, Signer, Spending, Utxo
+from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
+from warpseal.history.outputs import Amount, AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
+from warpseal.history.resources import UNSET, UnsetType, or_unset
+from warpseal.history.text import NetworkText, hex_text
 from warpseal.index import type_codes
 from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
 from warpseal.index.read_session import ReadSession
 from warpseal.ledger.outputs import OutputKind
+from warpseal.warp.ids import id_text
 
 _OUTPUTS: Final = (
     'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
@@ -23,13 +30,15 @@ _SPENDS: Final = tuple(
 )
 _TXS: Final = "SELECT key, tx_id, height, time, outcome, detail FROM txs WHERE key IN {keys}"
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"
-_NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
-_NOTHING: Final = OutputDetail()
-_SETTLED: Final = 2
+_KIND_NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
+_NO_DETAIL: Final = OutputDetail()
+_COMMITTED: Final = 2
 
 
 @dataclass(slots=True)
-class _Output:
+class OutputRow:
+    """A row of `outputs`. tx, asset, addresses: keys; origin: of the transaction whose id it has, if another one."""
+
     key: int
     tx: int | None
     origin: int | None
@@ -44,15 +53,21 @@ class _Output:
     addresses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        self.amount = from_column(self.amount)
         if self.owners is not None:
             self.threshold, self.addresses = decode_owners(self.owners)
         elif self.owner is not None:
             self.addresses = (self.owner,)
 
+    @property
+    def detail(self) -> OutputDetail:
+        """The part of the row that few outputs have."""
+        return _NO_DETAIL if self.raw_detail is None else decode_output(self.raw_detail)
+
 
 @dataclass(frozen=True, slots=True)
 class TxRef:
-    """What outputs tell of a transaction."""
+    """The columns of a transaction that its outputs show."""
 
     tx_id: TxID
     height: int | None
@@ -61,147 +76,205 @@ class TxRef:
     raw_detail: bytes
 
     @property
-    def made_at(self) -> int:
-        """The height at which it took effect: what was proposed, in the block that decided."""
+    def effective_height(self) -> int:
+        """The height at which it took effect: of a proposal, the height of the block that decided it."""
         height = self.height or 0
-        return height + 1 if self.outcome >= _SETTLED else height
+        return height + 1 if self.outcome >= _COMMITTED else height
 
 
 class OutputReader:
     """Outputs by key, once they were loaded, and the transactions that made and spent them."""
 
-    def __init__(self, reading: ReadSession) -> None:
-        self._reading = reading
-        self._rows: dict[int, _Output] = {}
-        self._spends: dict[int, int] = {}
+    def __init__(self, session: ReadSession) -> None:
+        self._session = session
+        self.rows: dict[int, OutputRow] = {}
+        self.spenders: dict[int, int] = {}
         self._txs: dict[int, TxRef] = {}
         self._stakes: dict[int, tuple[int, int]] = {}
         self._details: dict[int, TxDetail] = {}
-        self._values: dict[int, Utxo] = {}
 
     def load(self, keys: Iterable[int], more_txs: Iterable[int] = ()) -> None:
-        """Find outputs, and everything that is told with them. more_txs: transactions that are asked for beside."""
-        reading = self._reading
+        """Load outputs and everything that they show. more_txs: keys of further transactions for `tx`."""
+        session = self._session
         listed = list(keys)
-        rows = self._rows
-        for row in reading.by_keys(_OUTPUTS, listed):
-            rows[row[0]] = _Output(*row)
+        rows = self.rows
+        for columns in session.by_keys(_OUTPUTS, listed):
+            rows[columns[0]] = OutputRow(*columns)
         for text in _SPENDS:
-            self._spends.update({row[0]: row[1] for row in reading.by_keys(text, listed)})
-        wanted = {*more_txs, *self._spends.values()}
+            self.spenders.update({columns[0]: columns[1] for columns in session.by_keys(text, listed)})
+        wanted = {*more_txs, *self.spenders.values()}
         staked: set[int] = set()
-        for one in rows.values():
-            if one.tx is not None:
-                wanted.add(one.tx)
-                if type_codes.is_staked(one.flags):
-                    staked.add(one.tx)
-            if one.origin is not None:
-                wanted.add(one.origin)
-        for key, tx_id, height, time, outcome, detail in reading.by_keys(_TXS, wanted):
+        for row in rows.values():
+            if row.tx is not None:
+                wanted.add(row.tx)
+                if type_codes.is_staked(row.flags):
+                    staked.add(row.tx)
+            if row.origin is not None:
+                wanted.add(row.origin)
+        for key, tx_id, height, time, outcome, detail in session.by_keys(_TXS, wanted):
             self._txs[key] = TxRef(TxID(bytes(tx_id)), height, time, outcome, detail)
-        for key, start, end in reading.by_keys(_TIMES, staked):
+        for key, start, end in session.by_keys(_TIMES, staked):
             self._stakes[key] = (start, from_column(end))
-        reading.load_ids({address for one in rows.values() for address in one.addresses})
-        reading.load_assets({one.asset for one in rows.values()})
+        session.load_ids({address for row in rows.values() for address in row.addresses})
+        session.load_assets({row.asset for row in rows.values()})
 
     def tx(self, key: int) -> TxRef:
         """Return a transaction that was loaded."""
         return self._txs[key]
 
-    def of(self, keys: Iterable[int]) -> tuple[Utxo, ...]:
-        """Return outputs that were loaded."""
-        return tuple([self._values.get(key) or self._value(key) for key in keys])
+    def addresses(self, row: OutputRow) -> tuple[Address, ...]:
+        """Return the owners of an output."""
+        return tuple([Address(self._session.id_of(address)) for address in row.addresses])
 
-    def sums(self, keys: Iterable[int], *, staked_only: bool = False) -> tuple[Amount, ...]:
-        """Return what outputs hold together, by asset id."""
+    def tx_id(self, row: OutputRow) -> TxID:
+        """Return the id that the output has as its transaction's."""
+        if row.origin is not None:
+            return self._txs[row.origin].tx_id
+        made_by = row.detail.tx_id
+        if made_by is not None:
+            return TxID(made_by)
+        assert row.tx is not None
+        return self._txs[row.tx].tx_id
+
+    def utxo_id(self, row: OutputRow) -> UtxoID:
+        """Return the id of an output."""
+        return utxo_id(self.tx_id(row), row.position)
+
+    def sums(self, keys: Iterable[int], *, staked_only: bool = False) -> dict[int, int]:
+        """Return the amounts of outputs by key of their asset, in the order in which the assets first come."""
         sums: dict[int, int] = {}
         for key in keys:
-            one = self._rows[key]
-            if not staked_only or type_codes.is_staked(one.flags):
-                sums[one.asset] = sums.get(one.asset, 0) + from_column(one.amount)
-        return amounts(self._reading, sums)
+            row = self.rows[key]
+            if not staked_only or type_codes.is_staked(row.flags):
+                sums[row.asset] = sums.get(row.asset, 0) + row.amount
+        return sums
 
-    def _value(self, key: int) -> Utxo:
-        one = self._rows[key]
-        reading, flags = self._reading, one.flags
-        detail = _NOTHING if one.raw_detail is None else decode_output(one.raw_detail)
-        maker = None if one.tx is None else self._txs[one.tx]
-        tx_id = self._origin(one, maker, detail)
-        asset, amount = reading.asset_of(one.asset), from_column(one.amount)
-        addresses = tuple([Address(reading.id_of(address)) for address in one.addresses])
-        kind, is_incomplete, is_staked = (
-            type_codes.output_kind(flags),
-            type_codes.is_incomplete(flags),
-            type_codes.is_staked(flags),
+    def p_utxos(self, keys: Iterable[int], text: NetworkText) -> tuple[PrimaryNetworkUtxo, ...]:
+        """Return outputs of the P-Chain."""
+        return tuple([self._p_utxo(self.rows[key], text) for key in keys])
+
+    def avm_utxos(self, keys: Iterable[int], text: NetworkText) -> tuple[AvmUtxo, ...]:
+        """Return outputs of the X-Chain, or atomic ones of the C-Chain."""
+        return tuple([self._avm_utxo(self.rows[key], text) for key in keys])
+
+    def _p_utxo(self, row: OutputRow, text: NetworkText) -> PrimaryNetworkUtxo:
+        detail, flags = row.detail, row.flags
+        tx_id, maker, spender = self.tx_id(row), self._maker(row), self._spender(row.key)
+        amount = asset_amount(self._session.asset_of(row.asset), row.amount)
+        is_staked = type_codes.is_staked(flags)
+        stake = self._stakes.get(row.tx or 0) if is_staked else None
+        addresses = self.addresses(row)
+        return PrimaryNetworkUtxo(
+            addresses=text.addresses(addresses),
+            asset=amount,
+            consumed_on_chain_id=text.chain_id(CHAINS[type_codes.held_on(flags)]),
+            created_on_chain_id=text.chain_id(CHAINS[type_codes.created_on(flags)]),
+            utxo_id=id_text(utxo_id(tx_id, row.position)),
+            amount=amount.amount,
+            asset_id=amount.asset_id,
+            block_number="0" if maker is None else str(maker.effective_height),
+            block_timestamp=0 if maker is None else maker.time,
+            output_index=row.position,
+            tx_hash=id_text(tx_id),
+            utxo_type="STAKE" if is_staked else _KIND_NAMES[type_codes.output_kind(flags)],
+            platform_locktime=detail.locktime,
+            threshold=row.threshold,
+            consuming_tx_hash=UNSET if spender is None else id_text(spender.tx_id),
+            consuming_block_number=UNSET if spender is None else str(spender.height or 0),
+            consuming_block_timestamp=UNSET if spender is None else spender.time,
+            stakeable_locktime=detail.stakeable_locktime or UNSET,
+            reward_type=type_codes.reward_of(flags) or UNSET,
+            staked=is_staked or UNSET,
+            utxo_start_timestamp=UNSET if stake is None else stake[0],
+            utxo_end_timestamp=UNSET if stake is None else stake[1],
+            utxo_bytes=self._bytes(row, tx_id, addresses, detail),
+            incomplete=type_codes.is_incomplete(flags) or UNSET,
         )
-        stake = self._stakes.get(one.tx or 0) if is_staked else None
-        place: tuple[TxID, int, AssetID] = (tx_id, one.position, asset.asset_id)
-        value = Utxo(
-            utxo_id=utxo_id(tx_id, one.position),
-            tx_id=tx_id,
-            output_index=one.position,
-            asset=asset,
-            amount=amount,
-            addresses=addresses,
-            threshold=one.threshold,
-            created_on=CHAINS[type_codes.created_on(flags)],
-            consumed_on=CHAINS[type_codes.held_on(flags)],
-            height=0 if maker is None else maker.made_at,
-            time=0 if maker is None else maker.time,
-            kind="STAKE" if is_staked else _NAMES[kind],
+
+    def _avm_utxo(self, row: OutputRow, text: NetworkText) -> AvmUtxo:
+        detail, flags = row.detail, row.flags
+        tx_id, maker, spender = self.tx_id(row), self._maker(row), self._spender(row.key)
+        amount = asset_amount(self._session.asset_of(row.asset), row.amount)
+        addresses, tx_hash = self.addresses(row), id_text(tx_id)
+        made_at = 0 if maker is None else maker.time
+        return AvmUtxo(
+            addresses=text.addresses(addresses),
+            asset=amount,
+            consumed_on_chain_id=text.chain_id(CHAINS[type_codes.held_on(flags)]),
+            created_on_chain_id=text.chain_id(CHAINS[type_codes.created_on(flags)]),
+            utxo_id=id_text(utxo_id(tx_id, row.position)),
+            amount=amount.amount,
+            asset_id=amount.asset_id,
+            block_number="0" if maker is None else str(maker.effective_height),
+            block_timestamp=made_at,
+            output_index=row.position,
+            tx_hash=tx_hash,
+            utxo_type="STAKE" if type_codes.is_staked(flags) else _KIND_NAMES[type_codes.output_kind(flags)],
+            platform_locktime=detail.locktime,
+            threshold=row.threshold,
+            consuming_tx_hash=UNSET if spender is None else id_text(spender.tx_id),
+            consuming_block_number=UNSET if spender is None else str(spender.height or 0),
+            consuming_block_timestamp=UNSET if spender is None else spender.time,
+            utxo_bytes=self._bytes(row, tx_id, addresses, detail),
+            incomplete=type_codes.is_incomplete(flags) or UNSET,
+            creation_tx_hash=tx_hash,
             locktime=detail.locktime,
-            stakeable_locktime=detail.stakeable_locktime,
-            spent=self._spending(key),
-            staked=is_staked,
-            stake_start=None if stake is None else stake[0],
-            stake_end=None if stake is None else stake[1],
-            reward=type_codes.reward_of(flags),
-            raw=None if is_incomplete else utxo_bytes(place, kind, amount, (one.threshold, addresses), detail),
-            group_id=detail.group_id,
-            payload=detail.payload,
-            is_incomplete=is_incomplete,
+            timestamp=made_at,
+            consuming_tx_timestamp=UNSET if spender is None else spender.time,
+            credentials=self._credentials(row.key) or UNSET,
+            group_id=or_unset(detail.group_id),
+            payload=UNSET if detail.payload is None else hex_text(detail.payload),
         )
-        self._values[key] = value
-        return value
 
-    def _origin(self, one: _Output, maker: TxRef | None, detail: OutputDetail) -> TxID:
-        """Return the id that the output has as its transaction's."""
-        if one.origin is not None:
-            return self._txs[one.origin].tx_id
-        if detail.tx_id is not None:
-            return TxID(detail.tx_id)
-        assert maker is not None
-        return maker.tx_id
+    def _maker(self, row: OutputRow) -> TxRef | None:
+        return None if row.tx is None else self._txs[row.tx]
 
-    def _spending(self, key: int) -> Spending | None:
-        spender = self._spends.get(key)
-        if spender is None:
-            return None
-        tx = self._txs[spender]
-        signers = () if chain_of(spender) == P else self._signers(spender, tx, key)
-        return Spending(tx.tx_id, tx.height or 0, tx.time, signers)
+    def _spender(self, key: int) -> TxRef | None:
+        spender = self.spenders.get(key)
+        return None if spender is None else self._txs[spender]
 
-    def _signers(self, spender: int, tx: TxRef, key: int) -> tuple[Signer, ...]:
+    def _bytes(
+        self, row: OutputRow, tx_id: TxID, addresses: tuple[Address, ...], detail: OutputDetail
+    ) -> str | UnsetType:
+        if type_codes.is_incomplete(row.flags):
+            return UNSET
+        place = (tx_id, row.position, self._session.asset_of(row.asset).asset_id)
+        kind = type_codes.output_kind(row.flags)
+        return hex_text(encode_utxo(place, kind, row.amount, (row.threshold, addresses), detail))
+
+    def _credentials(self, key: int) -> tuple[UtxoCredential, ...]:
+        """Return the signatures of the input that spent an output; none for a spender on the P-Chain."""
+        spender = self.spenders.get(key)
+        if spender is None or chain_of(spender) == P:
+            return ()
         detail = self._details.get(spender)
         if detail is None:
-            detail = self._details[spender] = decode_tx(tx.raw_detail)
+            detail = self._details[spender] = decode_tx(self._txs[spender].raw_detail)
         if key not in detail.inputs or not detail.signed:
             return ()
-        return signers(detail, detail.signed[detail.inputs.index(key)])
+        return credentials(detail, detail.signed[detail.inputs.index(key)])
 
 
-def signers(detail: TxDetail, signed: Sequence[int]) -> tuple[Signer, ...]:
-    """Return who signed, by the places of their signatures."""
-    return tuple([Signer(detail.signatures[place], detail.signers[place] or None) for place in signed])
+def credentials(detail: TxDetail, signed: Sequence[int]) -> tuple[UtxoCredential, ...]:
+    """Return signatures of a transaction by their places, with their public keys."""
+    return tuple(
+        [
+            UtxoCredential(
+                signature=hex_text(detail.signatures[place]),
+                public_key=hex_text(detail.signers[place]) if detail.signers[place] else UNSET,
+            )
+            for place in signed
+        ]
+    )
 
 
-def amounts(reading: ReadSession, sums: Mapping[int, int]) -> tuple[Amount, ...]:
-    """Return sums by key of their assets, which were loaded, without those that are 0; by asset id."""
+def amounts_by_id(session: ReadSession, sums: Mapping[int, int]) -> tuple[Amount, ...]:
+    """Return sums by key of their assets, which were loaded, without those that are 0; sorted by asset id."""
     if len(sums) == 1:
         ((asset, amount),) = sums.items()
-        return (Amount(reading.asset_of(asset), amount),) if amount else ()
-    told = [Amount(reading.asset_of(asset), amount) for asset, amount in sums.items() if amount]
-    return tuple(sorted(told, key=lambda one: one.asset.asset_id))
+        return (Amount(session.asset_of(asset), amount),) if amount else ()
+    amounts = [Amount(session.asset_of(asset), amount) for asset, amount in sums.items() if amount]
+    return tuple(sorted(amounts, key=lambda amount: amount.asset.asset_id))
 
 
 _HEAD: Final = Struct(">H32sI32s")
@@ -218,17 +291,19 @@ _TYPES: Final[Mapping[OutputKind, int]] = {
     OutputKind.PROPERTY_MINT: 15,
     OutputKind.PROPERTY: 16,
 }
-_NONE: Final = OutputDetail()
 
 
-def utxo_bytes(
+def encode_utxo(
     place: tuple[TxID, int, AssetID],
     kind: OutputKind,
     amount: int,
     owners: tuple[int, tuple[Address, ...]],
-    detail: OutputDetail = _NONE,
+    detail: OutputDetail = _NO_DETAIL,
 ) -> bytes:
-    """Return an output's bytes. place: transaction, index and asset; owners: threshold and addresses."""
+    """Return an output as its chain's codec writes it, version first: the bytes that a node gives for it.
+
+    place: transaction, index and asset; owners: threshold and addresses.
+    """
     threshold, addresses = owners
     head = _HEAD.pack(0, *place)
     if kind is OutputKind.TRANSFER:
@@ -237,23 +312,23 @@ def utxo_bytes(
         head += _TRANSFER.pack(_TRANSFER_TYPE, amount, detail.locktime, threshold, len(addresses))
         return head + b"".join(addresses)
     tail = _OWNERS.pack(detail.locktime, threshold, len(addresses)) + b"".join(addresses)
-    return head + _TYPE.pack(_TYPES[kind]) + _MARKS.get(kind, _nothing)(detail) + tail
+    return head + _TYPE.pack(_TYPES[kind]) + _NFT_FIELDS.get(kind, _no_fields)(detail) + tail
 
 
-def _nothing(detail: OutputDetail) -> bytes:
+def _no_fields(detail: OutputDetail) -> bytes:
     return b""
 
 
-def _group(detail: OutputDetail) -> bytes:
+def _group_field(detail: OutputDetail) -> bytes:
     return _TYPE.pack(detail.group_id or 0)
 
 
-def _nft(detail: OutputDetail) -> bytes:
+def _nft_fields(detail: OutputDetail) -> bytes:
     payload = detail.payload or b""
-    return _group(detail) + _TYPE.pack(len(payload)) + payload
+    return _group_field(detail) + _TYPE.pack(len(payload)) + payload
 
 
-_MARKS: Final[Mapping[OutputKind, Callable[[OutputDetail], bytes]]] = {
-    OutputKind.NFT_MINT: _group,
-    OutputKind.NFT: _nft,
+_NFT_FIELDS: Final[Mapping[OutputKind, Callable[[OutputDetail], bytes]]] = {
+    OutputKind.NFT_MINT: _group_field,
+    OutputKind.NFT: _nft_fields,
 }

@@ -15,7 +15,7 @@ import zstandard
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
-from warpseal.history.transactions import Vertex
+from warpseal.history.blocks import Vertex
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.ledger.c_chain import CHeader

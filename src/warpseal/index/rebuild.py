@@ -19,9 +19,8 @@ from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.proposervm import recognize_proposervm_block
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.history.blocks import Proposer
+from warpseal.history.blocks import Proposer, Vertex
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.transactions import Vertex
 from warpseal.index import bulk
 from warpseal.index.errors import RebuildFailed, translate_errors
 from warpseal.index.keys import CHAINS, NUMBERS, P, X

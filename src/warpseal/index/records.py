@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from warpseal.chains.proposervm import ProposedBlock, ProposerVMBlock
-from warpseal.history.blocks import Proposer
-from warpseal.history.transactions import Vertex
+from warpseal.history.blocks import Proposer, Vertex
 from warpseal.ledger.c_chain import CBlockEffects
 from warpseal.ledger.effects import BlockEffects
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects

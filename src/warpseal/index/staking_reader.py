@@ -1,4 +1,4 @@
-"""Rewards and validations as they are told to callers, from their rows."""
+"""Rewards and validations, from their rows."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from itertools import chain
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.history.outputs import Amount, RewardKind
-from warpseal.history.queries import Order, Page, PageRequest, RewardQuery, ValidationQuery
+from warpseal.history.outputs import Amount
+from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
+from warpseal.history.resources import RewardType, SortOrder, ValidationStatusType
 from warpseal.history.staking import (
     Active,
+    BlsKey,
     Completed,
     Pending,
     Removed,
     Reward,
     Rewards,
     Validation,
-    ValidationStatus,
 )
 from warpseal.index import stakings
-from warpseal.index.details import decode_stake
+from warpseal.index.details import BLS_KEY_BYTES, decode_stake
 from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merge_keys
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
-from warpseal.index.tx_reader import addresses_of, bls_of
+from warpseal.index.tx_reader import reward_addresses
+from warpseal.index.type_codes import reward_of
 from warpseal.warp.ids import NodeID, SubnetID
 
 _STATES: Final = {
-    ValidationStatus.PENDING: stakings.PENDING,
-    ValidationStatus.ACTIVE: stakings.ACTIVE,
-    ValidationStatus.COMPLETED: stakings.COMPLETED,
-    ValidationStatus.REMOVED: stakings.REMOVED,
+    ValidationStatusType.PENDING: stakings.PENDING,
+    ValidationStatusType.ACTIVE: stakings.ACTIVE,
+    ValidationStatusType.COMPLETED: stakings.COMPLETED,
+    ValidationStatusType.REMOVED: stakings.REMOVED,
 }
 _VALIDATIONS: Final = (
     "SELECT s.tx, t.tx_id, s.subnet, s.start_s, s.end_s, s.weight, s.shares, s.state, s.potential, s.closed_by,"
@@ -50,47 +52,48 @@ _PART: Final = "reward BETWEEN ? AND ? ORDER BY reward {order} LIMIT ?"
 _END: Final = 2**62
 
 
-def validations(reading: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+def validations(session: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
     """Return the validations of a node, by when they began."""
-    node = reading.keys_of([query.node_id]).get(query.node_id)
+    node = session.keys_of([query.node_id]).get(query.node_id)
     if node is None:
         return Page(())
-    is_newest_first = query.order is Order.DESC
+    is_newest_first = query.order is SortOrder.DESC
     begin: Sequence[Any] = page.after or ((_END, _END) if is_newest_first else (-1, -1))
     text = _VALIDATIONS.format(
         beyond="<" if is_newest_first else ">",
         order="DESC" if is_newest_first else "ASC",
         state="" if query.status is None else f" AND s.state = {_STATES[query.status]}",
     )
-    rows = reading.rows(text, node, *begin, page.size + 1)
+    rows = session.rows(text, node, *begin, page.size + 1)
     shown = rows[: page.size]
-    values = _validations(reading, query.node_id, shown)
-    return Page(values, (shown[-1][3], shown[-1][0]) if len(rows) > page.size else None)
+    return Page(
+        _validations(session, query.node_id, shown), (shown[-1][3], shown[-1][0]) if len(rows) > page.size else None
+    )
 
 
-def _validations(reading: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> tuple[Validation, ...]:
+def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> tuple[Validation, ...]:
     closing = {row[9] for row in rows if row[9] is not None}
     text = "SELECT key, tx_id, time FROM txs WHERE key IN {keys}"
-    closed = {key: (TxID(bytes(tx_id)), time) for key, tx_id, time in reading.by_keys(text, closing)}
+    closed = {key: (TxID(bytes(tx_id)), time) for key, tx_id, time in session.by_keys(text, closing)}
     details = [decode_stake(row[18]) for row in rows]
     named = chain.from_iterable((*detail.own, *detail.of_delegations) for detail in details)
-    reading.load_ids({row[2] for row in rows} | set(named))
-    values = []
+    session.load_ids({row[2] for row in rows} | set(named))
+    validations = []
     for row, detail in zip(rows, details, strict=True):
-        values.append(
+        validations.append(
             Validation(
                 tx_id=TxID(bytes(row[1])),
                 node_id=node_id,
-                subnet_id=SubnetID(reading.id_of(row[2])),
+                subnet_id=SubnetID(session.id_of(row[2])),
                 staked=from_column(row[5]),
                 start=row[3],
                 end=from_column(row[4]),
-                state=_state(row, addresses_of(reading, detail), closed),
+                state=_state(row, reward_addresses(session, detail), closed),
                 fee_shares=row[6],
-                bls=bls_of(detail.bls),
+                bls=BlsKey(detail.bls[:BLS_KEY_BYTES], detail.bls[BLS_KEY_BYTES:]) if detail.bls else None,
             )
         )
-    return tuple(values)
+    return tuple(validations)
 
 
 def _state(
@@ -128,72 +131,72 @@ def _capacity(row: Any, delegated: int) -> int | None:
     return max(0, min(from_column(max_stake), factor * weight) - weight - delegated)
 
 
-def rewards(reading: ReadSession, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page[Reward]:
     """Return rewards in the order in which they were paid."""
-    place = KeyRange(0, _END, query.order is Order.DESC)
+    key_range = KeyRange(0, _END, query.order is SortOrder.DESC)
     if page.after is not None:
         (after,) = page.after
         assert isinstance(after, int)
-        place = place.behind(after)
-    found = _reward_keys(reading, query, place, page.size + 1)
+        key_range = key_range.behind(after)
+    found = _reward_keys(session, query, key_range, page.size + 1)
     shown = found.keys[: page.size]
     more = shown[-1] if len(found.keys) > page.size else found.scanned_to
-    return Page(_rewards(reading, shown), None if more is None else (more,))
+    return Page(_rewards(session, shown), None if more is None else (more,))
 
 
-def _reward_keys(reading: ReadSession, query: RewardQuery, place: KeyRange, limit: int) -> KeyPage:
-    addresses = list(reading.keys_of(query.addresses).values())
-    nodes = list(reading.keys_of(query.node_ids).values())
+def _reward_keys(session: ReadSession, query: RewardQuery, key_range: KeyRange, limit: int) -> KeyPage:
+    addresses = list(session.keys_of(query.addresses).values())
+    nodes = list(session.keys_of(query.node_ids).values())
     if query.addresses and query.node_ids:
-        # A reward has few addresses: those of the nodes are looked through.
-        keys = _merged(reading, "reward_nodes", "node", (nodes, place), MOST_SCANNED)
+        # A reward has few addresses, so the rewards of the nodes are filtered.
+        keys = _merged(session, "reward_nodes", "node", (nodes, key_range), MOST_SCANNED)
         text = "SELECT reward FROM reward_addresses WHERE reward IN {keys} AND address = ?"
-        paid = {row[0] for one in addresses for row in reading.by_keys(text, keys, one)}
+        paid = {row[0] for address in addresses for row in session.by_keys(text, keys, address)}
         both = [key for key in keys if key in paid][:limit]
         return KeyPage(both, keys[-1] if len(keys) == MOST_SCANNED and len(both) < limit else None)
     if query.node_ids:
-        return KeyPage(_merged(reading, "reward_nodes", "node", (nodes, place), limit))
-    return KeyPage(_merged(reading, "reward_addresses", "address", (addresses, place), limit))
+        return KeyPage(_merged(session, "reward_nodes", "node", (nodes, key_range), limit))
+    return KeyPage(_merged(session, "reward_addresses", "address", (addresses, key_range), limit))
 
 
 def _merged(
-    reading: ReadSession, table: str, column: str, wanted: tuple[Sequence[int], KeyRange], limit: int
+    session: ReadSession, table: str, column: str, wanted: tuple[Sequence[int], KeyRange], limit: int
 ) -> list[int]:
-    keys, place = wanted
-    of_one = f"SELECT reward FROM {table} WHERE {column} = {{one}} AND {_PART.format(order=place.order)}"
-    ends = (place.low, place.high, limit)
-    if reading.is_postgresql:
-        part = of_one.format(one="a.key")
+    keys, key_range = wanted
+    one_key = f"SELECT reward FROM {table} WHERE {column} = {{key}} AND {_PART.format(order=key_range.order)}"
+    ends = (key_range.low, key_range.high, limit)
+    if session.is_postgresql:
+        part = one_key.format(key="a.key")
         text = f"SELECT t.reward FROM unnest(?::bigint[]) AS a(key) CROSS JOIN LATERAL ({part}) AS t"
-        found = {row[0] for row in reading.rows(text, list(keys), *ends)}
-        return merge_keys([sorted(found, reverse=place.is_newest_first)], place, limit)
-    lists = (reading.rows(of_one.format(one="?"), key, *ends) for key in keys)
-    return merge_keys([[row[0] for row in rows] for rows in lists], place, limit)
+        reward_keys = {row[0] for row in session.rows(text, list(keys), *ends)}
+        return merge_keys([sorted(reward_keys, reverse=key_range.is_newest_first)], key_range, limit)
+    lists = (session.rows(one_key.format(key="?"), key, *ends) for key in keys)
+    return merge_keys([[row[0] for row in rows] for rows in lists], key_range, limit)
 
 
-def _rewards(reading: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
-    rows = {row[0]: row for row in reading.by_keys(_REWARDS, keys)}
-    outputs = OutputReader(reading)
+def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
+    rows = {row[0]: row for row in session.by_keys(_REWARDS, keys)}
+    outputs = OutputReader(session)
     outputs.load([row[1] for row in rows.values()], [tx for row in rows.values() for tx in row[2:4]])
-    reading.load_ids({row[5] for row in rows.values()})
-    values = []
+    session.load_ids({row[5] for row in rows.values()})
+    rewards = []
     for key in keys:
         _, output, staking, tx, time, node, start, end, weight = rows[key]
-        (paid,) = outputs.of([output])
-        values.append(
+        paid = outputs.rows[output]
+        rewards.append(
             Reward(
-                addresses=paid.addresses,
+                addresses=outputs.addresses(paid),
                 tx_id=outputs.tx(staking).tx_id,
-                node_id=NodeID(reading.id_of(node)),
+                node_id=NodeID(session.id_of(node)),
                 staked=from_column(weight),
                 start=start,
                 end=from_column(end),
-                kind=paid.reward or RewardKind.VALIDATOR,
-                utxo_id=paid.utxo_id,
-                output_index=paid.output_index,
-                reward=Amount(paid.asset, paid.amount),
+                kind=reward_of(paid.flags) or RewardType.VALIDATOR,
+                utxo_id=outputs.utxo_id(paid),
+                output_index=paid.position,
+                reward=Amount(session.asset_of(paid.asset), paid.amount),
                 reward_tx_id=outputs.tx(tx).tx_id,
                 paid_at=time,
             )
         )
-    return tuple(values)
+    return tuple(rewards)

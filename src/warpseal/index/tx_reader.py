@@ -1,39 +1,57 @@
-"""Transactions as they are told to callers, from their rows: a page of them in a dozen statements."""
+"""Transactions as resources, from their rows: a page of them in a dozen statements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import zstandard
 
 from warpseal.chains.ids import Address, BlockID, TxID
-from warpseal.history.chains import PrimaryChains
-from warpseal.history.outputs import Amount
+from warpseal.history.evm_genesis import evm_genesis, genesis_text
+from warpseal.history.outputs import AssetAmount, asset_amount, asset_amounts
+from warpseal.history.resources import (
+    C_CHAIN_TX_TYPES,
+    UNSET,
+    X_CHAIN_TX_TYPES,
+    PrimaryNetworkAssetCap,
+    PrimaryNetworkTxType,
+    UnsetType,
+    or_unset,
+    tx_type,
+)
+from warpseal.history.text import (
+    NetworkText,
+    account_text,
+    hex_text,
+    node_text,
+    percent_text,
+    shared_id_text,
+)
 from warpseal.history.transactions import (
-    AssetCreation,
-    BlsKey,
-    CTransaction,
+    AssetCreated,
+    BlockchainInfo,
+    BlsCredentials,
+    CChainTransaction,
     EvmInput,
     EvmOutput,
-    L1Change,
-    Manager,
-    NewBlockchain,
-    Owner,
-    PTransaction,
+    L1ValidatorDetails,
+    L1ValidatorManagerDetails,
+    PChainTransaction,
+    SubnetOwnershipInfo,
     Transaction,
-    Vertex,
-    XTransaction,
+    XChainTransaction,
+    XChainVertex,
 )
 from warpseal.index import type_codes
 from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake, decode_tx
 from warpseal.index.keys import CHAINS, C, P, block_key, chain_of
-from warpseal.index.output_reader import OutputReader, amounts, signers
+from warpseal.index.output_reader import OutputReader, amounts_by_id, credentials
 from warpseal.index.raw_blocks import MAX_BODY_BYTES
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED
-from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
+from warpseal.warp.ids import ChainID, NodeID, id_text
 
 _ROWS: Final = "SELECT key, tx_id, height, time, kind, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
 _STAKINGS: Final = (
@@ -43,7 +61,7 @@ _STAKINGS: Final = (
 
 
 @dataclass(slots=True)
-class _Tx:
+class _TxRow:
     key: int
     tx_id: TxID
     height: int | None
@@ -65,7 +83,7 @@ class _Tx:
 
 
 @dataclass(slots=True)
-class _Staking:
+class _StakingRow:
     tx: int
     start_s: int
     end_s: int
@@ -85,193 +103,283 @@ class _Staking:
 class TxReader:
     """The transactions of one page."""
 
-    def __init__(self, reading: ReadSession, chains: PrimaryChains) -> None:
-        self._reading = reading
-        self._ids = [chains.id_of(chain) for chain in CHAINS]
-        self._outputs = OutputReader(reading)
-        self._rows: dict[int, _Tx] = {}
-        self._stakings: dict[int, _Staking] = {}
-        self._blocks: dict[int, BlockID] = {}
+    def __init__(self, session: ReadSession, text: NetworkText) -> None:
+        self._session = session
+        self._text = text
+        self._outputs = OutputReader(session)
+        self._rows: dict[int, _TxRow] = {}
+        self._stakings: dict[int, _StakingRow] = {}
+        self._block_ids: dict[int, BlockID] = {}
         self._validations: dict[int, tuple[int, int, bytes]] = {}
-        self._made_chains: dict[int, tuple[str, bytes, bytes]] = {}
+        self._blockchains: dict[int, tuple[str, bytes, bytes]] = {}
         self._assets: dict[int, tuple[int, int]] = {}
 
     def load_rows(self, keys: Sequence[int]) -> None:
-        """Find the transactions themselves."""
-        for row in self._reading.by_keys(_ROWS, keys):
-            self._rows[row[0]] = _Tx(*row)
+        """Load the transactions themselves."""
+        for columns in self._session.by_keys(_ROWS, keys):
+            self._rows[columns[0]] = _TxRow(*columns)
 
-    def moved(self, key: int) -> int:
+    def count_outputs(self, key: int) -> int:
         """Return how many outputs a transaction consumes, makes and releases."""
         return self._rows[key].moved
 
-    def of(self, keys: Sequence[int]) -> tuple[Transaction, ...]:
+    def transactions(self, keys: Sequence[int]) -> tuple[Transaction, ...]:
         """Return transactions whose rows were loaded."""
         rows = [self._rows[key] for key in keys]
         self._load(rows)
-        return tuple([self._value(row) for row in rows])
+        return tuple([self._transaction(row) for row in rows])
 
-    def _load(self, rows: Sequence[_Tx]) -> None:
-        reading = self._reading
-        for row in reading.by_keys(_STAKINGS, (row.key for row in rows if row.kind in _STAKES)):
-            self._stakings[row[0]] = _Staking(*row)
-        more = {one.closed_by for one in self._stakings.values() if one.closed_by is not None}
+    def _load(self, rows: Sequence[_TxRow]) -> None:
+        session = self._session
+        for columns in session.by_keys(_STAKINGS, (row.key for row in rows if row.kind in _STAKING_TYPES)):
+            self._stakings[columns[0]] = _StakingRow(*columns)
+        more = {staking.closed_by for staking in self._stakings.values() if staking.closed_by is not None}
         more.update(row.detail.closes for row in rows if isinstance(row.detail.closes, int))
         self._outputs.load((key for row in rows for key in (*row.detail.inputs, *row.emitted)), more)
         blocks = {block_key(chain_of(row.key), row.height) for row in rows if row.height is not None}
-        for key, block_id in reading.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks):
-            self._blocks[key] = BlockID(bytes(block_id))
+        for key, block_id in session.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks):
+            self._block_ids[key] = BlockID(bytes(block_id))
         self._load_l1(rows)
-        self._load_made(rows)
-        reading.load_ids(_ids_of(rows, self._stakings.values(), self._validations.values()))
-        reading.load_assets(_assets_of(rows))
+        self._load_created(rows)
+        session.load_ids(_ids_in(rows, self._stakings.values(), self._validations.values()))
+        session.load_assets(_assets_in(rows))
 
-    def _load_l1(self, rows: Sequence[_Tx]) -> None:
+    def _load_l1(self, rows: Sequence[_TxRow]) -> None:
         keys = {change[0] for row in rows for change in row.detail.l1}
         text = "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
-        for key, node, subnet, bls in self._reading.by_keys(text, keys):
+        for key, node, subnet, bls in self._session.by_keys(text, keys):
             self._validations[key] = (node, subnet, bytes(bls))
 
-    def _load_made(self, rows: Sequence[_Tx]) -> None:
+    def _load_created(self, rows: Sequence[_TxRow]) -> None:
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
         text = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
-        for key, name, vm_id, genesis in self._reading.by_keys(text, chains):
-            self._made_chains[key] = (name, bytes(vm_id), decompress_genesis(genesis))
+        for key, name, vm_id, genesis in self._session.by_keys(text, chains):
+            self._blockchains[key] = (name, bytes(vm_id), decompress_genesis(genesis))
         assets = (row.detail.asset for row in rows if row.detail.asset is not None)
         text = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
-        for key, is_fixed, made_at in self._reading.by_keys(text, assets):
+        for key, is_fixed, made_at in self._session.by_keys(text, assets):
             self._assets[key] = (is_fixed, made_at)
 
-    def _value(self, row: _Tx) -> Transaction:
+    def _transaction(self, row: _TxRow) -> Transaction:
         chain = chain_of(row.key)
         return self._p(row) if chain == P else self._c(row) if chain == C else self._x(row)
 
-    def _p(self, row: _Tx) -> PTransaction:
-        detail, reading, emitted = row.detail, self._reading, row.emitted
-        made = {
-            **self._common(row),
-            "value": self._outputs.sums(emitted),
-            "burned": amounts(reading, dict(detail.burned)),
-            "memo": detail.memo,
+    def _p(self, row: _TxRow) -> PChainTransaction:
+        assert row.height is not None
+        detail, emitted = row.detail, row.emitted
+        source, destination = self._ends(row)
+        fields: dict[str, Any] = {
+            "tx_hash": id_text(row.tx_id),
+            "tx_type": tx_type(type_codes.tx_name(row.kind)),
+            "block_timestamp": row.time,
+            "block_number": str(row.height),
+            "block_hash": id_text(self._block_ids[block_key(P, row.height)]),
+            "consumed_utxos": self._outputs.p_utxos(detail.inputs, self._text),
+            "emitted_utxos": self._outputs.p_utxos(emitted, self._text),
+            "value": self._amounts(self._outputs.sums(emitted)),
+            "amount_burned": self._amounts(dict(detail.burned)),
+            "amount_staked": (),
+            "amount_l1_validator_balance_burned": (),
+            "source_chain": source,
+            "destination_chain": destination,
+            "memo": hex_text(detail.memo),
         }
         if detail.l1_funded is not None:
-            made["l1_funded"] = amounts(reading, dict([detail.l1_funded]))
-        if detail.source is not None or detail.destination is not None:
-            made["source_chain"], made["destination_chain"] = (
-                self._chain(detail.source),
-                self._chain(detail.destination),
-            )
+            fields["amount_l1_validator_balance_burned"] = self._amounts(dict([detail.l1_funded]))
         if detail.node is not None:
-            made["node_id"] = NodeID(reading.id_of(detail.node))
+            fields["node_id"] = node_text(NodeID(self._session.id_of(detail.node)))
         if detail.subnet is not None:
-            made["subnet_id"] = SubnetID(reading.id_of(detail.subnet))
+            fields["subnet_id"] = shared_id_text(self._session.id_of(detail.subnet))
         if detail.closes is not None:
             closes = detail.closes
-            made["staking_tx_id"] = self._outputs.tx(closes).tx_id if isinstance(closes, int) else TxID(closes)
-        if row.kind in _STAKES:
-            made["staked"] = self._outputs.sums(emitted, staked_only=True)
-            self._tell_staking(row.key, made)
-        if row.kind in _RARE:
-            self._tell_rare(detail, made)
-        return PTransaction(**made)
+            fields["staking_tx_hash"] = id_text(self._outputs.tx(closes).tx_id if isinstance(closes, int) else closes)
+        if row.kind in _STAKING_TYPES:
+            fields["amount_staked"] = self._amounts(self._outputs.sums(emitted, staked_only=True))
+            self._add_staking(row, fields)
+        if row.kind in _RARE_TYPES:
+            self._add_rare(detail, fields)
+        return PChainTransaction(**fields)
 
-    def _tell_staking(self, key: int, made: dict[str, Any]) -> None:
-        made["bls"] = bls_of(self._rows[key].detail.bls)
-        staking = self._stakings.get(key)
+    def _add_staking(self, row: _TxRow, fields: dict[str, Any]) -> None:
+        fields["bls_credentials"] = bls_credentials(row.detail.bls)
+        staking = self._stakings.get(row.key)
         if staking is None:
             return
-        made["start"], made["end"] = staking.start_s, staking.end_s
-        made["delegation_fee_shares"], made["estimated_reward"] = staking.shares, staking.potential
+        fields["start_timestamp"], fields["end_timestamp"] = staking.start_s, staking.end_s
+        if staking.shares is not None:
+            fields["delegation_fee_percent"] = percent_text(staking.shares)
+        # Subnets without a token of their own pay nothing.
+        if staking.potential is not None and fields["tx_type"] is not PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR:
+            fields["estimated_reward"] = str(staking.potential)
         if staking.state == COMPLETED and staking.closed_by is not None:
-            made["reward_tx_id"] = self._outputs.tx(staking.closed_by).tx_id
-        made["reward_addresses"] = addresses_of(self._reading, staking.detail)
+            fields["reward_tx_hash"] = id_text(self._outputs.tx(staking.closed_by).tx_id)
+        fields["reward_addresses"] = self._text.addresses(reward_addresses(self._session, staking.detail)) or UNSET
 
-    def _tell_rare(self, detail: TxDetail, made: dict[str, Any]) -> None:
+    def _add_rare(self, detail: TxDetail, fields: dict[str, Any]) -> None:
         if detail.manager is not None:
-            made["manager"] = Manager(ChainID(detail.manager[0]), detail.manager[1])
+            chain_id, address = detail.manager
+            fields["l1_validator_manager_details"] = L1ValidatorManagerDetails(
+                blockchain_id=shared_id_text(chain_id), contract_address=account_text(address)
+            )
         if detail.owner is not None:
-            locktime, threshold, addresses = detail.owner
-            made["subnet_owner"] = Owner(locktime, threshold, self._addresses(addresses))
+            locktime, threshold, owners = detail.owner
+            addresses = tuple([Address(self._session.id_of(key)) for key in owners])
+            fields["subnet_ownership_info"] = SubnetOwnershipInfo(
+                locktime=locktime, threshold=threshold, addresses=self._text.addresses(addresses)
+            )
         if detail.blockchain is not None:
-            made["blockchain"] = NewBlockchain(*self._made_chains[detail.blockchain])
-        made["l1_changes"] = tuple([self._l1(*change) for change in detail.l1])
+            name, vm_id, genesis = self._blockchains[detail.blockchain]
+            fields["blockchain_info"] = BlockchainInfo(
+                chain_name=name,
+                vm_id=shared_id_text(vm_id),
+                genesis_data=evm_genesis(genesis) or genesis_text(genesis),
+            )
+        fields["l1_validator_details"] = tuple([self._l1_details(*change) for change in detail.l1]) or UNSET
 
-    def _l1(self, validation: int, weight: int, balance: int, change: int) -> L1Change:
+    def _l1_details(self, validation: int, weight: int, balance: int, change: int) -> L1ValidatorDetails:
         node, subnet, bls = self._validations[validation]
-        id_of = self._reading.id_of
-        return L1Change(
-            validation_id=ValidationID(id_of(validation)),
-            node_id=NodeID(id_of(node)),
-            subnet_id=SubnetID(id_of(subnet)),
+        id_of = self._session.id_of
+        return L1ValidatorDetails(
+            validation_id=id_text(id_of(validation)),
+            validation_id_hex=hex_text(id_of(validation)),
+            node_id=node_text(NodeID(id_of(node))),
+            subnet_id=shared_id_text(id_of(subnet)),
             weight=weight,
-            remaining_navax=balance,
-            change_navax=change or None,
-            bls=bls_of(bls),
+            remaining_balance=balance,
+            balance_change=change or UNSET,
+            bls_credentials=bls_credentials(bls),
         )
 
-    def _x(self, row: _Tx) -> XTransaction:
+    def _x(self, row: _TxRow) -> XChainTransaction:
         detail = row.detail
-        return XTransaction(
-            **self._common(row),
-            memo=detail.memo,
-            source_chain=self._chain(detail.source),
-            destination_chain=self._chain(detail.destination),
-            asset_created=None if detail.asset is None else self._asset(detail.asset),
-            vertices=tuple([Vertex(*vertex) for vertex in detail.vertices]),
-            is_time_approximate=detail.is_approximate,
+        block_id = None if row.height is None else self._block_ids[block_key(chain_of(row.key), row.height)]
+        taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
+        source, destination = self._ends(row)
+        created = self._ordered_amounts(made)
+        return XChainTransaction(
+            tx_hash=id_text(row.tx_id),
+            tx_type=tx_type(type_codes.tx_name(row.kind), X_CHAIN_TX_TYPES),
+            block_timestamp=row.time,
+            timestamp=row.time,
+            chain_format="non-linear" if block_id is None else "linear",
+            block_number=UNSET if row.height is None else str(row.height),
+            block_height=or_unset(row.height),
+            block_hash=UNSET if block_id is None else id_text(block_id),
+            vertices=UNSET if block_id is not None else tuple([_vertex(*vertex) for vertex in detail.vertices]),
+            consumed_utxos=self._outputs.avm_utxos(detail.inputs, self._text),
+            emitted_utxos=self._outputs.avm_utxos(row.emitted, self._text),
+            amount_unlocked=self._ordered_amounts(taken),
+            amount_created=created,
+            value=created,
+            amount_burned=self._ordered_amounts(_burned(taken, made)),
+            amount_staked=(),
+            amount_l1_validator_balance_burned=(),
+            source_chain=source,
+            destination_chain=destination,
+            memo=hex_text(detail.memo),
+            asset_created=UNSET if detail.asset is None else self._asset_created(detail.asset),
+            approximate=detail.is_approximate or UNSET,
         )
 
-    def _asset(self, key: int) -> AssetCreation:
-        is_fixed, made_at = self._assets[key]
-        return AssetCreation(self._reading.asset_of(key), made_at, bool(is_fixed))
+    def _asset_created(self, key: int) -> AssetCreated:
+        asset = self._session.asset_of(key)
+        is_fixed, created_at = self._assets[key]
+        return AssetCreated(
+            asset_id=id_text(asset.asset_id),
+            name=asset.name,
+            symbol=asset.symbol,
+            denomination=asset.denomination,
+            type=asset.type,
+            created_at_timestamp=created_at,
+            cap=PrimaryNetworkAssetCap.FIXED if is_fixed else PrimaryNetworkAssetCap.VARIABLE,
+        )
 
-    def _c(self, row: _Tx) -> CTransaction:
-        detail, reading = row.detail, self._reading
+    def _c(self, row: _TxRow) -> CChainTransaction:
+        assert row.height is not None
+        detail = row.detail
         is_export = not detail.inputs
-        moved = [
-            (reading.id_of(account)[1:], Amount(reading.asset_of(asset), amount), signers(detail, signed))
-            for account, asset, amount, signed in detail.accounts
-        ]
-        return CTransaction(
-            **self._common(row),
-            source_chain=self._known_chain(detail.source),
-            destination_chain=self._known_chain(detail.destination),
-            evm_inputs=tuple([EvmInput(*one) for one in moved]) if is_export else (),
-            evm_outputs=() if is_export else tuple([EvmOutput(*one[:2]) for one in moved]),
+        taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
+        for _, asset, amount, _ in detail.accounts:
+            sums = taken if is_export else made
+            sums[asset] = sums.get(asset, 0) + amount
+        source, destination = self._ends(row)
+        created = self._ordered_amounts(made)
+        return CChainTransaction(
+            tx_hash=id_text(row.tx_id),
+            tx_type=tx_type(type_codes.tx_name(row.kind), C_CHAIN_TX_TYPES),
+            block_timestamp=row.time,
+            timestamp=row.time,
+            block_number=str(row.height),
+            block_height=row.height,
+            block_hash=hex_text(self._block_ids[block_key(C, row.height)]),
+            consumed_utxos=self._outputs.avm_utxos(detail.inputs, self._text),
+            emitted_utxos=self._outputs.avm_utxos(row.emitted, self._text),
+            amount_unlocked=self._ordered_amounts(taken),
+            amount_created=created,
+            value=created,
+            amount_burned=self._ordered_amounts(_burned(taken, made)),
+            amount_staked=(),
+            amount_l1_validator_balance_burned=(),
+            source_chain=source,
+            destination_chain=destination,
+            memo="0x",
+            evm_inputs=self._evm_inputs(detail) if is_export and detail.accounts else UNSET,
+            evm_outputs=self._evm_outputs(detail) if not is_export and detail.accounts else UNSET,
         )
 
-    def _common(self, row: _Tx) -> dict[str, Any]:
-        place = None if row.height is None else self._blocks[block_key(chain_of(row.key), row.height)]
-        return {
-            "tx_id": row.tx_id,
-            "kind": type_codes.tx_name(row.kind),
-            "time": row.time,
-            "height": row.height,
-            "block_id": place,
-            "consumed": self._outputs.of(row.detail.inputs),
-            "emitted": self._outputs.of(row.emitted),
-        }
+    def _evm_inputs(self, detail: TxDetail) -> tuple[EvmInput, ...]:
+        return tuple(
+            [
+                EvmInput(
+                    from_address=account_text(self._session.id_of(account)[1:]),
+                    asset=asset_amount(self._session.asset_of(asset), amount),
+                    credentials=credentials(detail, signed),
+                )
+                for account, asset, amount, signed in detail.accounts
+            ]
+        )
 
-    def _chain(self, ref: ChainRef | None) -> ChainID | None:
-        return None if ref is None else self._known_chain(ref)
+    def _evm_outputs(self, detail: TxDetail) -> tuple[EvmOutput, ...]:
+        return tuple(
+            [
+                EvmOutput(
+                    to_address=account_text(self._session.id_of(account)[1:]),
+                    asset=asset_amount(self._session.asset_of(asset), amount),
+                )
+                for account, asset, amount, _ in detail.accounts
+            ]
+        )
 
-    def _known_chain(self, ref: ChainRef | None) -> ChainID:
-        assert ref is not None
-        return self._ids[ref] if isinstance(ref, int) else ChainID(ref)
+    def _amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
+        return asset_amounts(amounts_by_id(self._session, sums))
 
-    def _addresses(self, keys: Iterable[int]) -> tuple[Address, ...]:
-        return tuple([Address(self._reading.id_of(key)) for key in keys])
+    def _ordered_amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
+        """Return sums by key of their assets as they come, those that are 0 among them."""
+        return tuple([asset_amount(self._session.asset_of(asset), amount) for asset, amount in sums.items()])
+
+    def _ends(self, row: _TxRow) -> tuple[str | UnsetType, str | UnsetType]:
+        """Return from which chain to which an import or export goes, one of them its own; left out of all others."""
+        source, destination = row.detail.source, row.detail.destination
+        if source is None and destination is None:
+            return UNSET, UNSET
+        own = chain_of(row.key)
+        return self._chain(own if source is None else source), self._chain(own if destination is None else destination)
+
+    def _chain(self, chain: ChainRef) -> str:
+        return self._text.chain_id(CHAINS[chain]) if isinstance(chain, int) else shared_id_text(ChainID(chain))
 
 
-def addresses_of(reading: ReadSession, detail: StakeDetail) -> tuple[Address, ...]:
-    """Return whom a staking's rewards go to, each once; their keys were loaded."""
+def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address, ...]:
+    """Return the owners of a staking's rewards, each once; their keys were loaded."""
     keys = dict.fromkeys((*detail.own, *detail.of_delegations))
-    return tuple([Address(reading.id_of(key)) for key in keys])
+    return tuple([Address(session.id_of(key)) for key in keys])
 
 
-def bls_of(raw: bytes) -> BlsKey | None:
-    """Return a key and its proof of possession, from both joined; None of nothing."""
-    return BlsKey(raw[:BLS_KEY_BYTES], raw[BLS_KEY_BYTES:]) if raw else None
+def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
+    """Return a key and its proof of possession, from both joined; left out if there is none."""
+    if not raw:
+        return UNSET
+    return BlsCredentials(public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:]))
 
 
 def decompress_genesis(genesis: bytes) -> bytes:
@@ -279,8 +387,18 @@ def decompress_genesis(genesis: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(bytes(genesis), max_output_size=MAX_BODY_BYTES)
 
 
-def _ids_of(
-    rows: Iterable[_Tx], stakings: Iterable[_Staking], validations: Iterable[tuple[int, int, bytes]]
+def _vertex(vertex_id: bytes, height: int, time: int) -> XChainVertex:
+    return XChainVertex(hash=id_text(vertex_id), height=height, timestamp=time)
+
+
+def _burned(taken: Mapping[int, int], made: Mapping[int, int]) -> dict[int, int]:
+    """Return the amounts that were taken and not made again."""
+    left = {asset: amount - made.get(asset, 0) for asset, amount in taken.items()}
+    return {asset: amount for asset, amount in left.items() if amount > 0}
+
+
+def _ids_in(
+    rows: Iterable[_TxRow], stakings: Iterable[_StakingRow], validations: Iterable[tuple[int, int, bytes]]
 ) -> set[int]:
     keys: set[int] = set()
     for row in rows:
@@ -297,7 +415,7 @@ def _ids_of(
     return keys
 
 
-def _assets_of(rows: Iterable[_Tx]) -> set[int]:
+def _assets_in(rows: Iterable[_TxRow]) -> set[int]:
     keys: set[int] = set()
     for row in rows:
         detail = row.detail
@@ -307,16 +425,16 @@ def _assets_of(rows: Iterable[_Tx]) -> set[int]:
     return keys
 
 
-def _numbers(*names: str) -> frozenset[int]:
+def _type_numbers(*names: str) -> frozenset[int]:
     return frozenset(map(type_codes.tx_number, names))
 
 
-# Of types without a name only stakings are known (Helicon); they are told as such where they are.
-_STAKES: Final = _numbers(
+# Of the types without a name only the stakings of Helicon are known; a row in `stakings` shows which they are.
+_STAKING_TYPES: Final = _type_numbers(
     *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
     *("AddPermissionlessDelegatorTx", "UNKNOWN"),
 )
-_RARE: Final = _numbers(
+_RARE_TYPES: Final = _type_numbers(
     *("CreateSubnetTx", "CreateChainTx", "TransferSubnetOwnershipTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
     *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warpseal.history.outputs import RewardKind
+from warpseal.history.resources import RewardType
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
 
 UNKNOWN: Final = 0
@@ -31,7 +31,7 @@ EVM_BLOCK: Final = 0
 
 _OUTPUT_KINDS: Final = tuple(OutputKind)
 _OUTPUT_NUMBERS: Final = {kind: number for number, kind in enumerate(_OUTPUT_KINDS)}
-_REWARDS: Final = (None, RewardKind.VALIDATOR, RewardKind.DELEGATOR, RewardKind.VALIDATOR_FEE)
+_REWARDS: Final = (None, RewardType.VALIDATOR, RewardType.DELEGATOR, RewardType.VALIDATOR_FEE)
 _REWARD_NUMBERS: Final = {None: 0, "VALIDATOR": 1, "DELEGATOR": 2, "VALIDATOR_FEE": 3}
 _STAKED: Final = 1 << 7
 _INCOMPLETE: Final = 1 << 8
@@ -82,7 +82,7 @@ def output_kind(flags: int) -> OutputKind:
     return _OUTPUT_KINDS[flags >> 4 & 7]
 
 
-def reward_of(flags: int) -> RewardKind | None:
+def reward_of(flags: int) -> RewardType | None:
     """Return what it pays as a reward."""
     return _REWARDS[flags >> 9 & 3]
 

@@ -8,7 +8,7 @@ from typing import Any
 from warpseal.chains.c_atomic import EvmInput, EvmOutput
 from warpseal.chains.ids import AssetID
 from warpseal.chains.signed_tx import SignedTx
-from warpseal.history.transactions import Vertex
+from warpseal.history.blocks import Vertex
 from warpseal.index import type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.details import TxDetail, encode

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Utxo
 from warpseal.index import consistency
 from warpseal.index.database import reading_index
 from warpseal.index.settings import IndexSettings
@@ -157,26 +156,26 @@ async def _difference(check: _Check, node: NodeState) -> str | None:
         return f"the index lacks data for this check: {type(error).__name__}"
 
 
-def sum_p_balance(utxos: Iterable[Utxo], now_s: int) -> PBalance:
+def sum_p_balance(outputs: Iterable[consistency.HeldOutput], now_s: int) -> PBalance:
     """Return what platform.getBalance returns for an address with these unspent outputs."""
     unlocked: dict[bytes, int] = {}
     stakeable: dict[bytes, int] = {}
     locked: dict[bytes, int] = {}
-    for utxo in utxos:
-        sums = locked if utxo.locktime > now_s else stakeable if utxo.stakeable_locktime > now_s else unlocked
-        sums[utxo.asset.asset_id] = sums.get(utxo.asset.asset_id, 0) + utxo.amount
+    for output in outputs:
+        sums = locked if output.locktime > now_s else stakeable if output.stakeable_locktime > now_s else unlocked
+        sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
     return PBalance(unlocked, stakeable, locked)
 
 
-def sum_x_balances(utxos: Iterable[Utxo], now_s: int) -> dict[bytes, int]:
+def sum_x_balances(outputs: Iterable[consistency.HeldOutput], now_s: int) -> dict[bytes, int]:
     """Return what avm.getAllBalances returns: the sums of transferable outputs with one owner, spendable now."""
     sums: dict[bytes, int] = {}
-    for utxo in utxos:
-        if utxo.kind == "TRANSFER" and len(utxo.addresses) == 1 and utxo.locktime <= now_s:
-            sums[utxo.asset.asset_id] = sums.get(utxo.asset.asset_id, 0) + utxo.amount
+    for output in outputs:
+        if output.is_transfer and output.owner_count == 1 and output.locktime <= now_s:
+            sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
     return sums
 
 
-def _unspent(connection: Connection, address: Address, chain: PrimaryChain) -> list[Utxo]:
+def _unspent(connection: Connection, address: Address, chain: PrimaryChain) -> list[consistency.HeldOutput]:
     """Return the outputs in the state of a node, which has no outputs that were exported but not imported yet."""
-    return consistency.balances(connection, address, chain, chain).utxos
+    return consistency.balances(connection, address, chain, chain).outputs

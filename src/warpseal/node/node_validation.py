@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from warpseal.chains.ids import Address, TxID, parse_address
-from warpseal.history.staking import Active, Rewards, Validation
-from warpseal.history.transactions import BlsKey
+from warpseal.history.staking import Active, BlsKey, Rewards, Validation
 from warpseal.node.json_values import u64
 from warpseal.warp.ids import NodeID, SubnetID, parse_id, parse_node_id
 

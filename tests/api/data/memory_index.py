@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
 from warpseal.chains.ids import Address
-from warpseal.history.blocks import Block, Blockchain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Asset, Utxo
+from warpseal.history import transactions as resources
+from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.history.outputs import Asset
 from warpseal.history.ports import ChainFreshness, Connectivity, ObservedUptime
 from warpseal.history.queries import (
     BlockQuery,
-    Order,
     Page,
     PageRequest,
     RewardQuery,
@@ -21,11 +22,13 @@ from warpseal.history.queries import (
     TransactionQuery,
     ValidationQuery,
 )
+from warpseal.history.resources import SortOrder
 from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Validation
-from warpseal.history.transactions import CTransaction, PTransaction, Transaction
+from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, NodeID
 
 T = TypeVar("T")
+FUJI = NetworkText(5, PUBLIC_CHAINS[5])
 MAX_UTXOS = 1_000
 SEEN = Connectivity(99.5, 98.25, 1.5, 0.0, 2.0, "1.14.0")
 _STATES: Mapping[str, type[Any]] = {
@@ -47,11 +50,12 @@ class MemoryIndex:
     all_rewards: list[Reward] = field(default_factory=list)
     all_validations: list[Validation] = field(default_factory=list)
     error: Exception | None = None
+    text: NetworkText = FUJI
 
     def freshness(self) -> Sequence[ChainFreshness]:
         return self.chains
 
-    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
+    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[resources.Transaction]:
         def matches(tx: Transaction) -> bool:
             return (
                 tx.chain is query.chain
@@ -61,13 +65,15 @@ class MemoryIndex:
                 and (query.validation_id is None or query.validation_id in _validations_of(tx))
             )
 
-        return self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
+        found = self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
+        return Page(tuple(resource_of(tx, self.text) for tx in found.items), found.next)
 
-    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[Block]:
+    async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         def matches(block: Block) -> bool:
             return block.chain is query.chain and _within(block.time, query.times)
 
-        return self._page(self.all_blocks, matches, Order.DESC, page)
+        found = self._page(self.all_blocks, matches, SortOrder.DESC, page)
+        return Page(tuple(block_resource(block) for block in found.items), found.next)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         return next((chain for chain in self.blockchains if chain.chain_id == chain_id), None)
@@ -100,7 +106,7 @@ class MemoryIndex:
         self,
         items: Sequence[T],
         matches: Callable[[T], bool],
-        order: Order,
+        order: SortOrder,
         page: PageRequest,
         weight: Callable[[T], int] = lambda _: 0,
     ) -> Page[T]:
@@ -108,12 +114,12 @@ class MemoryIndex:
         if self.error is not None:
             raise self.error
         places = [place for place, item in enumerate(items) if matches(item)]
-        if order is Order.DESC:
+        if order is SortOrder.DESC:
             places.reverse()
         if page.after is not None:
             (after,) = page.after
             assert isinstance(after, int)
-            places = [place for place in places if (place < after if order is Order.DESC else place > after)]
+            places = [place for place in places if (place < after if order is SortOrder.DESC else place > after)]
         taken = _taken([(place, weight(items[place])) for place in places], page.size)
         more = len(taken) < len(places)
         return Page(tuple(items[place] for place in taken), (taken[-1],) if more else None)

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import json
 
-from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
-from warpseal.history.blocks import Block, Blockchain, Proposer
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.history.outputs import Amount, Asset, RewardKind, Signer, Spending, Utxo
-from warpseal.history.ports import ChainFreshness
-from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Rewards, Validation
-from warpseal.history.transactions import (
+from tests.api.data.values import (
     AssetCreation,
-    BlsKey,
+    Block,
     CTransaction,
     EvmInput,
     EvmOutput,
@@ -21,9 +15,18 @@ from warpseal.history.transactions import (
     NewBlockchain,
     Owner,
     PTransaction,
-    Vertex,
+    Signer,
+    Spending,
+    Utxo,
     XTransaction,
 )
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
+from warpseal.history.blocks import Blockchain, Proposer, Vertex
+from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.history.outputs import Amount, Asset
+from warpseal.history.ports import ChainFreshness
+from warpseal.history.resources import RewardType
+from warpseal.history.staking import Active, BlsKey, Completed, Pending, Removed, Reward, Rewards, Validation
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 
 NETWORK_ID = 5
@@ -113,7 +116,7 @@ FULL_UTXO = utxo(
     staked=True,
     stake_start=13,
     stake_end=14,
-    reward=RewardKind.VALIDATOR_FEE,
+    reward=RewardType.VALIDATOR_FEE,
     raw=b"\x00\x01",
     is_incomplete=True,
 )
@@ -258,7 +261,7 @@ def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: 
         "staked": 2_000,
         "start": 100,
         "end": 1000 + number,
-        "kind": RewardKind.DELEGATOR,
+        "kind": RewardType.DELEGATOR,
         "utxo_id": UtxoID(b"\x0d" * 32),
         "output_index": 2,
         "reward": Amount(AVAX, 33),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get
 from warpseal.api.data.access import REMEMBERED_S, ApiAccess, client_network
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.data.responses import response_headers
@@ -22,10 +22,10 @@ from warpseal.store.api_key import ApiKey, digest_of, new_key_text
 KEY = new_key_text()
 
 
-def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: int = 300) -> MemorySecrets:
+def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: int = 300) -> MemoryKeyStore:
     digest = digest_of(text)
     assert digest is not None
-    return MemorySecrets({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
+    return MemoryKeyStore({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
 
 
 async def asked(world: World, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
@@ -40,25 +40,25 @@ async def test_nobody_needs_a_key_unless_told_so_and_a_strange_one_does_no_harm(
 
 @pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
 async def test_a_key_lets_in_where_one_is_required_under_both_names(name: str) -> None:
-    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    world = World(key_store=secrets_with()).with_data(require_api_key=True)
     status, headers, _ = await asked(world, **{name: KEY})
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
 
 async def test_without_a_key_it_is_unauthorized_and_with_a_wrong_or_revoked_one_forbidden() -> None:
-    world = World(secrets=secrets_with()).with_data(require_api_key=True)
+    world = World(key_store=secrets_with()).with_data(require_api_key=True)
     status, _, said = await asked(world)
     assert (status, said["error"], said["code"]) == (401, "Unauthorized", "api_key_required")
     for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
         status, _, said = await asked(world, **{"x-service-api-key": wrong})
         assert (status, said["error"], said["code"]) == (403, "Forbidden", "api_key_refused")
-    revoked = World(secrets=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
+    revoked = World(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
     assert (await asked(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
 
 async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then() -> None:
     secrets = secrets_with()
-    world = World(secrets=secrets).with_data(require_api_key=True)
+    world = World(key_store=secrets).with_data(require_api_key=True)
     async with client_of(world) as client:
         for text in ("x", "wsk_111", KEY, KEY, KEY):
             async with client.get(P_TXS, headers={"x-service-api-key": text}):
@@ -71,14 +71,14 @@ async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then
 
 
 async def test_a_store_that_is_down_keeps_out_only_who_needs_a_key() -> None:
-    world = World(secrets=MemorySecrets(error=StoreDown("the disk is full")))
+    world = World(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
     assert (await asked(world, **{"x-service-api-key": KEY}))[0] == 200
     status, _, said = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
     assert (status, said["code"]) == (503, "store_down")
 
 
 async def test_a_key_has_its_own_limit_and_answers_tell_what_is_left_of_it() -> None:
-    world = World(secrets=secrets_with())
+    world = World(key_store=secrets_with())
     async with client_of(world) as client:
 
         async def ask(path: str) -> tuple[int, str, str | None]:
@@ -212,7 +212,7 @@ def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[in
 
 async def test_a_key_that_is_known_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "warpseal.api"):
-        await asked(World(secrets=secrets_with()), **{"x-service-api-key": KEY})
+        await asked(World(key_store=secrets_with()), **{"x-service-api-key": KEY})
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert line.__dict__["api_key"] == "explorer"
     assert KEY not in str(line.__dict__)

@@ -13,14 +13,13 @@ from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
 from tests.node.recorded_node import L1_CHAIN, recorded_result
-from warpseal.api.data.encoding.genesis import chain_id_of, evm_genesis
-from warpseal.api.data.schema.genesis import FeeConfig, GenesisConfig
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, bech32_text
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PrimaryChain
+from warpseal.history.evm_genesis import FeeConfig, GenesisConfig, chain_id_of, evm_genesis
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, node_id_text
 
 EVM = f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}"

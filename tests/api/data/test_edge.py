@@ -12,7 +12,7 @@ from tests.api.data import samples as s
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
 from tests.api.world import exchange, serving
-from warpseal.api.data.request_context import header_of, lag_s
+from warpseal.api.data.request_context import header_of
 from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
 from warpseal.history.chains import PrimaryChain
@@ -50,10 +50,10 @@ async def test_an_error_tells_it_too_and_without_an_index_nobody_does() -> None:
 
 def test_a_lag_is_the_age_of_the_newest_block_unless_the_node_has_no_newer_one_and_is_believed() -> None:
     chain = ChainFreshness(PrimaryChain.P, 10, 10, 1000)
-    assert lag_s(chain, 1500.9) == 0
-    assert lag_s(replace(chain, node_height=11), 1500.9) == 500
-    assert lag_s(replace(chain, is_node_behind=True), 1500.9) == 500
-    assert lag_s(replace(chain, node_height=11), 900.0) == 0
+    assert chain.lag_s(1500.9) == 0
+    assert replace(chain, node_height=11).lag_s(1500.9) == 500
+    assert replace(chain, is_node_behind=True).lag_s(1500.9) == 500
+    assert replace(chain, node_height=11).lag_s(900.0) == 0
     old = replace(chain, first_height=4, is_node_behind=True)
     assert header_of([old], 1500.0) == "p-chain;height=10;node=10;lag=500;first=4;stale"
 

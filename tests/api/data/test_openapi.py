@@ -15,16 +15,16 @@ from tests.api.data.world import World, client_of
 from tests.api.world import World as DaemonWorld
 from warpseal.api import routes
 from warpseal.api.aggregator import l1_request, request_fields
-from warpseal.api.data import schema
+from warpseal.api.data import bodies
+from warpseal.api.data.bodies import AggregateSignaturesRequest
 from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.data.routes import DOCS_PATH, OPENAPI_PATH, DataApi
-from warpseal.api.data.schema import aggregation, base, enums, pages
-from warpseal.api.data.schema.aggregation import AggregateSignaturesRequest
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
+from warpseal.history import resources
 
 DOCUMENT = document()
 SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
@@ -104,15 +104,15 @@ def test_compute_units_are_those_of_the_hosted_service() -> None:
 
 
 def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
-    assert [kind.value for kind in enums.PrimaryNetworkTxType] == re.split(r",\s+", SDK_TX_TYPES)
-    assert set(enums.PrimaryNetworkTxType) - enums.P_CHAIN_TX_TYPES == {"CreateAssetTx", "OperationTx"}
-    assert enums.tx_type("OperationTx") == "UNKNOWN"
-    assert enums.tx_type("ImportTx", enums.C_CHAIN_TX_TYPES) == "ImportTx"
+    assert [kind.value for kind in resources.PrimaryNetworkTxType] == re.split(r",\s+", SDK_TX_TYPES)
+    assert set(resources.PrimaryNetworkTxType) - resources.P_CHAIN_TX_TYPES == {"CreateAssetTx", "OperationTx"}
+    assert resources.tx_type("OperationTx") == "UNKNOWN"
+    assert resources.tx_type("ImportTx", resources.C_CHAIN_TX_TYPES) == "ImportTx"
 
 
-def shapes() -> list[type[base.Resource]]:
-    found: list[type[base.Resource]] = []
-    pending = [base.Resource]
+def shapes() -> list[type[resources.Resource]]:
+    found: list[type[resources.Resource]] = []
+    pending = [resources.Resource]
     while pending:
         for kind in pending.pop().__subclasses__():
             found.append(kind)
@@ -124,17 +124,16 @@ NULLABLE = {"airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "g
 
 
 @pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
-def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[base.Resource]) -> None:
+def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[resources.Resource]) -> None:
     assert inspect.getdoc(kind)
     for one in msgspec.structs.fields(kind):
         kinds = msgspec.inspect.type_info(one.type)
         options = kinds.types if isinstance(kinds, msgspec.inspect.UnionType) else (kinds,)
         may_be_null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
         assert may_be_null == (one.encode_name in NULLABLE), one.encode_name
-        if kind is not aggregation.KebabSignedMessage:
+        if kind is not bodies.KebabSignedMessage:
             assert re.fullmatch(r"[a-z][A-Za-z0-9]*", one.encode_name)
-    assert schema.__doc__
-    assert pages.Error in shapes()
+    assert bodies.Error in shapes()
 
 
 async def test_the_document_is_served_and_revalidated() -> None:

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.data import samples as s
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemorySecrets, World, client_of, get, indexed
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get, indexed
 from tests.store.world import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import (
     ROUNDING_S,
     VALID_S,
-    EphemeralTokenKeys,
     PageQuery,
     PageTokens,
     merge_parameters,
 )
+from warpseal.api.data.services import EphemeralKeys
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.warp.ids import id_text
@@ -130,9 +130,9 @@ async def test_both_daemons_and_a_restart_accept_a_token_and_a_stranger_does_not
     world = indexed(txs=MANY)
     token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
     assert hashes(await get(replace(world), P_TXS, pageToken=token))
-    newer = replace(world, secrets=MemorySecrets(sealing=(b"\x22" * 32, b"\x11" * 32)))
+    newer = replace(world, key_store=MemoryKeyStore(sealing=(b"\x22" * 32, b"\x11" * 32)))
     assert hashes(await get(newer, P_TXS, pageToken=token))
-    stranger = replace(world, secrets=MemorySecrets(sealing=(b"\x22" * 32,)))
+    stranger = replace(world, key_store=MemoryKeyStore(sealing=(b"\x22" * 32,)))
     assert (await get(stranger, P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
 
 
@@ -178,39 +178,39 @@ POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_s
 @given(ASKED, POSITIONS, st.integers(0, 2**33))
 @settings(max_examples=50)
 async def test_what_is_sealed_is_opened_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
-    tokens = PageTokens(EphemeralTokenKeys(), Clock(now))
-    token = await tokens.seal(asked, position)
-    said = await tokens.open(token, asked.operation, asked.subject)
+    tokens = PageTokens(EphemeralKeys(), Clock(now))
+    token = await tokens.encode(asked, position)
+    said = await tokens.decode(token, asked.operation, asked.subject)
     assert (said.size, said.position) == (asked.size, position)
     assert merge_parameters(said, asked.values, TRANSACTIONS.parameters) == asked.values
     assert merge_parameters(said, {}, TRANSACTIONS.parameters) == asked.values
     assert now + VALID_S <= said.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
-        await PageTokens(tokens._keys, Clock(said.expires_at + 1)).open(token, asked.operation, asked.subject)
+        await PageTokens(tokens._keys, Clock(said.expires_at + 1)).decode(token, asked.operation, asked.subject)
 
 
 @given(ASKED, st.data())
 @settings(max_examples=50)
 async def test_no_byte_of_a_token_can_be_changed(asked: PageQuery, data: st.DataObject) -> None:
-    tokens = PageTokens(EphemeralTokenKeys(), Clock())
-    token = await tokens.seal(asked, (1,))
+    tokens = PageTokens(EphemeralKeys(), Clock())
+    token = await tokens.encode(asked, (1,))
     raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     forged = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
     with pytest.raises(InvalidPageToken):
-        await tokens.open(forged, asked.operation, asked.subject)
+        await tokens.decode(forged, asked.operation, asked.subject)
 
 
 @given(st.text(max_size=200))
 @settings(max_examples=100)
 async def test_any_text_is_either_a_token_or_refused(text: str) -> None:
     with pytest.raises(InvalidPageToken):
-        await PageTokens(EphemeralTokenKeys(), Clock()).open(text, TRANSACTIONS.name, b"")
+        await PageTokens(EphemeralKeys(), Clock()).decode(text, TRANSACTIONS.name, b"")
 
 
 async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
-    tokens = PageTokens(EphemeralTokenKeys(), Clock())
-    said = await tokens.open(await tokens.seal(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
+    tokens = PageTokens(EphemeralKeys(), Clock())
+    said = await tokens.decode(await tokens.encode(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
     assert merge_parameters(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
     with pytest.raises(PageTokenMismatch):
         merge_parameters(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
@@ -220,6 +220,6 @@ async def test_a_real_store_keeps_the_key_of_tokens_over_a_restart(tmp_path: Pat
     world, token = indexed(txs=MANY), ""
     for _ in range(2):
         async with store_at(sqlite_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
-            page = await get(replace(world, secrets=store.api_keys), P_TXS, pageSize=2, pageToken=token)
+            page = await get(replace(world, key_store=store.api_keys), P_TXS, pageSize=2, pageToken=token)
         assert len(hashes(page)) == 2
         token = page["nextPageToken"]

@@ -11,10 +11,10 @@ import pytest
 from tests.api.data import samples as s
 from tests.api.data import sdk_models as sdk
 from tests.api.data.memory_index import FixedPrices
+from tests.api.data.values import NewBlockchain
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, indexed
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
-from warpseal.history.transactions import NewBlockchain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

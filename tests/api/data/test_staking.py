@@ -11,19 +11,20 @@ import pytest
 from tests.api.data import samples as s
 from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
 from tests.api.data.world import NETWORK, World, get, indexed
-from warpseal.api.data.schema.pages import HistoricalRewards, Validators
+from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Amount, Asset, RewardKind
+from warpseal.history.outputs import Amount, Asset
 from warpseal.history.ports import ObservedUptime
+from warpseal.history.resources import RewardType
 from warpseal.warp.ids import id_text, node_id_text
 
 REWARDS = NETWORK + "/rewards"
 NODE = f"{NETWORK}/validators/{node_id_text(s.NODE)}"
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
-SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_NODE, kind=RewardKind.VALIDATOR)]
+SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_NODE, kind=RewardType.VALIDATOR)]
 KEY = {"publicKey": "0x" + s.KEY.public_key.hex(), "proofOfPossession": "0x" + s.KEY.proof_of_possession.hex()}
 
 
@@ -177,7 +178,7 @@ async def test_what_we_observed_ourselves_for_a_day_stands_in_place_of_what_the_
     world = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
         observed = FixedReach(ObservedUptime(87.5, 50.0), since)
-        page = await get(replace(world, observed=observed), NODE, validationStatus="active")
+        page = await get(replace(world, uptime_source=observed), NODE, validationStatus="active")
         (active,) = page["validators"]
         assert active["uptimePerformance"] == uptime
         assert active["validatorHealth"] == {

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.values import NewBlockchain
 from tests.api.data.world import NETWORK, P_TXS, World, client_of, get, indexed
-from warpseal.api.data.schema.pages import (
+from warpseal.api.data.bodies import (
     CChainTransactions,
     PChainTransactions,
     SdkCChainTransactions,
@@ -20,7 +21,6 @@ from warpseal.api.data.schema.pages import (
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, address_text, bech32_text
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.transactions import NewBlockchain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

@@ -26,7 +26,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import PriceSource, UptimeSource
+from warpseal.history.ports import AssetPrices, UptimeSource
 from warpseal.metrics import Metrics
 from warpseal.store.api_key import ApiKey
 
@@ -37,7 +37,7 @@ P_BLOCKS = NETWORK + "/blockchains/p-chain/blocks"
 
 
 @dataclass
-class MemorySecrets:
+class MemoryKeyStore:
     """Keys in memory."""
 
     keys: dict[bytes, ApiKey] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class World:
     network_id: int = samples.NETWORK_ID
     index: MemoryIndex | None = field(default_factory=lambda: MemoryIndex(chains=list(samples.FRESH)))
     node: MemoryNode = field(default_factory=MemoryNode)
-    secrets: KeyStore = field(default_factory=MemorySecrets)
-    prices: PriceSource | None = None
-    observed: UptimeSource | None = None
+    key_store: KeyStore = field(default_factory=MemoryKeyStore)
+    prices: AssetPrices | None = None
+    uptime_source: UptimeSource | None = None
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
     indexed: frozenset[PrimaryChain] = frozenset()
@@ -84,8 +84,8 @@ class World:
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
-            services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.secrets, self.prices)
-            gate.open(replace(services, observed=self.observed, indexed=self.indexed))
+            services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
+            gate.open(replace(services, uptime_source=self.uptime_source, indexed=self.indexed))
         api = DataApi(gate, self.settings, self.data, Clocks(self.clock, self.clock))
         routes = api.routes()
         return Starlette(

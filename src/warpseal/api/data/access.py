@@ -126,7 +126,7 @@ class ApiAccess:
         known = self._known.get(digest)
         if known is not None and known[1] > self._now():
             return known[0]
-        key = await (await self._gate.wait()).secrets.key_of(digest)
+        key = await (await self._gate.wait()).key_store.key_of(digest)
         self._known[digest] = key, self._now() + REMEMBERED_S
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)

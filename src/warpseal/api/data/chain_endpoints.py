@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.data.encoding.blocks import encode_block, encode_blockchain
-from warpseal.api.data.encoding.sdk_transactions import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
-from warpseal.api.data.encoding.transactions import c_transaction, p_transaction, x_transaction
-from warpseal.api.data.operations import BLOCKCHAIN, BLOCKS, CHAIN_IDS, TRANSACTIONS
-from warpseal.api.data.paging import addresses_of, asked_page, next_token, order_of, times_of
-from warpseal.api.data.parameters import REQUIRED_ADDRESSES, address_of, read_query
-from warpseal.api.data.request_context import ContextFactory, RequestContext
-from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S, ResourceResponse, respond
-from warpseal.api.data.schema.base import Resource
-from warpseal.api.data.schema.enums import PrimaryNetworkChainName
-from warpseal.api.data.schema.pages import (
+from warpseal.api.data.bodies import (
     CChainTransactions,
     ChainInfo,
     ChainInteraction,
@@ -29,117 +19,112 @@ from warpseal.api.data.schema.pages import (
     SdkXChainTransactions,
     XChainTransactions,
 )
+from warpseal.api.data.operations import BLOCKCHAIN, BLOCKS, CHAIN_IDS, TRANSACTIONS
+from warpseal.api.data.paging import addresses_in, next_token, order_in, read_page_query, time_range_in
+from warpseal.api.data.parameters import REQUIRED_ADDRESSES, parse_address_parameter, read_query
+from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S
+from warpseal.api.data.sdk_resources import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest, UnknownChain
-from warpseal.history.blocks import Blockchain
+from warpseal.history.blocks import Blockchain, BlockchainDetails
 from warpseal.history.chains import PrimaryChain
+from warpseal.history.evm_genesis import chain_id_of, evm_genesis, sdk_genesis
 from warpseal.history.queries import BlockQuery, TransactionQuery
+from warpseal.history.resources import UNSET, PrimaryNetworkChainName, Resource, or_unset
+from warpseal.history.text import hex_text, shared_id_text
 from warpseal.warp.ids import ChainID, ValidationID, id_text
 
-Tell = Callable[..., Any]
-
-_PAGES: Final[Mapping[tuple[PrimaryChain, bool], tuple[Callable[..., Resource], Tell]]] = {
-    (PrimaryChain.P, False): (PChainTransactions, p_transaction),
-    (PrimaryChain.P, True): (PChainTransactions, sdk_p_transaction),
-    (PrimaryChain.X, False): (XChainTransactions, x_transaction),
-    (PrimaryChain.X, True): (SdkXChainTransactions, sdk_x_transaction),
-    (PrimaryChain.C, False): (CChainTransactions, c_transaction),
-    (PrimaryChain.C, True): (SdkCChainTransactions, sdk_c_transaction),
+_PAGES: Final[Mapping[PrimaryChain, Callable[..., Resource]]] = {
+    PrimaryChain.P: PChainTransactions,
+    PrimaryChain.X: XChainTransactions,
+    PrimaryChain.C: CChainTransactions,
 }
-"""By chain, and whether the SDKs' shapes are wanted: the page, and how a transaction is told."""
-
+_SDK_PAGES: Final[Mapping[PrimaryChain, tuple[Callable[..., Resource], Callable[[Any], Resource]]]] = {
+    PrimaryChain.P: (PChainTransactions, sdk_p_transaction),
+    PrimaryChain.X: (SdkXChainTransactions, sdk_x_transaction),
+    PrimaryChain.C: (SdkCChainTransactions, sdk_c_transaction),
+}
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
 
 class ChainEndpoints:
-    """Translates requests about chains, asks the index once, translates its answers back."""
+    """Handlers of requests about chains; each asks the index once."""
 
-    def __init__(self, reception: ContextFactory) -> None:
-        self._reception = reception
+    def __init__(self, contexts: ContextFactory) -> None:
+        self._contexts = contexts
 
     async def transactions(self, request: Request) -> Response:
         """GET .../blockchains/{blockchainId}/transactions."""
-        visit = await self._reception.enter(request)
-        index = visit.index("transactions")
-        chain = visit.chain()
-        self._reception.refuse_stale(visit, [chain])
-        asked, page = await asked_page(visit, TRANSACTIONS, chain.encode())
-        found = await index.transactions(transaction_query(chain, asked.values), page)
-        shape, tell = _PAGES[chain, visit.for_sdk]
-        words = visit.words
-        return await self._answer(
-            visit,
-            shape(
-                next_page_token=await next_token(visit, asked, found.next),
-                transactions=tuple([tell(tx, words) for tx in found.items]),
-                chain_info=_chain_info(chain, visit),
-            ),
+        context = await self._contexts.create(request)
+        index = context.index("transactions")
+        chain = context.chain()
+        query, page = await read_page_query(context, TRANSACTIONS, chain.encode())
+        found = await index.transactions(transaction_query(chain, query.values), page)
+        body: Callable[..., Resource] = _PAGES[chain]
+        transactions: Sequence[Resource] = found.items
+        if context.for_sdk:
+            body, translate = _SDK_PAGES[chain]
+            transactions = tuple([translate(transaction) for transaction in found.items])
+        return await context.respond(
+            body(
+                next_page_token=await next_token(context, query, found.next),
+                transactions=transactions,
+                chain_info=_chain_info(chain, context),
+            )
         )
 
     async def blocks(self, request: Request) -> Response:
         """GET .../blockchains/{blockchainId}/blocks."""
-        visit = await self._reception.enter(request)
-        index = visit.index("blocks")
-        chain = visit.chain()
-        self._reception.refuse_stale(visit, [chain])
-        asked, page = await asked_page(visit, BLOCKS, chain.encode())
-        query = BlockQuery(chain, times_of(asked.values))
+        context = await self._contexts.create(request)
+        index = context.index("blocks")
+        chain = context.chain()
+        page_query, page = await read_page_query(context, BLOCKS, chain.encode())
+        query = BlockQuery(chain, time_range_in(page_query.values))
         found = await index.blocks(query, page)
-        shape = PrimaryNetworkBlocks(
-            next_page_token=await next_token(visit, asked, found.next),
-            blocks=tuple([encode_block(block) for block in found.items]),
-            chain_info=_chain_info(chain, visit),
+        body = PrimaryNetworkBlocks(
+            next_page_token=await next_token(context, page_query, found.next),
+            blocks=found.items,
+            chain_info=_chain_info(chain, context),
         )
-        return await self._answer(visit, shape, _final_s(query, visit, is_continued=page.after is not None))
+        return await context.respond(body, _final_s(query, context, is_continued=page.after is not None))
 
     async def blockchain(self, request: Request) -> Response:
         """GET .../blockchains/{blockchainId}."""
-        visit = await self._reception.enter(request)
-        read_query(BLOCKCHAIN.parameters, visit.query, ignore_unknown=visit.ignore_unknown)
-        chain_id = visit.chain_id()
-        found = await self._blockchain(visit, chain_id)
+        context = await self._contexts.create(request)
+        read_query(BLOCKCHAIN.parameters, context.query, ignore_unknown=context.ignore_unknown)
+        chain_id = context.chain_id()
+        found = await _find_blockchain(context, chain_id)
         if found is None:
             raise UnknownChain(id_text(chain_id))
         final_s = 0 if found.height is None else FINAL_S
-        return await self._answer(visit, encode_blockchain(found, for_sdk=visit.for_sdk), final_s)
-
-    async def _blockchain(self, visit: RequestContext, chain_id: ChainID) -> Blockchain | None:
-        """Ask the index, and the node for what an index that is not complete cannot know."""
-        index = visit.services.index
-        fresh = next((one for one in visit.freshness if one.chain is PrimaryChain.P), None)
-        if index is None or fresh is None:
-            return await visit.services.node.blockchain(chain_id)
-        self._reception.refuse_stale(visit, [PrimaryChain.P])
-        found = await index.blockchain(chain_id)
-        is_complete = not fresh.first_height and not fresh.lag_s(visit.now)
-        return found if found is not None or is_complete else await visit.services.node.blockchain(chain_id)
+        return await context.respond(blockchain_details(found, for_sdk=context.for_sdk), final_s)
 
     async def chain_ids(self, request: Request) -> Response:
         """GET .../addresses:listChainIds."""
-        visit = await self._reception.enter(request)
-        index = visit.index("addresses")
-        self._reception.refuse_stale(visit, PrimaryChain)
-        given: dict[str, Any] = dict(read_query(CHAIN_IDS.parameters, visit.query, ignore_unknown=visit.ignore_unknown))
+        context = await self._contexts.create(request)
+        index = context.index("addresses")
+        context.require_fresh(PrimaryChain)
+        values: dict[str, Any] = dict(
+            read_query(CHAIN_IDS.parameters, context.query, ignore_unknown=context.ignore_unknown)
+        )
         name = REQUIRED_ADDRESSES.name
-        if name not in given:
+        if name not in values:
             raise InvalidRequest(name, "required")
-        parsed = {text: address_of(name, text, visit.words.prefix) for text in given[name]}
+        parsed = {text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]}
         addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)
         accounts = tuple(raw for raw, is_account in parsed.values() if is_account)
         of_addresses, of_accounts = await index.chains_of(addresses, accounts)
         entries = [
-            _interaction(visit, text, (of_accounts if is_account else of_addresses).get(Address(raw), frozenset()))
+            _interaction(context, text, (of_accounts if is_account else of_addresses).get(Address(raw), frozenset()))
             for text, (raw, is_account) in parsed.items()
         ]
-        return await self._answer(visit, ChainInteractions(addresses=tuple(entries)))
-
-    async def _answer(self, visit: RequestContext, shape: Resource, final_s: int = 0) -> Response:
-        return await respond(visit.request, ResourceResponse(shape, final_s), is_private=self._reception.is_private)
+        return await context.respond(ChainInteractions(addresses=tuple(entries)))
 
 
 def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> TransactionQuery:
-    """Return what is asked of a chain. Raises InvalidRequest naming the parameter that does not go with the others."""
-    addresses, accounts = addresses_of(values)
+    """Return the query of a request. Raises InvalidRequest naming the parameter that does not go with the others."""
+    addresses, accounts = addresses_in(values)
     validation = values.get("l1ValidationId")
     if validation is not None and chain is not PrimaryChain.P:
         raise InvalidRequest("l1ValidationId", f"L1 validations are on the P-Chain, not on the {chain}")
@@ -155,22 +140,58 @@ def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> Transac
         evm_addresses=accounts,
         validation_id=None if validation is None else ValidationID(validation),
         kinds=frozenset(values.get("txTypes", ())),
-        times=times_of(values),
-        order=order_of(values),
+        times=time_range_in(values),
+        order=order_in(values),
     )
 
 
-def _final_s(query: BlockQuery, visit: RequestContext, *, is_continued: bool) -> int:
-    """Return how long a page of blocks stays as it is: a newest page does not, all others and the past do."""
-    indexed = next(one.time for one in visit.freshness if one.chain is query.chain)
+def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
+    """Return a blockchain as a resource; the EVM chain id of any other VM is 0.
+
+    for_sdk: keys that SDKs require are 0 if they are not known, and never left out.
+    """
+    genesis = evm_genesis(chain.genesis)
+    if genesis is not None and for_sdk:
+        genesis = sdk_genesis(genesis)
+    unknown = 0 if for_sdk else None
+    evm_chain_id = unknown if chain.genesis is None else chain_id_of(genesis) or 0
+    height = unknown if chain.height is None else chain.height
+    return BlockchainDetails(
+        blockchain_id=id_text(chain.chain_id),
+        blockchain_name=chain.name,
+        subnet_id=shared_id_text(chain.subnet_id),
+        vm_id=shared_id_text(chain.vm_id),
+        create_block_timestamp=or_unset(unknown if chain.time is None else chain.time),
+        create_block_number=UNSET if height is None else str(height),
+        evm_chain_id=or_unset(evm_chain_id),
+        genesis_data=genesis or UNSET,
+        genesis_data_hex=hex_text(chain.genesis) if chain.genesis and genesis is None else UNSET,
+    )
+
+
+async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockchain | None:
+    """Ask the index, and the node for a blockchain that an incomplete index cannot have."""
+    index = context.services.index
+    p_chain = next((chain for chain in context.freshness if chain.chain is PrimaryChain.P), None)
+    if index is None or p_chain is None:
+        return await context.services.node.blockchain(chain_id)
+    context.require_fresh([PrimaryChain.P])
+    found = await index.blockchain(chain_id)
+    is_complete = not p_chain.first_height and not p_chain.lag_s(context.now)
+    return found if found is not None or is_complete else await context.services.node.blockchain(chain_id)
+
+
+def _final_s(query: BlockQuery, context: RequestContext, *, is_continued: bool) -> int:
+    """Return for how long a page of blocks cannot change: the newest page can at any time, all others cannot."""
+    indexed = next(chain.time for chain in context.freshness if chain.chain is query.chain)
     is_past = query.times.until is not None and query.times.until < indexed
     return FINAL_PAGE_S if is_continued or is_past else 0
 
 
-def _chain_info(chain: PrimaryChain, visit: RequestContext) -> ChainInfo:
-    return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=visit.network)
+def _chain_info(chain: PrimaryChain, context: RequestContext) -> ChainInfo:
+    return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=context.network)
 
 
-def _interaction(visit: RequestContext, text: str, chains: frozenset[PrimaryChain]) -> ChainInteraction:
-    ids = tuple([visit.words.chain(chain) for chain in PrimaryChain if chain in chains])
-    return ChainInteraction(address=text, blockchain_ids=ids)
+def _interaction(context: RequestContext, address: str, chains: frozenset[PrimaryChain]) -> ChainInteraction:
+    ids = tuple([context.text.chain_id(chain) for chain in PrimaryChain if chain in chains])
+    return ChainInteraction(address=address, blockchain_ids=ids)

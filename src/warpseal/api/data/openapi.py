@@ -15,11 +15,9 @@ import msgspec
 
 from warpseal import __version__
 from warpseal.api.data.access import KEY_HEADERS
-from warpseal.api.data.operations import OPERATIONS, PATH_PARAMETERS, Operation
-from warpseal.api.data.parameters import Parameter
-from warpseal.api.data.request_context import HEADER
-from warpseal.api.data.schema.aggregation import (
+from warpseal.api.data.bodies import (
     AggregateSignaturesRequest,
+    Error,
     Explanation,
     Health,
     KebabError,
@@ -27,8 +25,10 @@ from warpseal.api.data.schema.aggregation import (
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.schema.base import Resource
-from warpseal.api.data.schema.pages import Error
+from warpseal.api.data.operations import OPERATIONS, PATH_PARAMETERS, Operation
+from warpseal.api.data.parameters import Parameter
+from warpseal.api.data.request_context import HEADER
+from warpseal.history.resources import Resource
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _COMPONENT: Final = "#/components/schemas/{name}"

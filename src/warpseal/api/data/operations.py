@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.api.data import parameters as p
-from warpseal.api.data.schema.base import Resource
-from warpseal.api.data.schema.blocks import BlockchainDetails
-from warpseal.api.data.schema.pages import (
+from warpseal.api.data.bodies import (
     CChainTransactions,
     ChainInteractions,
     HistoricalRewards,
@@ -23,6 +21,8 @@ from warpseal.api.data.schema.pages import (
     Validators,
     XChainTransactions,
 )
+from warpseal.history.blocks import BlockchainDetails
+from warpseal.history.resources import Resource
 
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"

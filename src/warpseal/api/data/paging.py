@@ -1,4 +1,4 @@
-"""What a request for a page asks: parameters of its own, or those that its page token carries."""
+"""Requests for pages: the parameters of the request, or those that its page token carries."""
 
 from __future__ import annotations
 
@@ -7,69 +7,79 @@ from typing import Any
 
 from warpseal.api.data.operations import Operation
 from warpseal.api.data.page_tokens import PageQuery, merge_parameters
-from warpseal.api.data.parameters import ADDRESSES, DEFAULT_PAGE_SIZE, PAGE_SIZE, PAGE_TOKEN, Value, address_of
-from warpseal.api.data.parameters import read_query as read
+from warpseal.api.data.parameters import (
+    ADDRESSES,
+    DEFAULT_PAGE_SIZE,
+    PAGE_SIZE,
+    PAGE_TOKEN,
+    Value,
+    parse_address_parameter,
+    read_query,
+)
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.data.schema.base import UNSET, UnsetType
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest
-from warpseal.history.queries import Order, PageRequest, Position, TimeRange
+from warpseal.history.queries import PageRequest, Position, TimeRange
+from warpseal.history.resources import UNSET, SortOrder, UnsetType
 
 _ADDRESS = b"\x00"
 _ACCOUNT = b"\x01"
 
 
-async def asked_page(visit: RequestContext, operation: Operation, subject: bytes) -> tuple[PageQuery, PageRequest]:
-    """Return what is asked, and which page of it. subject: what the path names, in one spelling.
+async def read_page_query(
+    context: RequestContext, operation: Operation, subject: bytes
+) -> tuple[PageQuery, PageRequest]:
+    """Return the query of a request, and which page of it is wanted. subject: what the path names, in one spelling.
 
-    Raises InvalidRequest naming the parameter, and what is wrong with a page token.
+    Raises InvalidRequest naming the parameter, and the errors of a page token.
     """
-    given = read(operation.parameters, visit.query, ignore_unknown=visit.ignore_unknown)
+    given = read_query(operation.parameters, context.query, ignore_unknown=context.ignore_unknown)
     token = given.pop(PAGE_TOKEN.name, None)
     size: Any = given.pop(PAGE_SIZE.name, None)
-    values = _in_one_spelling(given, visit.words.prefix)
+    values = _normalize(given, context.text.prefix)
     if token is None:
-        asked = PageQuery(operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
-        return asked, PageRequest(asked.size)
-    said = await visit.tokens.open(str(token), operation.name, subject)
-    asked = PageQuery(operation.name, subject, merge_parameters(said, values, operation.parameters), size or said.size)
-    return asked, PageRequest(asked.size, said.position)
+        query = PageQuery(operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
+        return query, PageRequest(query.size)
+    payload = await context.tokens.decode(str(token), operation.name, subject)
+    merged = merge_parameters(payload, values, operation.parameters)
+    query = PageQuery(operation.name, subject, merged, size or payload.size)
+    return query, PageRequest(query.size, payload.position)
 
 
-async def next_token(visit: RequestContext, asked: PageQuery, position: Position | None) -> str | UnsetType:
-    """Return the token of the next page, left out where there is none."""
-    return UNSET if position is None else await visit.tokens.seal(asked, position)
+async def next_token(context: RequestContext, query: PageQuery, position: Position | None) -> str | UnsetType:
+    """Return the token of the next page, left out if there is none."""
+    return UNSET if position is None else await context.tokens.encode(query, position)
 
 
-def _in_one_spelling(given: Mapping[str, Value], prefix: str) -> dict[str, Value]:
-    """Return the values with addresses as sorted bytes, so that equal questions look equal."""
+def _normalize(given: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Return the values with addresses as sorted bytes, so that equal queries look equal."""
     values = dict(given)
     texts = values.get(ADDRESSES.name)
     if isinstance(texts, tuple):
-        tagged = {_tagged(*address_of(ADDRESSES.name, str(text), prefix)) for text in texts}
+        tagged = {_tag(*parse_address_parameter(ADDRESSES.name, str(text), prefix)) for text in texts}
         values[ADDRESSES.name] = tuple(sorted(tagged))
     return values
 
 
-def _tagged(raw: bytes, is_account: bool) -> bytes:
+def _tag(raw: bytes, is_account: bool) -> bytes:
     return (_ACCOUNT if is_account else _ADDRESS) + raw
 
 
-def addresses_of(values: Mapping[str, Any]) -> tuple[tuple[Address, ...], tuple[bytes, ...]]:
-    """Return the addresses, and the accounts of the C-Chain, that are asked for."""
+def addresses_in(values: Mapping[str, Any]) -> tuple[tuple[Address, ...], tuple[bytes, ...]]:
+    """Return the addresses, and the accounts of the C-Chain, of a query."""
     tagged: tuple[bytes, ...] = values.get(ADDRESSES.name, ())
-    addresses = tuple(Address(one[1:]) for one in tagged if one[:1] == _ADDRESS)
-    return addresses, tuple(one[1:] for one in tagged if one[:1] == _ACCOUNT)
+    addresses = tuple(Address(entry[1:]) for entry in tagged if entry[:1] == _ADDRESS)
+    return addresses, tuple(entry[1:] for entry in tagged if entry[:1] == _ACCOUNT)
 
 
-def times_of(values: Mapping[str, Any]) -> TimeRange:
-    """Return the times that are asked for. Raises InvalidRequest where they end before they begin."""
+def time_range_in(values: Mapping[str, Any]) -> TimeRange:
+    """Return the time range of a query. Raises InvalidRequest if it ends before it begins."""
     times = TimeRange(values.get("startTimestamp"), values.get("endTimestamp"))
     if times.since is not None and times.until is not None and times.until < times.since:
         raise InvalidRequest("endTimestamp", f"{times.until} is before startTimestamp, {times.since}")
     return times
 
 
-def order_of(values: Mapping[str, Any]) -> Order:
-    """Return the order that is asked for; the newest first without one."""
-    return Order(values.get("sortOrder", Order.DESC))
+def order_in(values: Mapping[str, Any]) -> SortOrder:
+    """Return the order of a query; by default the newest first."""
+    return SortOrder(values.get("sortOrder", SortOrder.DESC))

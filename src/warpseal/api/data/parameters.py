@@ -1,7 +1,7 @@
-"""The parameters of the Data API: their names, how a text becomes a value, and what is said of them in OpenAPI.
+"""The query parameters of the Data API: names, parsers and OpenAPI descriptions.
 
-Source of truth: the specification's endpoints 3 to 8. One table is read by the handlers and told in the document, so
-that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these), because page tokens carry them.
+Source of truth: the specification's endpoints 3 to 8. The handlers and the OpenAPI document read one table,
+so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these) since page tokens carry them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.aggregator.request_fields import unknown_field
-from warpseal.api.data.schema.enums import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.api.request_errors import ConflictingSpellings
 from warpseal.chains.ids import parse_address
 from warpseal.errors import InvalidRequest
+from warpseal.history.resources import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 
-MAX_LISTED: Final = 64
+MAX_LIST_ENTRIES: Final = 64
 DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 100
 MAX_TIMESTAMP: Final = 2**53
 _EVM_DIGITS: Final = 40
 _ALIASES: Final = ("P", "X", "C")
-_SHOWN: Final = 64
+_MAX_SHOWN: Final = 64
 
 Value = int | str | bytes | tuple[str, ...] | tuple[bytes, ...]
 Read = Callable[[str, str], Value]
@@ -47,7 +47,7 @@ class Parameter:
 def read_query(
     parameters: Iterable[Parameter], query: Iterable[tuple[str, str]], *, ignore_unknown: bool
 ) -> dict[str, Value]:
-    """Return the values that are given, by name; an empty text counts as not given. Raises InvalidRequest."""
+    """Return the given values by name; an empty text counts as not given. Raises InvalidRequest."""
     known = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, str] = {}
     for name, text in query:
@@ -57,11 +57,11 @@ def read_query(
                 continue
             raise unknown_field(name, known)
         if text:
-            texts[name] = _joined(parameter, texts.get(name), text)
+            texts[name] = _join(parameter, texts.get(name), text)
     return {name: known[name].read(name, text) for name, text in texts.items()}
 
 
-def _joined(parameter: Parameter, before: str | None, text: str) -> str:
+def _join(parameter: Parameter, before: str | None, text: str) -> str:
     if before is None or before == text:
         return text
     if parameter.is_list:
@@ -69,51 +69,51 @@ def _joined(parameter: Parameter, before: str | None, text: str) -> str:
     raise ConflictingSpellings(parameter.name, "given more than once, with different values")
 
 
-def _whole(low: int, high: int) -> Read:
+def _integer(low: int, high: int) -> Read:
     def read(name: str, text: str) -> int:
         if not (text.isascii() and text.isdigit()) or len(text) > 20 or not low <= int(text) <= high:
-            raise InvalidRequest(name, f"{text[:_SHOWN]!r} is not an integer of {low}..{high}")
+            raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not an integer of {low}..{high}")
         return int(text)
 
     return read
 
 
-def _one_of(kind: type[StrEnum]) -> Read:
+def _enum_member(kind: type[StrEnum]) -> Read:
     values = [member.value for member in kind]
 
     def read(name: str, text: str) -> str:
         if text not in values:
-            raise InvalidRequest(name, f"{text[:_SHOWN]!r} is none of {', '.join(values)}")
+            raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is none of {', '.join(values)}")
         return text
 
     return read
 
 
-def listed(name: str, text: str) -> list[str]:
+def split_list(name: str, text: str) -> list[str]:
     """Return the parts of a comma-separated list, each once. Raises InvalidRequest for an empty part, or too many."""
     parts = list(dict.fromkeys(part.strip() for part in text.split(",")))
     if "" in parts:
         raise InvalidRequest(name, "an entry of the list is empty")
-    if len(parts) > MAX_LISTED:
-        raise InvalidRequest(name, f"{len(parts)} entries, and {MAX_LISTED} are allowed")
+    if len(parts) > MAX_LIST_ENTRIES:
+        raise InvalidRequest(name, f"{len(parts)} entries, and {MAX_LIST_ENTRIES} are allowed")
     return parts
 
 
-def _some_of(kind: type[StrEnum]) -> Read:
-    one = _one_of(kind)
+def _enum_members(kind: type[StrEnum]) -> Read:
+    read_member = _enum_member(kind)
 
     def read(name: str, text: str) -> tuple[str, ...]:
-        return tuple(sorted(str(one(name, part)) for part in listed(name, text)))
+        return tuple(sorted(str(read_member(name, part)) for part in split_list(name, text)))
 
     return read
 
 
 def _texts(name: str, text: str) -> tuple[str, ...]:
-    return tuple(listed(name, text))
+    return tuple(split_list(name, text))
 
 
 def _node_ids(name: str, text: str) -> tuple[bytes, ...]:
-    return tuple(sorted(node_id_of(name, part) for part in listed(name, text)))
+    return tuple(sorted(parse_node_id_parameter(name, part) for part in split_list(name, text)))
 
 
 def _validation_id(name: str, text: str) -> bytes:
@@ -123,7 +123,7 @@ def _validation_id(name: str, text: str) -> bytes:
         raise InvalidRequest(name, str(error)) from None
 
 
-def node_id_of(name: str, text: str) -> bytes:
+def parse_node_id_parameter(name: str, text: str) -> bytes:
     """Return the bytes of a node id. Raises InvalidRequest naming the parameter."""
     try:
         return parse_node_id(text)
@@ -131,35 +131,35 @@ def node_id_of(name: str, text: str) -> bytes:
         raise InvalidRequest(name, str(error)) from None
 
 
-def address_of(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
+def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
     """Return the 20 bytes of an address, and whether it is an account of the C-Chain (0x and 40 digits).
 
     prefix: what addresses of this network begin with. Raises InvalidRequest naming the parameter.
     """
     if text[:2] in ("0x", "0X"):
-        return _account(name, text), True
+        return _parse_account(name, text), True
     alias, separator, _ = text.rpartition("-")
     if separator and alias not in _ALIASES:
-        raise InvalidRequest(name, f"{text[:_SHOWN]!r}: before the dash stands P, X or C")
+        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: before the dash stands P, X or C")
     try:
         found, address = parse_address(text)
     except MalformedID as error:
         raise InvalidRequest(name, str(error)) from None
     if found != prefix:
         raise InvalidRequest(
-            name, f"{text[:_SHOWN]!r} is of another network; addresses of this one begin with {prefix}1"
+            name, f"{text[:_MAX_SHOWN]!r} is of another network; addresses of this one begin with {prefix}1"
         )
     return address, False
 
 
-def _account(name: str, text: str) -> bytes:
+def _parse_account(name: str, text: str) -> bytes:
     digits = text[2:]
     try:
         if len(digits) == _EVM_DIGITS:
             return bytes.fromhex(digits)
     except ValueError:
         pass
-    raise InvalidRequest(name, f"{text[:_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits")
+    raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits")
 
 
 def _enum_schema(kind: type[StrEnum]) -> dict[str, Any]:
@@ -170,8 +170,8 @@ _TIME: Final = {"type": "integer", "minimum": 0, "maximum": MAX_TIMESTAMP}
 
 ADDRESSES: Final = Parameter(
     "addresses",
-    f"Up to {MAX_LISTED} addresses, comma-separated: Bech32 with the network's prefix, P-, X- or C- in front or not; "
-    "accounts of the C-Chain as 0x and 40 digits.",
+    f"Up to {MAX_LIST_ENTRIES} addresses, comma-separated: Bech32 with the network's prefix, P-, X- or C- in front or "
+    "not; accounts of the C-Chain as 0x and 40 digits.",
     {"type": "string"},
     _texts,
     is_list=True,
@@ -189,14 +189,14 @@ TX_TYPES: Final = Parameter(
     "txTypes",
     "Types of transactions, repeated or comma-separated; only together with `addresses` or `l1ValidationId`.",
     {"type": "array", "items": _enum_schema(PrimaryNetworkTxType)},
-    _some_of(PrimaryNetworkTxType),
+    _enum_members(PrimaryNetworkTxType),
     is_list=True,
 )
 START_TIMESTAMP: Final = Parameter(
-    "startTimestamp", "Unix seconds: items at this time and after it.", _TIME, _whole(0, MAX_TIMESTAMP)
+    "startTimestamp", "Unix seconds: items at this time and after it.", _TIME, _integer(0, MAX_TIMESTAMP)
 )
 END_TIMESTAMP: Final = Parameter(
-    "endTimestamp", "Unix seconds: items at this time and before it.", _TIME, _whole(0, MAX_TIMESTAMP)
+    "endTimestamp", "Unix seconds: items at this time and before it.", _TIME, _integer(0, MAX_TIMESTAMP)
 )
 PAGE_TOKEN: Final = Parameter(
     "pageToken",
@@ -208,19 +208,19 @@ PAGE_SIZE: Final = Parameter(
     "pageSize",
     "How many items a page has at most; it may have fewer and not be the last.",
     {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
-    _whole(1, MAX_PAGE_SIZE),
+    _integer(1, MAX_PAGE_SIZE),
     default=DEFAULT_PAGE_SIZE,
 )
 SORT_ORDER: Final = Parameter(
     "sortOrder",
     "Oldest or newest first.",
     {**_enum_schema(SortOrder), "default": "desc"},
-    _one_of(SortOrder),
+    _enum_member(SortOrder),
     default="desc",
 )
 NODE_IDS: Final = Parameter(
     "nodeIds",
-    f"Up to {MAX_LISTED} node ids, comma-separated; `addresses` or `nodeIds` is required.",
+    f"Up to {MAX_LIST_ENTRIES} node ids, comma-separated; `addresses` or `nodeIds` is required.",
     {"type": "string"},
     _node_ids,
     is_list=True,
@@ -229,12 +229,12 @@ CURRENCY: Final = Parameter(
     "currency",
     "Currency of `historicalPrice`, which is left out where no price is known.",
     {**_enum_schema(CurrencyCode), "default": "usd"},
-    _one_of(CurrencyCode),
+    _enum_member(CurrencyCode),
     default="usd",
 )
 VALIDATION_STATUS: Final = Parameter(
     "validationStatus",
     "Only validations that stand so.",
     _enum_schema(ValidationStatusType),
-    _one_of(ValidationStatusType),
+    _enum_member(ValidationStatusType),
 )

@@ -1,4 +1,7 @@
-"""How every request to the Data API begins: is this network served, what is behind the door, how fresh is it."""
+"""The start of every request to the Data API: the network check, the services, and the freshness of the index.
+
+Every answer carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item a chain.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from warpseal.api.aggregator.services import network_guard
-from warpseal.api.data.encoding.text import NetworkText
 from warpseal.api.data.page_tokens import PageTokens
-from warpseal.api.data.responses import response_headers
+from warpseal.api.data.responses import respond, response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
@@ -20,18 +23,22 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import ChainFreshness, PrimaryNetworkIndex
+from warpseal.history.resources import Resource
+from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
+HEADER: Final = "x-warpseal-index"
 _SDK_AGENT: Final = "speakeasy-sdk/typescript"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request, let in. network: as the path names it. now: unix seconds. for_sdk: the SDKs' shapes are wanted."""
+    """One request. network: as the path names it. now: unix seconds. for_sdk: the client wants the SDKs' dialect."""
 
     request: Request
     services: DataServices
-    words: NetworkText
+    settings: DataApiSettings
+    text: NetworkText
     tokens: PageTokens
     network: str
     now: float
@@ -45,22 +52,36 @@ class RequestContext:
         return self.request.query_params.multi_items()
 
     def chain(self) -> PrimaryChain:
-        """Return which primary chain the path names. Raises InvalidRequest, NotAPrimaryChain, and as `need` does."""
+        """Return the primary chain that the path names.
+
+        Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh` raise.
+        """
         name = self.request.path_params["blockchainId"]
-        chain = next((one for one in PrimaryChain if one == name), None)
+        chain = next((chain for chain in PrimaryChain if chain == name), None)
         if chain is None:
             chain = self.services.chains.of_id(self.chain_id())
         if chain is None:
-            known = {one.value: id_text(self.services.chains.id_of(one)) for one in PrimaryChain}
+            known = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
             raise NotAPrimaryChain(name, known)
-        self.need(chain)
+        self.require_indexed(chain)
+        self.require_fresh([chain])
         return chain
 
-    def need(self, chain: PrimaryChain) -> None:
-        """Pass where a chain is in the index. Raises IndexNotEnabled; IndexNotReady where it is going to be."""
-        if chain in [one.chain for one in self.freshness]:
-            return
-        raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
+    def require_indexed(self, chain: PrimaryChain) -> None:
+        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be."""
+        if not self.is_indexed(chain):
+            raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
+
+    def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
+        """Raise IndexStale if one of the chains lags further behind than the settings allow."""
+        required, limit_s = frozenset(chains), self.settings.max_index_lag_s
+        for chain in self.freshness if limit_s else ():
+            if chain.chain in required and chain.lag_s(self.now) > limit_s:
+                raise IndexStale(chain.chain, chain.lag_s(self.now), limit_s)
+
+    def is_indexed(self, chain: PrimaryChain) -> bool:
+        """Return whether the index has a chain."""
+        return any(freshness.chain is chain for freshness in self.freshness)
 
     def chain_id(self) -> ChainID:
         """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""
@@ -76,15 +97,19 @@ class RequestContext:
                 raise InvalidRequest("blockchainId", str(error)) from None
             return found
 
-    def index(self, what: str) -> PrimaryNetworkIndex:
-        """Return the index. Raises IndexNotEnabled, naming what needs it."""
+    def index(self, subject: str) -> PrimaryNetworkIndex:
+        """Return the index. subject: the part of the error text that names what needs it. Raises IndexNotEnabled."""
         if self.services.index is None:
-            raise IndexNotEnabled(what)
+            raise IndexNotEnabled(subject)
         return self.services.index
+
+    async def respond(self, resource: Resource, final_s: int = 0) -> Response:
+        """Return the answer. final_s: for how many seconds it cannot change; 0: it may change at any time."""
+        return await respond(self.request, resource, final_s, is_private=self.settings.require_api_key)
 
 
 class ContextFactory:
-    """Lets requests in. now: unix seconds."""
+    """Makes the context of a request. now: unix seconds."""
 
     def __init__(
         self,
@@ -97,75 +122,54 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._of: tuple[DataServices, NetworkText, PageTokens] | None = None
+        self._per_services: tuple[DataServices, NetworkText, PageTokens] | None = None
 
-    async def enter(self, request: Request) -> RequestContext:
-        """Return the visit, its freshness noted for the answer. Raises NetworkNotServed, and why the daemon is shut."""
+    async def create(self, request: Request) -> RequestContext:
+        """Return the context, the index's freshness among the response headers.
+
+        Raises NetworkNotServed, and the reason if the services are not ready in time.
+        """
         services = await self._gate.wait()
         network = request.path_params["network"]
         network_guard(network, self._settings)(services.network_id)
-        words, tokens = self._made_for(services)
+        text, tokens = self._text_and_tokens(services)
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         now = self._now()
         if freshness:
             response_headers(request.scope)[HEADER] = header_of(freshness, now)
         return RequestContext(
-            request,
-            services,
-            words,
-            tokens,
-            network,
-            now,
-            self._for_sdk(request),
-            freshness,
-            self._settings.ignore_unknown_fields,
+            request=request,
+            services=services,
+            settings=self._data,
+            text=text,
+            tokens=tokens,
+            network=network,
+            now=now,
+            for_sdk=self._is_for_sdk(request),
+            freshness=freshness,
+            ignore_unknown=self._settings.ignore_unknown_fields,
         )
 
-    def refuse_stale(self, visit: RequestContext, needed: Iterable[PrimaryChain]) -> None:
-        """Raise IndexStale where a chain that is needed lags further than is allowed."""
-        refuse_stale(visit.freshness, needed, self._data.max_index_lag_s, visit.now)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether answers are for callers with a key only."""
-        return self._data.require_api_key
-
-    def _for_sdk(self, request: Request) -> bool:
+    def _is_for_sdk(self, request: Request) -> bool:
         if self._data.compat is not Compat.AUTO:
             return self._data.compat is Compat.SDK
         response_headers(request.scope)["vary"] = "User-Agent"
         return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
 
-    def _made_for(self, services: DataServices) -> tuple[NetworkText, PageTokens]:
-        if self._of is None or self._of[0] is not services:
-            words = NetworkText(services.network_id, services.chains)
-            self._of = services, words, PageTokens(services.secrets, self._now)
-        return self._of[1], self._of[2]
-
-
-HEADER: Final = "x-warpseal-index"
-
-
-def lag_s(chain: ChainFreshness, now: float) -> int:
-    """Return the age of the newest indexed block in seconds; 0 where it is the node's newest, and that is believed."""
-    return chain.lag_s(now)
+    def _text_and_tokens(self, services: DataServices) -> tuple[NetworkText, PageTokens]:
+        if self._per_services is None or self._per_services[0] is not services:
+            text = NetworkText(services.network_id, services.chains)
+            self._per_services = services, text, PageTokens(services.key_store, self._now)
+        return self._per_services[1], self._per_services[2]
 
 
 def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
-    """Return the header's value; `first` is told where the beginning is missing, `stale` where the node is behind."""
+    """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
     return ", ".join(_item(chain, now) for chain in chains)
 
 
 def _item(chain: ChainFreshness, now: float) -> str:
-    item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={lag_s(chain, now)}"
+    item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
     if chain.first_height:
         item += f";first={chain.first_height}"
     return item + ";stale" if chain.is_node_behind else item
-
-
-def refuse_stale(chains: Iterable[ChainFreshness], needed: Iterable[PrimaryChain], limit_s: float, now: float) -> None:
-    """Raise IndexStale where a chain that is needed lags further than `limit_s`; 0 allows any lag."""
-    wanted = frozenset(needed)
-    for chain in chains if limit_s else ():
-        if chain.chain in wanted and lag_s(chain, now) > limit_s:
-            raise IndexStale(chain.chain, lag_s(chain, now), limit_s)

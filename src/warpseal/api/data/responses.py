@@ -1,4 +1,4 @@
-"""Turns an encoded resource into an HTTP answer: entity tag, cacheability, compression, nothing sent twice.
+"""HTTP responses of the Data API: entity tags, caching, compression, and headers that are set before the response.
 
 Source of truth: RFC 9110 sections 8.8.3 and 13.1.2 (entity tags, If-None-Match) and 12.5.3 (Accept-Encoding), RFC 9111.
 """
@@ -7,43 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from msgspec.json import Encoder
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from warpseal.api.data.schema.base import ENCODER, Resource
+from warpseal.history.resources import Resource
 
 JSON: Final = "application/json"
 COMPRESSED_FROM_BYTES: Final = 1_024
 FINAL_PAGE_S: Final = 3_600
 FINAL_S: Final = 86_400
-_LEVEL: Final = 1
+_GZIP_LEVEL: Final = 1
 _IN_THREAD_FROM_BYTES: Final = 65_536
 _TAG_BYTES: Final = 12
+_ENCODER: Final = Encoder()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceResponse:
-    """What a request is answered with. final_s: how long it cannot change, in seconds; 0: it may at any time."""
+async def respond(request: Request, resource: Resource, final_s: int, *, is_private: bool) -> Response:
+    """Return a resource as it goes out.
 
-    shape: Resource
-    final_s: int = 0
-
-
-async def respond(request: Request, answer: ResourceResponse, *, is_private: bool) -> Response:
-    """Return the answer as it goes out. is_private: only to callers with a key, so shared caches must not keep it."""
-    return await respond_bytes(request, ENCODER.encode(answer.shape), JSON, _cache_control(answer.final_s, is_private))
+    final_s: for how many seconds it cannot change; 0: it may change at any time. is_private: only callers with a key
+    may read it, so shared caches must not store it.
+    """
+    return await respond_bytes(request, _ENCODER.encode(resource), JSON, _cache_control(final_s, is_private))
 
 
 async def respond_bytes(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
-    """Return bytes as they go out: not at all where the client has them, compressed where that helps."""
+    """Return bytes as they go out: status 304 if the client has them, compressed if they are long enough."""
     tag = f'W/"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
     headers = {"etag": tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
-    if _has(request.headers.get("if-none-match", ""), tag):
+    if _matches(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
     if len(body) >= COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("accept-encoding", "")):
         headers["content-encoding"] = "gzip"
@@ -58,26 +55,27 @@ def _cache_control(final_s: int, is_private: bool) -> str:
 
 async def _compressed(body: bytes) -> bytes:
     if len(body) < _IN_THREAD_FROM_BYTES:
-        return gzip.compress(body, _LEVEL, mtime=0)
-    return await asyncio.to_thread(gzip.compress, body, _LEVEL, mtime=0)
+        return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+    return await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
 
 
-def _has(given: str, tag: str) -> bool:
-    """Tell whether If-None-Match names the tag; weak comparison."""
+def _matches(if_none_match: str, tag: str) -> bool:
+    """Return whether If-None-Match names the tag; weak comparison."""
     bare = tag.removeprefix("W/")
-    return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in given.split(","))
+    names = [name.strip() for name in if_none_match.split(",")]
+    return "*" in names or bare in [name.removeprefix("W/") for name in names]
 
 
-def accepts_gzip(given: str) -> bool:
-    """Tell whether a client takes gzip: named, or by *, and not with q=0."""
-    weights: dict[str, bool] = {}
-    for item in given.lower().split(","):
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Return whether a client accepts gzip: by its name or by *, and not with q=0."""
+    accepted: dict[str, bool] = {}
+    for item in accept_encoding.lower().split(","):
         coding, _, parameters = item.partition(";")
-        weights[coding.strip()] = not _is_zero(parameters)
-    return weights.get("gzip", weights.get("*", False))
+        accepted[coding.strip()] = not _has_zero_weight(parameters)
+    return accepted.get("gzip", accepted.get("*", False))
 
 
-def _is_zero(parameters: str) -> bool:
+def _has_zero_weight(parameters: str) -> bool:
     name, _, value = parameters.strip().partition("=")
     if name.strip() != "q":
         return False

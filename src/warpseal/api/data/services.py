@@ -1,27 +1,44 @@
-"""The services behind the Data API."""
+"""The services of the Data API."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from warpseal.api.data.page_tokens import EphemeralTokenKeys, TokenKeys
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.ports import NodeView, PriceSource, PrimaryNetworkIndex, UptimeSource
+from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
 
+TOKEN_KEY_BYTES: Final = 32
 
-class KeyStore(TokenKeys, Protocol):
-    """The keys of callers, and those that seal page tokens."""
+
+class KeyStore(Protocol):
+    """The API keys of callers, and the keys that sign page tokens."""
+
+    async def token_keys(self) -> Sequence[bytes]:
+        """Return the keys of 32 bytes: the first one signs, all of them verify. Raises StoreDown.
+
+        They are the same for every daemon on one store, and after a restart.
+        """
+        ...
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
         """Return an API key by its digest, revoked or not. Raises StoreDown."""
         ...
 
 
-class EphemeralKeys(EphemeralTokenKeys):
-    """What a daemon without a store has: no API keys, and page tokens that end with the process."""
+class EphemeralKeys:
+    """The keys of a daemon without a store: no API keys, and a token key that lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(TOKEN_KEY_BYTES)
+
+    async def token_keys(self) -> Sequence[bytes]:
+        """Return the one key."""
+        return (self._key,)
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
         """Return None."""
@@ -30,18 +47,18 @@ class EphemeralKeys(EphemeralTokenKeys):
 
 @dataclass(frozen=True, slots=True)
 class DataServices:
-    """Everything behind the Data API. index: None where nothing is indexed; prices: None where there is no source.
+    """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
 
-    aliases: other names of blockchains. observed: None where nobody observes validators but the node. indexed: the
-    chains that the index has, or is going to have.
+    aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
+    that the index has, or is going to have.
     """
 
     network_id: int
     chains: PrimaryChains
     index: PrimaryNetworkIndex | None
     node: NodeView
-    secrets: KeyStore
-    prices: PriceSource | None = None
+    key_store: KeyStore
+    prices: AssetPrices | None = None
     aliases: ChainAliases | None = None
-    observed: UptimeSource | None = None
+    uptime_source: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()

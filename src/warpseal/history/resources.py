@@ -1,12 +1,41 @@
-"""The closed lists of values; a published SDK refuses a whole page for one value that it does not know.
+"""What all resources of the Data API have in common, and their closed lists of values.
 
-Source of truth: the enumerations that the published SDKs agree on, which the specification leaves open.
+Resources are the answer structs: the index fills them and the Data API encodes them. Keys are in camel case. A field
+that may be left out is `UNSET` by default, and then absent from the JSON: the published SDKs take null for a fault.
+Source of truth: the specification's conventions, and the enumerations that the published SDKs agree on. An SDK refuses
+a whole page for one value that it does not know.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType
+
+__all__ = [
+    "C_CHAIN_TX_TYPES",
+    "P_CHAIN_TX_TYPES",
+    "UNSET",
+    "X_CHAIN_TX_TYPES",
+    "CurrencyCode",
+    "NetworkName",
+    "PrimaryNetworkAssetCap",
+    "PrimaryNetworkAssetType",
+    "PrimaryNetworkChainName",
+    "PrimaryNetworkTxType",
+    "Resource",
+    "RewardType",
+    "SortOrder",
+    "UnsetType",
+    "ValidationStatusType",
+    "or_unset",
+    "tx_type",
+]
+
+
+class Resource(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """Base of every resource."""
 
 
 class NetworkName(StrEnum):
@@ -125,3 +154,8 @@ class ValidationStatusType(StrEnum):
     ACTIVE = "active"
     PENDING = "pending"
     REMOVED = "removed"
+
+
+def or_unset(value: int | None) -> int | UnsetType:
+    """Return a number, or leave it out."""
+    return UNSET if value is None else value

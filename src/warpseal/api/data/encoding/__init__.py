@@ -1,1 +1,0 @@
-"""How values of the history become resources of the Data API: ids and amounts as texts, absent where not known."""

@@ -1,1 +1,0 @@
-"""The resources of the Data API; answers are encoded from these objects, and the OpenAPI document is made of them."""

@@ -1,0 +1,159 @@
+"""Resources in the dialect of the published SDKs, which contradict the specification for the X- and C-Chain.
+
+The index answers in the specification's dialect; these functions translate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from warpseal.history.evm_genesis import sdk_genesis
+from warpseal.history.outputs import AssetAmount, AvmUtxo, UtxoCredential
+from warpseal.history.resources import UNSET, PrimaryNetworkTxType, Resource, UnsetType
+from warpseal.history.transactions import (
+    AssetCreated,
+    CChainTransaction,
+    ChainFormat,
+    EvmInput,
+    EvmOutput,
+    PChainTransaction,
+    XChainTransaction,
+    XChainVertex,
+)
+
+
+class SdkUtxo(Resource, frozen=True, gc=False, kw_only=True):
+    """An output of the X- or C-Chain exactly as the published SDKs read it: its index is a text."""
+
+    addresses: tuple[str, ...]
+    asset: AssetAmount
+    consumed_on_chain_id: str
+    created_on_chain_id: str
+    utxo_id: str
+    creation_tx_hash: str
+    locktime: int
+    output_index: str
+    threshold: int
+    timestamp: int
+    utxo_type: str
+    consuming_tx_hash: str | UnsetType = UNSET
+    consuming_tx_timestamp: int | UnsetType = UNSET
+    utxo_bytes: str | UnsetType = UNSET
+    credentials: tuple[UtxoCredential, ...] | UnsetType = UNSET
+    group_id: int | UnsetType = UNSET
+    payload: str | UnsetType = UNSET
+
+
+class _SdkTransaction(Resource, frozen=True, gc=False, kw_only=True):
+    """The keys that the SDKs give a transaction of the X- or C-Chain."""
+
+    tx_hash: str
+    tx_type: PrimaryNetworkTxType
+    timestamp: int
+    memo: str
+    amount_unlocked: tuple[AssetAmount, ...]
+    amount_created: tuple[AssetAmount, ...]
+    source_chain: str | UnsetType = UNSET
+    destination_chain: str | UnsetType = UNSET
+
+
+class SdkXChainTransaction(_SdkTransaction, frozen=True, gc=False, kw_only=True):
+    """A transaction of the X-Chain exactly as the SDKs read it, of either format."""
+
+    chain_format: ChainFormat
+    consumed_utxos: tuple[SdkUtxo, ...]
+    emitted_utxos: tuple[SdkUtxo, ...]
+    block_height: int | UnsetType = UNSET
+    block_hash: str | UnsetType = UNSET
+    vertices: tuple[XChainVertex, ...] | UnsetType = UNSET
+    asset_created: AssetCreated | UnsetType = UNSET
+
+
+class SdkCChainTransaction(_SdkTransaction, frozen=True, gc=False, kw_only=True):
+    """An atomic transaction of the C-Chain exactly as the SDKs read it."""
+
+    block_height: int
+    block_hash: str
+    evm_inputs: tuple[EvmInput, ...] | UnsetType = UNSET
+    evm_outputs: tuple[EvmOutput, ...] | UnsetType = UNSET
+    consumed_utxos: tuple[SdkUtxo, ...] | UnsetType = UNSET
+    emitted_utxos: tuple[SdkUtxo, ...] | UnsetType = UNSET
+
+
+def sdk_p_transaction(tx: PChainTransaction) -> PChainTransaction:
+    """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at all."""
+    created = tx.blockchain_info
+    if created is UNSET or created.genesis_data is UNSET:
+        return tx
+    genesis = UNSET if isinstance(created.genesis_data, str) else sdk_genesis(created.genesis_data)
+    return replace(tx, blockchain_info=replace(created, genesis_data=genesis))
+
+
+def sdk_x_transaction(tx: XChainTransaction) -> SdkXChainTransaction:
+    """Return a transaction of the X-Chain, of either format."""
+    return SdkXChainTransaction(
+        tx_hash=tx.tx_hash,
+        tx_type=tx.tx_type,
+        timestamp=tx.timestamp,
+        memo=tx.memo or "0x",
+        chain_format=tx.chain_format,
+        consumed_utxos=_sdk_utxos(tx.consumed_utxos),
+        emitted_utxos=_sdk_utxos(tx.emitted_utxos),
+        amount_unlocked=tx.amount_unlocked,
+        amount_created=tx.amount_created,
+        source_chain=tx.source_chain,
+        destination_chain=tx.destination_chain,
+        block_height=tx.block_height,
+        block_hash=tx.block_hash,
+        vertices=tx.vertices,
+        asset_created=tx.asset_created,
+    )
+
+
+def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
+    """Return an atomic transaction of the C-Chain; an SDK recognizes its type by the keys that it has."""
+    is_import = tx.tx_type is PrimaryNetworkTxType.IMPORT
+    return SdkCChainTransaction(
+        tx_hash=tx.tx_hash,
+        tx_type=tx.tx_type,
+        timestamp=tx.timestamp,
+        memo=tx.memo or "0x",
+        amount_unlocked=tx.amount_unlocked,
+        amount_created=tx.amount_created,
+        source_chain=tx.source_chain,
+        destination_chain=tx.destination_chain,
+        block_height=tx.block_height,
+        block_hash=tx.block_hash,
+        evm_inputs=UNSET if is_import else tx.evm_inputs or (),
+        evm_outputs=(tx.evm_outputs or ()) if is_import else UNSET,
+        consumed_utxos=_sdk_utxos(tx.consumed_utxos) if is_import else UNSET,
+        emitted_utxos=UNSET if is_import else _sdk_utxos(tx.emitted_utxos),
+    )
+
+
+def _sdk_utxos(utxos: Iterable[AvmUtxo]) -> tuple[SdkUtxo, ...]:
+    return tuple([_sdk_utxo(utxo) for utxo in utxos])
+
+
+def _sdk_utxo(utxo: AvmUtxo) -> SdkUtxo:
+    return SdkUtxo(
+        addresses=utxo.addresses,
+        asset=utxo.asset,
+        consumed_on_chain_id=utxo.consumed_on_chain_id,
+        created_on_chain_id=utxo.created_on_chain_id,
+        utxo_id=utxo.utxo_id,
+        creation_tx_hash=utxo.creation_tx_hash,
+        locktime=utxo.locktime,
+        output_index=str(utxo.output_index),
+        threshold=utxo.threshold,
+        timestamp=utxo.timestamp,
+        utxo_type=utxo.utxo_type,
+        consuming_tx_hash=utxo.consuming_tx_hash,
+        consuming_tx_timestamp=utxo.consuming_tx_timestamp,
+        utxo_bytes=utxo.utxo_bytes,
+        credentials=utxo.credentials,
+        group_id=utxo.group_id,
+        payload=utxo.payload,
+    )
