@@ -22,7 +22,7 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID, utxo_id
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_components import StakingTerms, SubnetValidator
+from warpseal.chains.p_components import RewardKind, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddPermissionlessDelegatorTx,
@@ -45,7 +45,7 @@ from warpseal.ledger.effects import (
     TxEffects,
     TxOutcome,
 )
-from warpseal.ledger.outputs import Consumed, LedgerOutput, RewardKind
+from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.ledger.params import MAINNET
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, ValidationID
 

@@ -165,7 +165,7 @@ class Model(StakingModel):
             stake.state, stake.closed = "completed", tx.closed
             self.rewards += [(tx, out, stake, settled_at) for out in tx.emitted if out.reward is not None]
         if tx.removed is not None:
-            stake = self.stakes[tx.removed.tx_id]
+            stake = self.stakes[tx.removed]
             stake.state, stake.removed = "removed", (tx.tx.id, settled_at)
         unsigned: Any = tx.tx.unsigned
         if tx.chain is not None:

@@ -19,6 +19,7 @@ from tests.index.world import (
     write_all,
     written,
 )
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import params, x_blocks
 from tests.ledger.world import AVAX, NETWORK_ID
 from warpseal.chains.components import BaseFields
@@ -33,7 +34,7 @@ from warpseal.index.database import index_url, reading_index
 from warpseal.index.rebuild import rebuild_rows, spent_ids
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.effects import Amounts, BlockEffects, TxEffects, TxOutcome
-from warpseal.ledger.outputs import LedgerOutput, MemoryOutputs
+from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.x_chain import apply_x_block
 from warpseal.warp.ids import P_CHAIN, id_text
 
@@ -98,9 +99,9 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
 
 
 async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(any_index_url: str) -> None:
-    known = MemoryOutputs()
+    known = MemoryUtxos()
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
-    known.follow(genesis.txs)
+    known.apply(genesis.txs)
     settings = settings_of(any_index_url)
     reading = reading_index(index_url(settings, None), settings)
     with written(any_index_url, params()) as writer:

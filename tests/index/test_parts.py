@@ -20,6 +20,7 @@ from tests.index.world import (
     write_all,
     written,
 )
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.ids import Address, parse_address
 from warpseal.history.chains import PrimaryChain
@@ -33,7 +34,6 @@ from warpseal.index.database import MIGRATIONS, index_url, reading_index, writin
 from warpseal.index.records import PRecord, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
 from warpseal.index.settings import IndexSettings
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import build_x_tx_effects
 from warpseal.store.errors import StoreUnusable
@@ -98,12 +98,12 @@ async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_t
     made = [record for record in recorded_history() if isinstance(record, XRecord)]
     txs = [tx.tx for record in made for tx in record.effects.txs]
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
-    outputs = MemoryOutputs()
-    outputs.follow(genesis.txs)
+    outputs = MemoryUtxos()
+    outputs.apply(genesis.txs)
     past = [genesis]
     for number, tx in enumerate(txs):
         effects = build_x_tx_effects(UtxoFlow(params().x_chain_id, 0, outputs, False), tx, 0)
-        outputs.follow((effects,))
+        outputs.apply((effects,))
         past.append(XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
     write_all(any_index_url, params(), past, 3)
     async with opened(any_index_url, params()) as index:

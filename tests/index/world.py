@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.ledger import world as made_up
 from tests.ledger.histories import History
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks
 from warpseal.chains.ids import Address, parse_address
 from warpseal.chains.p_txs import CreateChainTx
@@ -26,7 +27,6 @@ from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import encode_checkpoint
 from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
@@ -46,14 +46,14 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
     """Return a history of the P-Chain, each block with the ledger's state after it."""
     history = History(seed)
     state, effects = state_from_genesis(history.genesis, made_up.PARAMS)
-    outputs = MemoryOutputs()
-    outputs.make(effects.emitted)
-    outputs.follow(effects.txs)
+    outputs = MemoryUtxos()
+    outputs.add(effects.emitted)
+    outputs.apply(effects.txs)
     made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
     for _ in range(blocks):
         block = history.next_block()
         effects = apply_p_block(state, block, outputs)
-        outputs.follow(moves(effects))
+        outputs.apply(moves(effects))
         made.append((PRecord(effects, block.raw), encode_checkpoint(state)))
     return tuple(made)
 
@@ -61,14 +61,14 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
 @cache
 def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]:
     """Return the recorded network's blocks as they came by time, or the P-Chain first, then X, then C."""
-    outputs = MemoryOutputs()
+    outputs = MemoryUtxos()
     state, effects = state_from_genesis(GENESIS, params())
-    outputs.make(effects.emitted)
-    outputs.follow(effects.txs)
+    outputs.add(effects.emitted)
+    outputs.apply(effects.txs)
     creation = GENESIS.chains[0].unsigned
     assert isinstance(creation, CreateChainTx)
     x_effects = build_x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
-    outputs.follow(x_effects)
+    outputs.apply(x_effects)
     made: list[Record] = [PRecord(effects, GENESIS.raw)]
     made.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
     timed = _timed([(block.time or 0, _imports(block.txs), block) for block in p_blocks()])
@@ -91,17 +91,17 @@ def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
     return made
 
 
-def _applied(state: Any, block: Any, outputs: MemoryOutputs) -> Record:
+def _applied(state: Any, block: Any, outputs: MemoryUtxos) -> Record:
     if isinstance(block, tuple):
         c_effects = apply_c_block(params().c_chain_id, block[0], block[1], outputs)
-        outputs.follow(c_effects.txs)
+        outputs.apply(c_effects.txs)
         return CRecord(c_effects, encode_c_block(*block))
     if type(block).__name__ == "XBlock":
         x_effects = apply_x_block(params().x_chain_id, block, outputs, is_complete=True)
-        outputs.follow(x_effects.txs)
+        outputs.apply(x_effects.txs)
         return XRecord(x_effects, block.raw)
     effects = apply_p_block(state, block, outputs)
-    outputs.follow(moves(effects))
+    outputs.apply(moves(effects))
     return PRecord(effects, block.raw)
 
 

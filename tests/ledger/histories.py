@@ -11,7 +11,7 @@ from typing import Any
 from tests.ledger.model import Model
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.wallets import Wallet
-from tests.ledger.world import BEGIN_S, UPGRADES, genesis, rules
+from tests.ledger.world import BANFF_S, BEGIN_S, UPGRADES, genesis, rules
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, AdvanceTimeTx, PSignedTx, RewardValidatorTx
@@ -63,7 +63,7 @@ class History:
         roll = self.random.random()
         if roll < 0.4:
             to = self._later()
-            if to >= UPGRADES.banff_s:
+            if to >= BANFF_S:
                 self._in_banff = True
                 return self._banff(to)
             return self._propose(P_TX.build(AdvanceTimeTx(to)))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.chains.exchanges import LOCALNET, lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
+from tests.ledger.memory_utxos import MemoryUtxos
 from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
 from warpseal.chains.ids import AssetID
 from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block, parse_p_genesis
@@ -19,7 +20,6 @@ from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c_block
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import L1FeeConfig, Parameters, parameters_from_node
@@ -91,7 +91,7 @@ class Replay:
     """What became of the recorded blocks."""
 
     state: PChainState
-    outputs: MemoryOutputs = field(default_factory=MemoryOutputs)
+    outputs: MemoryUtxos = field(default_factory=MemoryUtxos)
     p: list[BlockEffects] = field(default_factory=list)
     x: list[XTxEffects] = field(default_factory=list)
     c: list[CTxEffects] = field(default_factory=list)
@@ -101,15 +101,15 @@ class Replay:
         if isinstance(block, PBlock):
             effects = apply_p_block(self.state, block, self.outputs)
             self.p.append(effects)
-            self.outputs.follow(moves(effects))
+            self.outputs.apply(moves(effects))
         elif isinstance(block, XBlock):
             x_effects = apply_x_block(params().x_chain_id, block, self.outputs, is_complete=True).txs
             self.x += x_effects
-            self.outputs.follow(x_effects)
+            self.outputs.apply(x_effects)
         else:
             c_effects = apply_c_block(params().c_chain_id, *block, self.outputs).txs
             self.c += c_effects
-            self.outputs.follow(c_effects)
+            self.outputs.apply(c_effects)
 
     @property
     def p_txs(self) -> dict[str, TxEffects]:
@@ -127,12 +127,12 @@ def beginning() -> Replay:
     state, effects = state_from_genesis(GENESIS, params())
     replay = Replay(state)
     replay.p.append(effects)
-    replay.outputs.make(effects.emitted)
-    replay.outputs.follow(effects.txs)
+    replay.outputs.add(effects.emitted)
+    replay.outputs.apply(effects.txs)
     x_creation = GENESIS.chains[0].unsigned
     assert isinstance(x_creation, CreateChainTx)
     replay.x += build_x_genesis_effects(parse_x_genesis(x_creation.genesis), params().x_chain_id)
-    replay.outputs.follow(replay.x)
+    replay.outputs.apply(replay.x)
     return replay
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import moves
 from tests.ledger.world import AVAX, BEGIN_S, NAVAX, NETWORK_ID, PARAMS, genesis
 from warpseal.chains.components import (
@@ -21,7 +22,6 @@ from warpseal.chains.p_txs import P_TX, RewardValidatorTx
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import BlockEffects, TxEffects
 from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN
@@ -49,9 +49,9 @@ class Chain:
     def __init__(self, params: Parameters = ALL_ACTIVE) -> None:
         self.genesis = genesis(1)
         self.state, effects = state_from_genesis(self.genesis, params)
-        self.outputs = MemoryOutputs()
-        self.outputs.make(effects.emitted)
-        self.outputs.follow(effects.txs)
+        self.outputs = MemoryUtxos()
+        self.outputs.add(effects.emitted)
+        self.outputs.apply(effects.txs)
 
     def block(self, kind: str, *unsigned: Any, at_s: int | None = None) -> BlockEffects:
         """Apply a block, `at_s` seconds after the genesis (default: now)."""
@@ -60,7 +60,7 @@ class Chain:
         has_time = kind.startswith("Banff")
         block = PBlock.build(kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs)
         effects = apply_p_block(self.state, block, self.outputs)
-        self.outputs.follow(moves(effects))
+        self.outputs.apply(moves(effects))
         return effects
 
     def accept(self, *unsigned: Any, at_s: int | None = None) -> tuple[TxEffects, ...]:

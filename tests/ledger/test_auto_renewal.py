@@ -11,7 +11,7 @@ from tests.ledger.small import ELSE, SOMEBODY, Chain, output, spending
 from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import NoSigner, StakingTerms, SubnetValidator
+from warpseal.chains.p_components import NoSigner, RewardKind, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddAutoRenewedValidatorTx,
@@ -21,13 +21,13 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxEffects
-from warpseal.ledger.outputs import LedgerFault, RewardKind
+from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import UpgradeTimes
 from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 NODE = b"\x66" * 20
-HELICON = replace(PARAMS, upgrades=UpgradeTimes(0, 0, 0, 0, 0, helicon_s=BEGIN_S))
+HELICON = replace(PARAMS, upgrades=UpgradeTimes(0, 0, 0, 0, helicon_s=BEGIN_S))
 STAKE = 100_000 * NAVAX
 CYCLE_S = DAY_S // 2
 JOINING = P_TX.build(

@@ -6,6 +6,7 @@ import pytest
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.ledger.histories import History
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.recorded import GENESIS, moves, params
 from tests.ledger.small import COIN, SOMEBODY, output, spending
@@ -16,7 +17,6 @@ from warpseal.chains.p_txs import P_TX, AddValidatorTx, BaseTx, RewardValidatorT
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import (
     FUJI,
@@ -42,8 +42,8 @@ def test_a_public_network_begins_with_all_of_its_supply(network: str) -> None:
     assert find_primary_chains(genesis) == (known.x_chain_id, known.c_chain_id) == tuple(state.chains)
     rewards = sum(staker.potential_reward for staker in state.current)
     assert state.supply == effects.supply == genesis.initial_supply + rewards
-    outputs = MemoryOutputs()
-    outputs.make(effects.emitted)
+    outputs = MemoryUtxos()
+    outputs.add(effects.emitted)
     held = sum(out.amount for out in outputs.unspent.values())
     staked = sum(out.amount for tx in effects.txs for out in tx.emitted if out.staked)
     x_creation = genesis.chains[0].unsigned
@@ -87,13 +87,13 @@ def test_parameters_of_the_public_networks_are_known_and_others_are_told() -> No
 
 def test_without_the_genesis_nothing_is_invented() -> None:
     history = History(2)
-    state, outputs = state_without_genesis(PARAMS, BEGIN_S, 1), MemoryOutputs()
+    state, outputs = state_without_genesis(PARAMS, BEGIN_S, 1), MemoryUtxos()
     whole, _ = state_from_genesis(history.genesis, PARAMS)
     reconstructed = unknown = 0
     for _ in range(500):
         block = history.next_block()
         effects, known = apply_p_block(state, block, outputs), apply_p_block(whole, block, None)
-        outputs.follow(moves(effects))
+        outputs.apply(moves(effects))
         assert effects.supply is None
         for tx, full in zip(moves(effects), moves(known), strict=True):
             assert [each.id for each in tx.consumed] == [each.id for each in full.consumed]
@@ -117,8 +117,8 @@ def test_a_staking_that_is_not_known_ends_without_outputs_and_says_so() -> None:
     staking = TxID(b"\x55" * 32)
     proposal = (P_TX.build(RewardValidatorTx(staking)),)
     time = BEGIN_S + 21 * DAY_S
-    apply_p_block(state, PBlock.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal), MemoryOutputs())
-    effects = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 101, time), MemoryOutputs())
+    apply_p_block(state, PBlock.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal), MemoryUtxos())
+    effects = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 101, time), MemoryUtxos())
     settled = effects.settled
     assert settled is not None
     assert settled.closed is not None
@@ -131,7 +131,7 @@ def test_an_own_output_that_is_not_known_is_rebuilt_from_the_input() -> None:
     state = state_without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
     tx = P_TX.build(BaseTx(spending(3, output(COIN - 9))))
     block = PBlock.build("BanffStandardBlock", BlockID(bytes(32)), 100, BEGIN_S + 20 * DAY_S, (tx,))
-    (effects,) = apply_p_block(state, block, MemoryOutputs()).txs
+    (effects,) = apply_p_block(state, block, MemoryUtxos()).txs
     reconstructed = effects.consumed[0].reconstructed
     assert reconstructed is not None
     assert (reconstructed.amount, reconstructed.output_index, reconstructed.is_complete) == (COIN, 3, False)
@@ -142,8 +142,8 @@ def test_an_own_output_that_is_not_known_is_rebuilt_from_the_input() -> None:
 def test_a_genesis_validator_leaves_like_any_other() -> None:
     genesis = History(1).genesis
     state, effects = state_from_genesis(genesis, PARAMS)
-    outputs = MemoryOutputs()
-    outputs.make(effects.emitted)
+    outputs = MemoryUtxos()
+    outputs.add(effects.emitted)
     staking = genesis.validators[0]
     unsigned = staking.unsigned
     assert isinstance(unsigned, AddValidatorTx)

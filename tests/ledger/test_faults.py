@@ -39,7 +39,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight
 
 NODE = NodeID(b"\x33" * 20)
-NOBODY = b"\x44" * 32
+UNKNOWN_ID = b"\x44" * 32
 AUTH = Input((0,))
 
 
@@ -56,38 +56,53 @@ def weight_message(validation: bytes, nonce: int, weight: int) -> bytes:
 
 FIRST = Chain().genesis.validators
 KNOWN_NODE: NodeID = FIRST[0].unsigned.validator.node_id  # type: ignore[union-attr]
-IMPORTED = TransferableInput(TxID(NOBODY), 0, AVAX, TransferInput(7, (0,)))
+IMPORTED = TransferableInput(TxID(UNKNOWN_ID), 0, AVAX, TransferInput(7, (0,)))
 EMPTY = spending(0).__class__(88, spending(0).blockchain_id, (), (), b"")
 
 CASES: dict[str, tuple[Any, str]] = {
-    "input not there": (BaseTx(spending(0, tx_id=TxID(NOBODY))), "is not there"),
-    "input of another asset": (BaseTx(spending(6)), "is not what was made"),
-    "more out than in": (BaseTx(spending(0, output(COIN + 1))), "more comes out than went in"),
-    "another asset out": (BaseTx(spending(0, output(1, TOKEN))), "more comes out than went in"),
+    "input not there": (BaseTx(spending(0, tx_id=TxID(UNKNOWN_ID))), "is not there"),
+    "input of another asset": (BaseTx(spending(6)), "differs from the output"),
+    "more out than in": (BaseTx(spending(0, output(COIN + 1))), "the outputs are more than the inputs"),
+    "another asset out": (BaseTx(spending(0, output(1, TOKEN))), "the outputs are more than the inputs"),
     "imported twice": (ImportTx(EMPTY, X_CHAIN, (IMPORTED, IMPORTED)), "is spent already"),
     "time within a standard block": (AdvanceTimeTx(BEGIN_S + 1), "only a proposal"),
     "reward within a standard block": (RewardValidatorTx(FIRST[0].id), "only a proposal"),
-    "chain of no subnet": (CreateChainTx(spending(0), SubnetID(NOBODY), "", NOBODY, (), b"", AUTH), "no subnet"),
-    "owner of no subnet": (TransferSubnetOwnershipTx(spending(0), SubnetID(NOBODY), AUTH, ELSE), "no subnet"),
+    "chain of no subnet": (
+        CreateChainTx(spending(0), SubnetID(UNKNOWN_ID), "", UNKNOWN_ID, (), b"", AUTH),
+        "no subnet",
+    ),
+    "owner of no subnet": (TransferSubnetOwnershipTx(spending(0), SubnetID(UNKNOWN_ID), AUTH, ELSE), "no subnet"),
     "a validator twice": (validator(KNOWN_NODE), "validates already"),
-    "a subnet that rewards nobody": (validator(NODE, SubnetID(NOBODY)), "rewards nobody"),
+    "a subnet without rewards": (validator(NODE, SubnetID(UNKNOWN_ID)), "has no rewards"),
     "nothing staked": (
         AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), SOMEBODY),
         "nothing is staked",
     ),
-    "removing who is not there": (RemoveSubnetValidatorTx(spending(0), NODE, SubnetID(NOBODY), AUTH), "no validator"),
-    "removing who staked": (
+    "removing an unknown validator": (
+        RemoveSubnetValidatorTx(spending(0), NODE, SubnetID(UNKNOWN_ID), AUTH),
+        "no validator",
+    ),
+    "removing a permissionless validator": (
         RemoveSubnetValidatorTx(spending(0), KNOWN_NODE, PRIMARY_NETWORK, AUTH),
-        "not the owner's to remove",
+        "was not added by the owner",
     ),
     "an L1 of no subnet": (
-        ConvertSubnetToL1Tx(spending(0), SubnetID(NOBODY), C_CHAIN, b"", (), AUTH),
+        ConvertSubnetToL1Tx(spending(0), SubnetID(UNKNOWN_ID), C_CHAIN, b"", (), AUTH),
         "no subnet",
     ),
-    "funding nobody": (IncreaseL1ValidatorBalanceTx(spending(0), ValidationID(NOBODY), 5), "no validation"),
-    "disabling nobody": (DisableL1ValidatorTx(spending(0), ValidationID(NOBODY), AUTH), "no validation"),
-    "weighing nobody": (SetL1ValidatorWeightTx(spending(0), weight_message(NOBODY, 0, 1)), "no validation"),
-    "a message that is none": (RegisterL1ValidatorTx(spending(0), 5, bytes(96), b"\x00\x01"), "the manager's message"),
+    "funding an unknown validation": (
+        IncreaseL1ValidatorBalanceTx(spending(0), ValidationID(UNKNOWN_ID), 5),
+        "no validation",
+    ),
+    "disabling an unknown validation": (
+        DisableL1ValidatorTx(spending(0), ValidationID(UNKNOWN_ID), AUTH),
+        "no validation",
+    ),
+    "weighing an unknown validation": (
+        SetL1ValidatorWeightTx(spending(0), weight_message(UNKNOWN_ID, 0, 1)),
+        "no validation",
+    ),
+    "a malformed message": (RegisterL1ValidatorTx(spending(0), 5, bytes(96), b"\x00\x01"), "the manager's message"),
 }
 
 
@@ -115,7 +130,7 @@ def test_what_a_block_makes_its_later_transactions_can_spend() -> None:
     chain = Chain()
     _, spent = chain.accept(first, BaseTx(spending(0, output(COIN - 5), tx_id=first.id)))
     assert spent.amounts.burned == ((AVAX, 5),)
-    assert [out.amount for out in chain.outputs.of(SOMEBODY.addresses[0], spent.emitted[0].held_on)][-1] > 0
+    assert [out.amount for out in chain.outputs.held_by(SOMEBODY.addresses[0], spent.emitted[0].held_on)][-1] > 0
 
 
 def test_a_stake_cannot_be_spent_before_it_comes_back() -> None:
@@ -167,7 +182,7 @@ def test_what_cannot_be_proposed_is_a_fault() -> None:
     ("staking", "at_s", "reason"),
     [
         (FIRST[1].id, 2 * DAY_S, "not the next to end"),
-        (TxID(NOBODY), 2 * DAY_S, "not the next to end"),
+        (TxID(UNKNOWN_ID), 2 * DAY_S, "not the next to end"),
         (FIRST[0].id, DAY_S, "not at"),
     ],
 )
@@ -189,7 +204,7 @@ def test_a_nonce_that_was_used_is_a_fault() -> None:
     with pytest.raises(LedgerFault, match="nonce 7 is below 8"):
         chain.accept(SetL1ValidatorWeightTx(spending(3), weight_message(validation, 7, 9)))
     again = ConvertSubnetToL1Tx(spending(4), SubnetID(subnet.id), C_CHAIN, b"", (first,), AUTH)
-    with pytest.raises(LedgerFault, match="left in between"):
+    with pytest.raises(LedgerFault, match="left the state invalid"):
         chain.accept(again)
 
 
@@ -197,7 +212,7 @@ def test_a_spoiled_state_is_neither_used_nor_kept() -> None:
     chain = Chain()
     with pytest.raises(LedgerFault):
         chain.accept(BaseTx(spending(0, output(COIN + 1))))
-    with pytest.raises(LedgerFault, match="left in between"):
+    with pytest.raises(LedgerFault, match="left the state invalid"):
         apply_p_block(chain.state, chain.genesis.block, chain.outputs)
     with pytest.raises(UnusableCheckpoint):
         encode_checkpoint(chain.state)

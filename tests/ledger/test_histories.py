@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ledger.histories import History
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model import Model
 from tests.ledger.recorded import moves
 from tests.ledger.world import PARAMS
@@ -16,7 +17,6 @@ from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.outputs import MemoryOutputs
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.warp.ids import P_CHAIN
@@ -36,16 +36,16 @@ class Witness:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.outputs = MemoryOutputs()
+        self.outputs = MemoryUtxos()
         self.state, effects = state_from_genesis(history.genesis, PARAMS)
-        self.outputs.make(effects.emitted)
-        self.outputs.follow(effects.txs)
+        self.outputs.add(effects.emitted)
+        self.outputs.apply(effects.txs)
 
     def step(self) -> tuple[PBlock, BlockEffects]:
         """Let both have the next block."""
         block = parse_p_block(self.history.next_block().raw)
         effects = apply_p_block(self.state, block, self.outputs)
-        self.outputs.follow(moves(effects))
+        self.outputs.apply(moves(effects))
         return block, effects
 
 
@@ -92,7 +92,7 @@ def of_model(model: Model) -> dict[str, Any]:
     }
 
 
-def coins(outputs: MemoryOutputs) -> dict[bytes, Any]:
+def coins(outputs: MemoryUtxos) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain."""
     return {
         out.id: (out.asset_id, out.amount, out.locktime, out.stakeable_locktime, out.threshold, out.addresses)
@@ -204,7 +204,7 @@ def test_every_staking_is_opened_once_and_closed_at_most_once(seed: int) -> None
                 assert tx.opened.tx_id not in opened
                 opened[tx.opened.tx_id] = tx.opened
             over += [tx.closed.tx_id] if tx.closed is not None else []
-            over += [tx.removed.tx_id] if tx.removed is not None else []
+            over += [tx.removed] if tx.removed is not None else []
         over += effects.ended
         for started in effects.started:
             assert opened[started.tx_id].potential_reward is None

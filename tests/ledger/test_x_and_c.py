@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chains.exchanges import vector
+from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.small import ELSE, SOMEBODY, output
 from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
 from warpseal.chains.c_atomic import C_TX, EvmInput, EvmOutput, parse_atomic_tx
@@ -38,7 +39,7 @@ from warpseal.chains.x_txs import (
     parse_x_tx,
 )
 from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c_block
-from warpseal.ledger.outputs import LedgerFault, MemoryOutputs, OutputKind
+from warpseal.ledger.outputs import LedgerFault, OutputKind
 from warpseal.ledger.params import MAINNET
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x_block, build_x_tx_effects, list_x_outputs
@@ -69,10 +70,10 @@ def operate(operation: Any, *spent: tuple[TxID, int]) -> XTx:
     return X_TX.build(OperationTx(EMPTY, (AssetOperation(ASSET, references, operation),)))
 
 
-def applied(*txs: XTx, source: MemoryOutputs | None = None, is_complete: bool = True) -> XBlockEffects:
+def applied(*txs: XTx, source: MemoryUtxos | None = None, is_complete: bool = True) -> XBlockEffects:
     """Return what a block of these does."""
     block = XBlock.build(BlockID(bytes(32)), 5, 1000, txs)
-    return apply_x_block(X_CHAIN, block, source or MemoryOutputs(), is_complete=is_complete)
+    return apply_x_block(X_CHAIN, block, source or MemoryUtxos(), is_complete=is_complete)
 
 
 def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
@@ -113,15 +114,15 @@ def test_nothing_is_spent_twice_on_the_x_chain() -> None:
     mint = MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses))
     with pytest.raises(LedgerFault, match="spent already"):
         applied(CREATION, operate(mint, (MADE, 1)), operate(mint, (MADE, 1)))
-    outputs = MemoryOutputs()
-    outputs.follow(applied(CREATION, operate(mint, (MADE, 1))).txs)
+    outputs = MemoryUtxos()
+    outputs.apply(applied(CREATION, operate(mint, (MADE, 1))).txs)
     with pytest.raises(LedgerFault, match="is not there"):
         applied(operate(mint, (MADE, 1)), source=outputs)
 
 
 def test_an_operation_on_something_else_is_a_fault() -> None:
     give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), (MADE, 0))
-    with pytest.raises(LedgerFault, match="is not what was made"):
+    with pytest.raises(LedgerFault, match="differs from the output"):
         applied(CREATION, give)
 
 
@@ -148,13 +149,13 @@ def test_what_an_operation_spends_is_rebuilt_where_its_beginning_is_not_known(op
 def test_more_of_an_asset_out_than_in_is_a_fault() -> None:
     spent = TransferableInput(MADE, 0, ASSET, TransferInput(100, (0,)))
     base = BaseFields(88, X_CHAIN, (output(101, ASSET),), (spent,), b"")
-    with pytest.raises(LedgerFault, match="more comes out"):
+    with pytest.raises(LedgerFault, match="outputs are more"):
         applied(CREATION, X_TX.build(BaseTx(base)))
 
 
 def test_a_mainnet_export_goes_to_the_p_chain() -> None:
     tx = parse_x_tx(bytes.fromhex(vector("x_chain.json")["export_to_p"]))
-    effects = build_x_tx_effects(UtxoFlow(MAINNET.x_chain_id, 0, MemoryOutputs(), False), tx, 0)
+    effects = build_x_tx_effects(UtxoFlow(MAINNET.x_chain_id, 0, MemoryUtxos(), False), tx, 0)
     (out,) = effects.emitted
     assert (out.amount, out.created_on, out.held_on) == (2_569_382_395, MAINNET.x_chain_id, P_CHAIN)
     assert effects.burned == ((MAINNET.staking_asset_id, 1_000_000),)
@@ -162,10 +163,10 @@ def test_a_mainnet_export_goes_to_the_p_chain() -> None:
     assert list_x_outputs(tx, MAINNET.x_chain_id) == effects.emitted
 
 
-def atomic(tx: Any, source: MemoryOutputs | None = None, chain: ChainID = C_CHAIN) -> CBlockEffects:
+def atomic(tx: Any, source: MemoryUtxos | None = None, chain: ChainID = C_CHAIN) -> CBlockEffects:
     """Return what a C-Chain block of one atomic transaction does."""
     header = CHeader(9, bytes(32), bytes(32), 1000, 700, 0)
-    return apply_c_block(chain, header, (tx,), source or MemoryOutputs())
+    return apply_c_block(chain, header, (tx,), source or MemoryUtxos())
 
 
 def test_a_mainnet_import_arrives_at_an_account() -> None:
@@ -186,9 +187,9 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
 def test_an_export_leaves_an_account_for_another_chain_and_can_be_imported_there_once() -> None:
     account = Address(b"\x77" * 20)
     tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (EvmInput(account, 30, AVAX, 4),), (output(28),)))
-    outputs = MemoryOutputs()
+    outputs = MemoryUtxos()
     effects = atomic(tx)
-    outputs.follow(effects.txs)
+    outputs.apply(effects.txs)
     assert effects.txs[0].burned == ((AVAX, 2),)
     assert [(out.output_index, out.created_on, out.held_on) for out in effects.txs[0].emitted] == [
         (0, C_CHAIN, X_CHAIN)
@@ -197,14 +198,14 @@ def test_an_export_leaves_an_account_for_another_chain_and_can_be_imported_there
     imported = X_TX.build(ImportTx(EMPTY, C_CHAIN, (spent,)))
     (done,) = applied(imported, source=outputs).txs
     assert (done.consumed[0].reconstructed, done.consumed[0].created_on) == (None, C_CHAIN)
-    outputs.follow((done,))
+    outputs.apply((done,))
     assert not outputs.unspent
 
 
 def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
     spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
     arrival = EvmOutput(Address(b"\x77" * 20), 29, TOKEN)
-    with pytest.raises(LedgerFault, match="more comes out"):
+    with pytest.raises(LedgerFault, match="outputs are more"):
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
 
 
@@ -212,7 +213,7 @@ def test_a_block_that_repeats_a_transaction_moves_no_output_again() -> None:
     tx = parse_atomic_tx(bytes.fromhex(vector("c_atomic.json")["import_from_p"]))
     header = CHeader(102972, bytes(32), bytes(32), 1000, 700, 0)
     is_repeat = header.number in MAINNET.repeated_c_blocks
-    block = apply_c_block(MAINNET.c_chain_id, header, (tx,), MemoryOutputs(), is_repeat=is_repeat)
+    block = apply_c_block(MAINNET.c_chain_id, header, (tx,), MemoryUtxos(), is_repeat=is_repeat)
     assert (block.is_repeat, block.tx_count) == (True, 1)
     assert (block.txs[0].consumed, block.txs[0].emitted) == ((), ())
     assert block.txs[0].evm_outputs == atomic(tx, chain=MAINNET.c_chain_id).txs[0].evm_outputs

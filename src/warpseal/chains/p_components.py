@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, FixedBytes, Interface, ListOf, Struct
@@ -88,6 +89,14 @@ _LOCK_IN_TYPE: Final = 21
 _LOCK_OUT_TYPE: Final = 22
 _NO_SIGNER_TYPE: Final = 27
 _PROOF_TYPE: Final = 28
+
+
+class RewardKind(StrEnum):
+    """What a reward output pays, in the spelling of the public data API."""
+
+    VALIDATOR = "VALIDATOR"
+    DELEGATOR = "DELEGATOR"
+    VALIDATOR_FEE = "VALIDATOR_FEE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import zstandard
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import ProofOfPossession
+from warpseal.chains.p_components import ProofOfPossession, RewardKind
 from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
@@ -45,7 +45,6 @@ from warpseal.ledger.effects import (
     TxEffects,
     TxOutcome,
 )
-from warpseal.ledger.outputs import RewardKind
 
 OUTCOMES: Final = {TxOutcome.ACCEPTED: 0, TxOutcome.PROPOSED: 1, TxOutcome.COMMITTED: 2, TxOutcome.ABORTED: 3}
 PROPOSED: Final = OUTCOMES[TxOutcome.PROPOSED]
@@ -240,7 +239,7 @@ def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: T
                 paid[output.reward] += output.amount
         stakings.renew(tx.renewed, paid[RewardKind.VALIDATOR], paid[RewardKind.VALIDATOR_FEE])
     if tx.removed is not None:
-        stakings.remove(tx.removed.tx_id, when.key, when.settled_s)
+        stakings.remove(tx.removed, when.key, when.settled_s)
     if isinstance(tx.subnet, SubnetTransformed):
         unsigned = tx.tx.unsigned
         assert isinstance(unsigned, TransformSubnetTx)

@@ -66,7 +66,7 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
     if genesis is not None:
         return IndexedNetwork(parameters_from_node(network_id, asset_id, genesis, times_s, l1_fee), genesis)
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
-    upgrades = UpgradeTimes.named(times_s)
+    upgrades = UpgradeTimes.from_node(times_s)
     return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, l1_fee), None)
 
 

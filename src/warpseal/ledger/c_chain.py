@@ -1,4 +1,4 @@
-"""What the atomic transactions of a C-Chain block move between its accounts and the outputs of the other chains.
+"""The effects of the atomic transactions of a C-Chain block on accounts and on outputs of the other chains.
 
 Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in the X-Chain's unit of the asset (nAVAX).
 """
@@ -19,7 +19,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(frozen=True, slots=True)
 class CHeader:
-    """What is kept of a C-Chain block. hash, parent_hash: 32 bytes; evm_tx_count: without the atomic transactions."""
+    """The indexed header of a C-Chain block. hash, parent_hash: 32 bytes; evm_tx_count: without atomic ones."""
 
     number: int
     hash: bytes
@@ -31,10 +31,10 @@ class CHeader:
 
 @dataclass(frozen=True, slots=True)
 class CTxEffects:
-    """What one atomic transaction does.
+    """The effects of an atomic transaction.
 
-    evm_inputs, evm_outputs: of an export what leaves accounts, of an import what arrives at them. unlocked, created:
-    sums of what goes in and comes out; burned: the difference.
+    evm_inputs: amounts that an export takes from accounts; evm_outputs: amounts that an import pays to accounts.
+    unlocked, created: sums of inputs and of outputs; burned: the difference.
     """
 
     tx: AtomicTx
@@ -52,16 +52,16 @@ class CTxEffects:
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
-        """Nothing: nobody stakes on the C-Chain."""
+        """No outputs: the C-Chain has no staking."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class CBlockEffects:
-    """What a block does with outputs; tx_count counts its atomic transactions.
+    """The effects of a block on outputs; tx_count: its atomic transactions.
 
-    is_repeat: these transactions were accepted before. Accounts changed again, outputs did not: nothing is consumed or
-    emitted, and no transaction is new.
+    is_repeat: an earlier block accepted these transactions. Accounts changed again, outputs did not: nothing is
+    consumed or emitted, and no transaction is new.
     """
 
     chain_id: ChainID
@@ -79,58 +79,58 @@ def apply_c_block(
     *,
     is_repeat: bool = False,
 ) -> CBlockEffects:
-    """Return what the atomic transactions of a block do, in their order. Raises LedgerFault.
+    """Return the effects of a block's atomic transactions, in their order. Raises LedgerFault.
 
     is_repeat: whether the block's height is one of `Parameters.repeated_c_blocks`.
     """
-    moving = UtxoFlow(chain_id, header.number, None if is_repeat else source, True)
-    effects = tuple(_effects(moving, tx, position) for position, tx in enumerate(txs))
+    flow = UtxoFlow(chain_id, header.number, None if is_repeat else source, True)
+    effects = tuple(_effects(flow, tx, position) for position, tx in enumerate(txs))
     if is_repeat:
-        effects = tuple(replace(each, consumed=(), emitted=()) for each in effects)
+        effects = tuple(replace(tx_effects, consumed=(), emitted=()) for tx_effects in effects)
     return CBlockEffects(chain_id, header, len(effects), effects, is_repeat)
 
 
-def _effects(moving: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
+def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
     unsigned = tx.unsigned
     unlocked: dict[AssetID, int] = {}
     created: dict[AssetID, int] = {}
     if isinstance(unsigned, ImportTx):
-        consumed = tuple(moving.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, 0))
+        consumed = tuple(flow.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, 0))
         add_amounts(unlocked, consumed)
         _add_evm(created, unsigned.outputs)
-        sums = _sums(moving, tx, unlocked, created)
-        source_chain_id, destination_chain_id = unsigned.source_chain_id, moving.chain_id
+        sums = _sums(flow, tx, unlocked, created)
+        source_chain_id, destination_chain_id = unsigned.source_chain_id, flow.chain_id
         ends: tuple[tuple[EvmInput, ...], tuple[EvmOutput, ...]] = ((), unsigned.outputs)
         emitted: tuple[LedgerOutput, ...] = ()
     else:
         consumed = ()
-        emitted = _exported(moving, tx, unsigned)
+        emitted = _exported(flow, tx, unsigned)
         _add_evm(unlocked, unsigned.inputs)
         add_amounts(created, emitted)
-        sums = _sums(moving, tx, unlocked, created)
-        source_chain_id, destination_chain_id = moving.chain_id, unsigned.destination_chain_id
+        sums = _sums(flow, tx, unlocked, created)
+        source_chain_id, destination_chain_id = flow.chain_id, unsigned.destination_chain_id
         ends = (unsigned.inputs, ())
-    height = moving.height
+    height = flow.height
     return CTxEffects(tx, height, position, consumed, emitted, source_chain_id, destination_chain_id, *ends, *sums)
 
 
-def _exported(moving: UtxoFlow, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
+def _exported(flow: UtxoFlow, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
     outputs: tuple[TransferableOutput, ...] = unsigned.exported_outputs
     return tuple(
-        build_transfer_output(tx.id, index, output, moving.chain_id, unsigned.destination_chain_id)
+        build_transfer_output(tx.id, index, output, flow.chain_id, unsigned.destination_chain_id)
         for index, output in enumerate(outputs)
     )
 
 
 def _add_evm(sums: dict[AssetID, int], moved: Sequence[EvmInput | EvmOutput]) -> None:
-    for each in moved:
-        sums[each.asset_id] = sums.get(each.asset_id, 0) + each.amount
+    for part in moved:
+        sums[part.asset_id] = sums.get(part.asset_id, 0) + part.amount
 
 
 def _sums(
-    moving: UtxoFlow, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
+    flow: UtxoFlow, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
 ) -> tuple[AssetSums, AssetSums, AssetSums]:
     burned = {key: unlocked.get(key, 0) - created.get(key, 0) for key in {*unlocked, *created}}
     if burned and min(burned.values()) < 0:
-        raise moving.fault(tx, "more comes out than went in")
+        raise flow.fault(tx, "the outputs are more than the inputs")
     return nonzero_sums(unlocked), nonzero_sums(created), nonzero_sums(burned)

@@ -1,6 +1,7 @@
-"""What active L1 validators pay, second by second.
+"""The effects of time on the P-Chain: stakers start, permissioned validators end, L1 validators pay their fee.
 
-Source of truth: ACP-77, avalanchego `vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`.
+Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/state_changes.go`, `block/executor/verifier.go`,
+`vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from warpseal.ledger.p_state import Priority
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.ledger.staking import start_staker
 
-# Beyond, a second-by-second sum is no block's but somebody's attempt to keep this program busy.
+# No real block needs a longer sum; a hostile one could keep this program busy.
 LONGEST_SUM_S: Final = 366 * DAY_S
 
 _MOST: Final = 2**64 - 1
 
 
 def advance_excess(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
-    """Return the excess after `seconds` with `active` validators; it stays within 0 and 2^64 - 1."""
+    """Return the excess after `seconds` with `active` validators, within 0 and 2^64 - 1."""
     return min(_MOST, max(0, excess + (active - config.target) * seconds))
 
 
 def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
-    """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that every node sums."""
+    """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that nodes sum."""
     if not excess:
         return config.min_price
     divisor = config.excess_conversion
@@ -41,14 +42,14 @@ def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
 
 
 def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
-    """Return what one validator pays for the next `seconds`; each second's price follows from the excess after it.
+    """Return the fee of one validator for the next `seconds`; each second's price follows from the excess after it.
 
-    At most 2^64 - 1. Raises ValueError where more than LONGEST_SUM_S would have to be summed one by one.
+    At most 2^64 - 1. Raises ValueError if it takes a sum over more than LONGEST_SUM_S seconds.
     """
     if active == config.target:
         return min(_MOST, seconds * l1_fee_price(config, excess))
     falling = config.target - active
-    # Once zero, the excess stays zero where it falls; where it grows, it never is.
+    # A falling excess that reached zero stays zero; a growing one never is zero.
     summed = seconds if falling < 0 else min(seconds, max(0, -(-excess // falling) - 1))
     if summed > LONGEST_SUM_S:
         raise ValueError(f"{summed} seconds are too many to sum")
@@ -59,48 +60,45 @@ def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> 
     return min(_MOST, total)
 
 
-def advance_time(block: BlockEffectsBuilder, time_s: int) -> None:
-    """Move chain time on to `time_s`. Raises LedgerFault where it would go back."""
-    state = block.state
+def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
+    """Move chain time forward to `time_s`. Raises LedgerFault if that lies in the past."""
+    state = builder.state
     if time_s < state.time_s:
-        raise block.fault(f"time goes back from {state.time_s} to {time_s}")
+        raise builder.fault(f"time goes back from {state.time_s} to {time_s}")
     while (waiting := state.waiting.first()) is not None and waiting.next_s <= time_s:
-        start_staker(block, waiting)
+        start_staker(builder, waiting)
     while (current := state.current.first()) is not None and current.next_s <= time_s:
         if current.priority != Priority.PERMISSIONED_VALIDATOR:
-            # Those who staked leave by a RewardValidatorTx.
+            # Other stakers leave by a RewardValidatorTx.
             break
         state.current.remove(current)
-        block.ended.append(current.tx_id)
+        builder.ended.append(current.tx_id)
     if time_s >= state.params.upgrades.etna_s:
-        _pay_fees(block, time_s - state.time_s)
+        _pay_fees(builder, time_s - state.time_s)
     state.time_s = time_s
 
 
-def deactivate_unfunded(block: BlockEffectsBuilder) -> None:
+def deactivate_unfunded(builder: BlockEffectsBuilder) -> None:
     """Deactivate, after the transactions of a block, the L1 validators that cannot pay for another second."""
-    state = block.state
+    state = builder.state
     if state.l1.active:
         next_second = l1_fee_cost(state.params.l1_fee, state.l1.active, state.l1_excess, 1)
-        _deactivate(block, state.l1_accrued_fees + next_second, after_transactions=True)
+        _deactivate(builder, state.l1_accrued_fees + next_second, after_transactions=True)
 
 
-def _pay_fees(block: BlockEffectsBuilder, seconds: int) -> None:
-    state, config = block.state, block.state.params.l1_fee
+def _pay_fees(builder: BlockEffectsBuilder, seconds: int) -> None:
+    state, config = builder.state, builder.state.params.l1_fee
     if not seconds:
         return
     try:
         state.l1_accrued_fees += l1_fee_cost(config, state.l1.active, state.l1_excess, seconds)
     except ValueError as refused:
-        raise block.fault(str(refused)) from None
+        raise builder.fault(str(refused)) from None
     state.l1_excess = advance_excess(config, state.l1.active, state.l1_excess, seconds)
-    _deactivate(block, state.l1_accrued_fees + 1, after_transactions=False)
+    _deactivate(builder, state.l1_accrued_fees + 1, after_transactions=False)
 
 
-def _deactivate(block: BlockEffectsBuilder, below: int, *, after_transactions: bool) -> None:
-    accrued = block.state.l1_accrued_fees
-    for validator in block.state.l1.deactivate_below(below):
-        gone = L1Deactivated(
-            validator.validation_id, validator.subnet_id, after_transactions, forfeited=validator.balance(accrued)
-        )
-        block.deactivated.append(gone)
+def _deactivate(builder: BlockEffectsBuilder, below: int, *, after_transactions: bool) -> None:
+    for validator in builder.state.l1.deactivate_below(below):
+        deactivated = L1Deactivated(validator.validation_id, validator.subnet_id, after_transactions)
+        builder.deactivated.append(deactivated)

@@ -1,7 +1,7 @@
-"""The P-Chain's state as bytes, and back: exact, so that whoever goes on from them sees the same future.
+"""The P-Chain's state as bytes: exact, so that the same blocks have the same effects on a decoded state.
 
 Source of truth: this module. Form: a magic, a version, SHA-256 of the rest, then MessagePack. Equal states give equal
-bytes. Nothing of the parameters is kept: they belong to the network, and are given again.
+bytes. The parameters of the network are not part of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from warpseal.ledger.p_state import (
 from warpseal.ledger.params import Parameters
 from warpseal.warp.ids import ChainID, SubnetID
 
-# Some 700 bytes a staker: more stakers than any network has.
+# At some 700 bytes a staker, more than any network needs.
 MAX_CHECKPOINT_BYTES: Final = 2**30
 
 _MAGIC: Final = b"warpseal-p-ledger"
@@ -36,18 +36,18 @@ _HEADER_BYTES: Final = len(_MAGIC) + 2 + 32
 
 
 class UnusableCheckpoint(ValueError):
-    """Bytes that are no checkpoint of this program's version, of this network, or not the ones that were written."""
+    """The bytes are no checkpoint of this version and this network, or they were changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Proposed:
+class _ProposalFields:
     raw: bytes
     height: int
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CheckpointFields:
     network_id: int
     time_s: int
     height: int
@@ -63,21 +63,21 @@ class _Kept:
     subnets: tuple[SubnetState, ...]
     chains: tuple[tuple[bytes, bytes], ...]
     l1: tuple[L1Validator, ...]
-    proposal: _Proposed | None
+    proposal: _ProposalFields | None
 
 
 def encode_checkpoint(state: PChainState) -> bytes:
-    """Return the state's bytes. Raises UnusableCheckpoint for a spoiled one, and where it is beyond all bounds."""
+    """Return the state's bytes. Raises UnusableCheckpoint for an invalid state, and for one beyond all bounds."""
     if state.is_invalid:
-        raise UnusableCheckpoint("the state was left in between by a fault")
-    body = msgspec.msgpack.encode(_kept(state))
+        raise UnusableCheckpoint("a fault left the state invalid")
+    body = msgspec.msgpack.encode(_to_fields(state))
     if len(body) > MAX_CHECKPOINT_BYTES:
         raise UnusableCheckpoint(f"{len(body)} bytes are more than {MAX_CHECKPOINT_BYTES}")
     return _MAGIC + _VERSION.to_bytes(2, "big") + sha256(body).digest() + body
 
 
 def decode_checkpoint(raw: bytes, params: Parameters) -> PChainState:
-    """Return the state that `dump` wrote. Raises UnusableCheckpoint for anything else."""
+    """Return the state that `encode_checkpoint` encoded. Raises UnusableCheckpoint for anything else."""
     if len(raw) > MAX_CHECKPOINT_BYTES + _HEADER_BYTES:
         raise UnusableCheckpoint(f"{len(raw)} bytes are more than {MAX_CHECKPOINT_BYTES}")
     header, body = raw[:_HEADER_BYTES], raw[_HEADER_BYTES:]
@@ -89,14 +89,14 @@ def decode_checkpoint(raw: bytes, params: Parameters) -> PChainState:
     if header[-32:] != sha256(body).digest():
         raise UnusableCheckpoint("its bytes were changed")
     try:
-        return _state(msgspec.msgpack.decode(body, type=_Kept), params)
+        return _to_state(msgspec.msgpack.decode(body, type=_CheckpointFields), params)
     except (msgspec.MsgspecError, ValueError) as malformed:
         raise UnusableCheckpoint(str(malformed)) from None
 
 
-def _kept(state: PChainState) -> _Kept:
+def _to_fields(state: PChainState) -> _CheckpointFields:
     proposal = state.proposal
-    return _Kept(
+    return _CheckpointFields(
         network_id=state.params.network_id,
         time_s=state.time_s,
         height=state.height,
@@ -112,29 +112,29 @@ def _kept(state: PChainState) -> _Kept:
         subnets=tuple(state.subnets[key] for key in sorted(state.subnets)),
         chains=tuple(sorted(state.chains.items())),
         l1=tuple(state.l1),
-        proposal=None if proposal is None else _Proposed(proposal.tx.raw, proposal.height, proposal.position),
+        proposal=None if proposal is None else _ProposalFields(proposal.tx.raw, proposal.height, proposal.position),
     )
 
 
-def _state(kept: _Kept, params: Parameters) -> PChainState:
-    if kept.network_id != params.network_id:
-        raise UnusableCheckpoint(f"of network {kept.network_id}, not {params.network_id}")
-    proposal = kept.proposal
+def _to_state(fields: _CheckpointFields, params: Parameters) -> PChainState:
+    if fields.network_id != params.network_id:
+        raise UnusableCheckpoint(f"of network {fields.network_id}, not {params.network_id}")
+    proposal = fields.proposal
     return PChainState(
         params,
-        kept.time_s,
-        kept.height,
-        BlockID(kept.block_id),
-        {SubnetID(key): supply for key, supply in kept.supplies},
-        StakerSet.of(iter(kept.current)),
-        StakerSet.of(iter(kept.waiting)),
-        {TxID(key): reward for key, reward in kept.delegation_rewards},
-        {TxID(key): renewal for key, renewal in kept.renewals},
-        {subnet.subnet_id: subnet for subnet in kept.subnets},
-        {ChainID(key): SubnetID(subnet_id) for key, subnet_id in kept.chains},
-        L1Validators.of(iter(kept.l1)),
-        kept.l1_excess,
-        kept.l1_accrued_fees,
+        fields.time_s,
+        fields.height,
+        BlockID(fields.block_id),
+        {SubnetID(key): supply for key, supply in fields.supplies},
+        StakerSet.from_stakers(fields.current),
+        StakerSet.from_stakers(fields.waiting),
+        {TxID(key): reward for key, reward in fields.delegation_rewards},
+        {TxID(key): renewal for key, renewal in fields.renewals},
+        {subnet.subnet_id: subnet for subnet in fields.subnets},
+        {ChainID(key): SubnetID(subnet_id) for key, subnet_id in fields.chains},
+        L1Validators.from_validators(fields.l1),
+        fields.l1_excess,
+        fields.l1_accrued_fees,
         None if proposal is None else Proposal(parse_p_tx(proposal.raw), proposal.height, proposal.position),
-        kept.is_complete,
+        fields.is_complete,
     )

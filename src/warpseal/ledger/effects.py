@@ -1,4 +1,4 @@
-"""What a P-Chain block does, as values: everything that a store has to write of it.
+"""The effects of a P-Chain block, as values: everything that the index stores of it.
 
 Source of truth: the rules in docs/ledger.md. Amounts are in the asset's smallest unit, times unix seconds.
 """
@@ -22,7 +22,7 @@ AssetSums = tuple[tuple[AssetID, int], ...]
 
 
 class TxOutcome(Enum):
-    """What became of a transaction: PROPOSED until the next block commits or aborts it."""
+    """The outcome of a transaction: PROPOSED until the next block commits or aborts it."""
 
     ACCEPTED = "accepted"
     PROPOSED = "proposed"
@@ -32,9 +32,9 @@ class TxOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What a transaction moved. value: of everything that it made; burned: inputs less outputs less L1 balances.
+    """The amounts of a transaction. value: of all its outputs; burned: inputs less outputs less L1 balances.
 
-    staked: what it locked. l1_balance: nAVAX that it put into the balances of L1 validators.
+    staked: of its staked outputs. l1_balance: nAVAX that it added to the balances of L1 validators.
     """
 
     value: AssetSums
@@ -45,12 +45,12 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class StakingPeriod:
-    """A staking, of the transaction tx_id. potential_reward: None while it waits to start (and where
-    the supply is not known), 0 where none can be earned.
+    """The staking of the transaction tx_id. potential_reward: None before it starts and if the supply is unknown, 0 if
+    it earns nothing.
 
-    shares: parts per million that the validator takes of its delegators' rewards; None for a delegator.
-    stake_asset_id, validation_owner, delegation_owner: None where nothing is earned (permissioned subnets), and the
-    latter for delegators, whose own reward goes to validation_owner. auto_renewed: Helicon's kind.
+    shares: parts per million of its delegators' rewards that the validator takes; None for a delegator. stake_asset_id,
+    validation_owner, delegation_owner: None on permissioned subnets, which pay no rewards. A delegator's reward goes to
+    validation_owner; its delegation_owner is None. auto_renewed: the Helicon kind.
     """
 
     tx_id: TxID
@@ -71,7 +71,7 @@ class StakingPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PeriodStarted:
-    """A staking that waited began (before Durango): now it is known what it may earn."""
+    """A pending staking began (before Durango); its potential reward is known from now on."""
 
     tx_id: TxID
     start_s: int
@@ -82,9 +82,10 @@ class PeriodStarted:
 class PeriodClosed:
     """A staking is over. is_rewarded: whether its reward was committed; end_s: chain time.
 
-    Amounts paid out now: validation_reward, delegation_reward (a validator's own, and of its delegators' stakings), or
+    Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of delegations), or
     delegator_reward with the validator_share of that delegation, paid to the validator now or (is_deferred) at its end.
-    is_known: False where the staking, or what it may earn, is from before what was indexed: nothing else can be said.
+    is_known: False if the staking or its potential reward lies before the first indexed block; the rest is then
+    unknown.
     """
 
     tx_id: TxID
@@ -101,7 +102,7 @@ class PeriodClosed:
 
 @dataclass(frozen=True, slots=True)
 class PeriodRenewed:
-    """A cycle of an auto-renewed validator is over and the next begins with what it earned and kept."""
+    """A cycle of an auto-renewed validator is over; the next begins, with compounded rewards."""
 
     tx_id: TxID
     reward_tx_id: TxID
@@ -112,16 +113,8 @@ class PeriodRenewed:
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodRemoved:
-    """The subnet's owner removed a permissioned validator. was_current: False where it had not started yet."""
-
-    tx_id: TxID
-    was_current: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SubnetCreated:
-    """A subnet came to be, its id that of the transaction."""
+    """A subnet was created; its id is that of the transaction."""
 
     subnet_id: SubnetID
     owner: OutputOwners
@@ -158,7 +151,7 @@ SubnetChange = SubnetCreated | SubnetOwnerChanged | SubnetTransformed | SubnetCo
 
 @dataclass(frozen=True, slots=True)
 class ChainCreated:
-    """A blockchain came to be, its id that of the transaction."""
+    """A blockchain was created; its id is that of the transaction."""
 
     chain_id: ChainID
     subnet_id: SubnetID
@@ -168,10 +161,10 @@ class ChainCreated:
 
 @dataclass(frozen=True, slots=True)
 class L1ValidatorChange:
-    """An L1 validator as a transaction left it.
+    """An L1 validator after a transaction.
 
-    balance: nAVAX, at the time of the transaction's block; 0: inactive. balance_change: negative where it was paid
-    back. is_new, is_removed: whether the transaction began or ended the validation.
+    weight: 0 if the transaction ended the validation. balance: nAVAX, at the time of the transaction's block; 0 if
+    inactive. balance_change: negative for a refund. is_new: whether the transaction began the validation.
     """
 
     validation_id: ValidationID
@@ -186,22 +179,20 @@ class L1ValidatorChange:
     balance: int
     balance_change: int
     is_new: bool = False
-    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class L1Deactivated:
-    """An L1 validator's balance ran out. forfeited: nAVAX that were left, too few for another second."""
+    """An L1 validator's balance ran out; nAVAX too few for another second are forfeited."""
 
     validation_id: ValidationID
     subnet_id: SubnetID
     after_transactions: bool
-    forfeited: int
 
 
 @dataclass(frozen=True, slots=True)
 class SupplyChange:
-    """What a subnet's asset has in supply after the block; the Primary Network's is AVAX."""
+    """The supply of a subnet's asset after the block; the Primary Network's asset is AVAX."""
 
     subnet_id: SubnetID
     supply: int
@@ -209,11 +200,11 @@ class SupplyChange:
 
 @dataclass(frozen=True, slots=True)
 class TxEffects:
-    """What one transaction does. height, position: of the block that holds it, and where in it.
+    """The effects of a transaction. height: of the block that holds it; position: in that block.
 
-    consumed: in the order of the credentials. emitted: what it makes, by output index, exports and staked outputs
-    included; of a RewardValidatorTx the rewards, under the staking's id. released: staked outputs that were emitted
-    with the staking and can be spent from now on (no longer `staked`).
+    consumed: in the order of the credentials. emitted: its outputs by index, including exports and staked outputs; of a
+    RewardValidatorTx the rewards, under the staking's id. released: outputs that the staking transaction emitted as
+    staked and that are spendable from now on. removed: the staking that the subnet's owner ended.
     """
 
     tx: PSignedTx
@@ -230,7 +221,7 @@ class TxEffects:
     opened: StakingPeriod | None
     closed: PeriodClosed | None
     renewed: PeriodRenewed | None
-    removed: PeriodRemoved | None
+    removed: TxID | None
     subnet: SubnetChange | None
     chain: ChainCreated | None
     l1: tuple[L1ValidatorChange, ...]
@@ -238,13 +229,12 @@ class TxEffects:
 
 @dataclass(frozen=True, slots=True)
 class BlockEffects:
-    """What a block does. time_s: chain time after it, which is its own since Banff.
+    """The effects of a block. time_s: chain time after it, which is its own since Banff.
 
-    supply, l1_accrued_fees, l1_active, l1_excess: the Primary Network's supply (None where the genesis is not known)
-    and the L1 validators' fee state after it. txs: in its order; the last of a proposal only PROPOSED. settled: the
-    proposal of the block before, committed or aborted here. emitted: outputs that no transaction made (the genesis).
-    started: stakings that had waited; ended: permissioned validators whose time was over, silently. l1_deactivated,
-    supplies: all that changed.
+    supply: of the Primary Network after it, None without the genesis. l1_accrued_fees, l1_active, l1_excess: fee state
+    of L1 validators after it. txs: in its order; the last one of a proposal is PROPOSED. settled: the proposal of the
+    parent, committed or aborted here. emitted: outputs without a transaction (the genesis). started: stakings that had
+    been pending; ended: permissioned validators whose period is over. l1_deactivated, supplies: all changes.
     """
 
     chain_id: ChainID

@@ -1,16 +1,17 @@
-"""What a P-Chain block and its transactions do, while they are being applied.
+"""Builders of the effects of a P-Chain block and of its transactions.
 
-Source of truth: docs/ledger.md, and 7.6 of the facts it names for the amounts of a transaction.
+Source of truth: docs/ledger.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from warpseal.chains.components import BaseFields, TransferableInput, TransferableOutput
 from warpseal.chains.ids import AssetID, TxID
+from warpseal.chains.p_components import RewardKind
 from warpseal.chains.p_txs import PSignedTx, api_type
 from warpseal.ledger.effects import (
     Amounts,
@@ -19,7 +20,6 @@ from warpseal.ledger.effects import (
     L1Deactivated,
     L1ValidatorChange,
     PeriodClosed,
-    PeriodRemoved,
     PeriodRenewed,
     PeriodStarted,
     StakingPeriod,
@@ -27,19 +27,19 @@ from warpseal.ledger.effects import (
     TxEffects,
     TxOutcome,
 )
-from warpseal.ledger.outputs import Consumed, LedgerFault, LedgerOutput, RewardKind, UtxoSource
+from warpseal.ledger.outputs import Consumed, LedgerFault, LedgerOutput, UtxoSource
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.utxo_flow import UtxoFlow, add_amounts, build_transfer_output, nonzero_sums
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
-NOTHING_MOVED = Amounts((), (), (), 0)
+_NO_AMOUNTS: Final = Amounts((), (), (), 0)
 
 
 @dataclass(slots=True)
 class TxEffectsBuilder:
-    """One transaction's effects so far. paid, kept: sums of its inputs, and of what it made out of them.
+    """The effects of one transaction so far. paid: sums of its inputs; kept: sums of the outputs paid by them.
 
-    The outputs that the chain itself makes, rewards and refunds, are of its value and not of what was kept.
+    The chain itself pays rewards and refunds: they are part of the value and not of `kept`.
     """
 
     tx: PSignedTx
@@ -55,7 +55,7 @@ class TxEffectsBuilder:
     opened: StakingPeriod | None = None
     closed: PeriodClosed | None = None
     renewed: PeriodRenewed | None = None
-    removed: PeriodRemoved | None = None
+    removed: TxID | None = None
     subnet: SubnetChange | None = None
     chain: ChainCreated | None = None
     l1: list[L1ValidatorChange] = field(default_factory=list)
@@ -67,13 +67,13 @@ class TxEffectsBuilder:
 
 
 class BlockEffectsBuilder:
-    """One block's effects so far, on the state that it changes."""
+    """The effects of one block so far, and the state that it changes."""
 
-    __slots__ = ("deactivated", "ended", "moving", "started", "state", "supplies")
+    __slots__ = ("deactivated", "ended", "flow", "started", "state", "supplies")
 
     def __init__(self, state: PChainState, height: int, source: UtxoSource | None) -> None:
         self.state = state
-        self.moving = UtxoFlow(P_CHAIN, height, source, state.is_complete)
+        self.flow = UtxoFlow(P_CHAIN, height, source, state.is_complete)
         self.started: list[PeriodStarted] = []
         self.ended: list[TxID] = []
         self.deactivated: list[L1Deactivated] = []
@@ -81,140 +81,125 @@ class BlockEffectsBuilder:
 
     def fault(self, reason: str, tx: PSignedTx | None = None) -> LedgerFault:
         """Return the error about a transaction, or about the block."""
-        return self.moving.fault(tx, reason)
+        return self.flow.fault(tx, reason)
 
     def spend(
-        self, draft: TxEffectsBuilder, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN
+        self, effects: TxEffectsBuilder, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN
     ) -> None:
         """Spend inputs, whose credentials follow those of the inputs before. Raises LedgerFault."""
         if inputs:
-            consumed = self.moving.consume(draft.tx, inputs, created_on, len(draft.consumed))
-            add_amounts(draft.paid, consumed)
-            draft.consumed += consumed
+            consumed = self.flow.consume(effects.tx, inputs, created_on, len(effects.consumed))
+            add_amounts(effects.paid, consumed)
+            effects.consumed += consumed
 
-    def make(self, draft: TxEffectsBuilder, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
-        """Make outputs of the transaction; their indices follow those of the outputs before."""
-        tx_id = draft.tx.id
+    def emit(
+        self, effects: TxEffectsBuilder, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN
+    ) -> None:
+        """Emit outputs of the transaction; their indices follow those of earlier outputs."""
+        tx_id = effects.tx.id
         made = [
             build_transfer_output(tx_id, index, output, P_CHAIN, held_on)
-            for index, output in enumerate(outputs, len(draft.emitted))
+            for index, output in enumerate(outputs, len(effects.emitted))
         ]
-        add_amounts(draft.kept, made)
-        self.moving.emit(made)
-        draft.emitted += made
+        add_amounts(effects.kept, made)
+        self.flow.emit(made)
+        effects.emitted += made
 
-    def stake(self, draft: TxEffectsBuilder, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
-        """Lock outputs of the transaction until its staking is over; return them."""
-        tx_id = draft.tx.id
+    def emit_staked(self, effects: TxEffectsBuilder, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+        """Emit outputs that are locked until the staking is over, and return them."""
+        tx_id = effects.tx.id
         made = tuple(
             replace(build_transfer_output(tx_id, index, output, P_CHAIN, P_CHAIN), staked=True)
-            for index, output in enumerate(outputs, len(draft.emitted))
+            for index, output in enumerate(outputs, len(effects.emitted))
         )
         sums: dict[AssetID, int] = {}
         add_amounts(sums, made)
-        draft.staked = nonzero_sums(sums)
-        add_amounts(draft.kept, made)
-        draft.emitted += made
+        effects.staked = nonzero_sums(sums)
+        add_amounts(effects.kept, made)
+        effects.emitted += made
         return made
 
-    def grant(
+    def emit_payment(
         self,
-        draft: TxEffectsBuilder,
+        effects: TxEffectsBuilder,
         tx_id: TxID,
         index: int,
         made: TransferableOutput,
         reward: RewardKind | None = None,
     ) -> None:
-        """Make an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
+        """Emit an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
         output = replace(build_transfer_output(tx_id, index, made, P_CHAIN, P_CHAIN), reward=reward)
-        draft.emitted.append(output)
-        self.moving.emit((output,))
+        effects.emitted.append(output)
+        self.flow.emit((output,))
 
-    def release(self, draft: TxEffectsBuilder, stake: Iterable[LedgerOutput]) -> None:
-        """Let outputs be spent that were staked until now."""
-        freed = [_freed(output) for output in stake]
-        draft.released += freed
-        self.moving.emit(freed)
+    def release(self, effects: TxEffectsBuilder, stake: Iterable[LedgerOutput]) -> None:
+        """Make staked outputs spendable."""
+        released = [replace(output, staked=False) for output in stake]
+        effects.released += released
+        self.flow.emit(released)
 
-    def move_base(self, draft: TxEffectsBuilder, base: BaseFields) -> None:
-        """Spend and make what every transaction of a user begins with."""
-        self.spend(draft, base.inputs)
-        self.make(draft, base.outputs)
+    def move_base(self, effects: TxEffectsBuilder, base: BaseFields) -> None:
+        """Spend the base inputs and emit the base outputs of a user's transaction."""
+        self.spend(effects, base.inputs)
+        self.emit(effects, base.outputs)
 
-    def finish(self, draft: TxEffectsBuilder, height: int, position: int, outcome: TxOutcome) -> TxEffects:
-        """Return the effects. Raises LedgerFault where more comes out than went in."""
+    def finish(self, effects: TxEffectsBuilder, height: int, position: int, outcome: TxOutcome) -> TxEffects:
+        """Return the effects. Raises LedgerFault if the outputs are more than the inputs."""
         return TxEffects(
-            draft.tx,
+            effects.tx,
             height,
             position,
-            api_type(draft.tx),
+            api_type(effects.tx),
             outcome,
-            tuple(draft.consumed),
-            tuple(draft.emitted),
-            tuple(draft.released),
-            draft.source_chain_id,
-            draft.destination_chain_id,
-            self._amounts(draft),
-            draft.opened,
-            draft.closed,
-            draft.renewed,
-            draft.removed,
-            draft.subnet,
-            draft.chain,
-            tuple(draft.l1),
+            tuple(effects.consumed),
+            tuple(effects.emitted),
+            tuple(effects.released),
+            effects.source_chain_id,
+            effects.destination_chain_id,
+            self._amounts(effects),
+            effects.opened,
+            effects.closed,
+            effects.renewed,
+            effects.removed,
+            effects.subnet,
+            effects.chain,
+            tuple(effects.l1),
         )
 
-    def _amounts(self, draft: TxEffectsBuilder) -> Amounts:
+    def _amounts(self, effects: TxEffectsBuilder) -> Amounts:
         value: dict[AssetID, int] = {}
-        add_amounts(value, draft.emitted)
-        add_amounts(value, draft.released)
-        burned = draft.paid
-        for asset_id, amount in draft.kept.items():
+        add_amounts(value, effects.emitted)
+        add_amounts(value, effects.released)
+        burned = effects.paid
+        for asset_id, amount in effects.kept.items():
             burned[asset_id] = burned.get(asset_id, 0) - amount
-        if draft.l1_balance:
+        if effects.l1_balance:
             asset_id = self.state.params.staking_asset_id
-            burned[asset_id] = burned.get(asset_id, 0) - draft.l1_balance
+            burned[asset_id] = burned.get(asset_id, 0) - effects.l1_balance
         if burned and min(burned.values()) < 0:
-            raise self.fault("more comes out than went in", draft.tx)
-        return Amounts(nonzero_sums(value), nonzero_sums(burned), draft.staked, draft.l1_balance)
+            raise self.fault("the outputs are more than the inputs", effects.tx)
+        return Amounts(nonzero_sums(value), nonzero_sums(burned), effects.staked, effects.l1_balance)
 
 
 def build_proposed_effects(tx: PSignedTx, height: int, position: int) -> TxEffects:
     """Return the effects of a transaction whose outcome the next block decides: none so far."""
-    none: tuple[Any, ...] = ()
     return TxEffects(
-        tx=tx,
-        height=height,
-        position=position,
-        api_type=api_type(tx),
-        outcome=TxOutcome.PROPOSED,
-        consumed=none,
-        emitted=none,
-        released=none,
-        source_chain_id=None,
-        destination_chain_id=None,
-        amounts=NOTHING_MOVED,
-        opened=None,
-        closed=None,
-        renewed=None,
-        removed=None,
-        subnet=None,
-        chain=None,
-        l1=none,
-    )
-
-
-def _freed(output: LedgerOutput) -> LedgerOutput:
-    return LedgerOutput(
-        output.id,
-        output.tx_id,
-        output.output_index,
-        output.asset_id,
-        output.amount,
-        output.addresses,
-        output.threshold,
-        output.locktime,
-        output.stakeable_locktime,
-        output.created_on,
-        output.held_on,
+        tx,
+        height,
+        position,
+        api_type(tx),
+        TxOutcome.PROPOSED,
+        (),
+        (),
+        (),
+        None,
+        None,
+        _NO_AMOUNTS,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        (),
     )

@@ -1,4 +1,4 @@
-"""Where the P-Chain's state begins: with its genesis, or at some block without it.
+"""The first state of the P-Chain: after its genesis, or before a later block without it.
 
 Source of truth: avalanchego `vms/platformvm/state/state.go` (syncGenesis).
 """
@@ -27,46 +27,46 @@ _NO_BLOCK: Final = BlockID(bytes(32))
 
 
 def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
-    """Return the state after block 0, and what the genesis made as that block's effects.
+    """Return the state after block 0, and the genesis as that block's effects.
 
-    Its outputs are in `emitted`; its transactions (validators, then chains) in `txs`, though block 0 holds none.
-    Raises LedgerFault for a genesis that no node would start with.
+    `emitted` has its outputs, `txs` its transactions (validators, then chains), though block 0 has none. Raises
+    LedgerFault for a genesis that no node would accept.
     """
     block = genesis.block
     supplies = {PRIMARY_NETWORK: genesis.initial_supply}
     state = PChainState(params, genesis.timestamp, 0, block.id, supplies)
-    draft = BlockEffectsBuilder(state, 0, None)
-    draft.supplies.add(PRIMARY_NETWORK)
-    txs = [_validator(draft, tx, position) for position, tx in enumerate(genesis.validators)]
-    txs += [_chain(draft, tx, position) for position, tx in enumerate(genesis.chains, len(txs))]
-    effects = build_block_effects(draft, block, tuple(txs), None)
-    made = tuple(_output(each.utxo) for each in genesis.utxos)
+    builder = BlockEffectsBuilder(state, 0, None)
+    builder.supplies.add(PRIMARY_NETWORK)
+    txs = [_validator(builder, tx, position) for position, tx in enumerate(genesis.validators)]
+    txs += [_chain(builder, tx, position) for position, tx in enumerate(genesis.chains, len(txs))]
+    effects = build_block_effects(builder, block, tuple(txs), None)
+    made = tuple(_output(genesis_utxo.utxo) for genesis_utxo in genesis.utxos)
     return state, replace(effects, emitted=made)
 
 
 def state_without_genesis(params: Parameters, time_s: int, first_height: int) -> PChainState:
-    """Return a state in front of block `first_height` of which nothing is known but chain time.
+    """Return a state before block `first_height` in which only chain time is known.
 
-    Stakers, subnets, L1s and outputs from before may then be unknown: what depends on them is left out and marked.
+    Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out and marked.
     """
     return PChainState(params, time_s, first_height - 1, _NO_BLOCK, {}, is_complete=False)
 
 
-def _validator(block: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    draft = TxEffectsBuilder(tx)
+def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    effects = TxEffectsBuilder(tx)
     unsigned = tx.unsigned
     if not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx) or not unsigned.stake:
-        raise block.fault(f"a {tx.kind} among the first validators", tx)
-    block.make(draft, unsigned.base.outputs)
-    stake = block.stake(draft, unsigned.stake)
-    period = _period(block, tx, unsigned)
-    staker = Staker(period, Priority.PRIMARY_VALIDATOR, period.end_s, stake, len(draft.emitted))
-    add_staker(block, draft, block.state.current, staker)
-    return _finish(block, draft, position)
+        raise builder.fault(f"a {tx.kind} among the first validators", tx)
+    builder.emit(effects, unsigned.base.outputs)
+    stake = builder.emit_staked(effects, unsigned.stake)
+    period = _period(builder, tx, unsigned)
+    staker = Staker(period, Priority.PRIMARY_VALIDATOR, period.end_s, stake, len(effects.emitted))
+    add_staker(builder, effects, builder.state.current, staker)
+    return _finish(builder, effects, position)
 
 
 def _period(
-    block: BlockEffectsBuilder, tx: PSignedTx, unsigned: AddValidatorTx | AddPermissionlessValidatorTx
+    builder: BlockEffectsBuilder, tx: PSignedTx, unsigned: AddValidatorTx | AddPermissionlessValidatorTx
 ) -> StakingPeriod:
     if isinstance(unsigned, AddValidatorTx):
         validator, signer = unsigned.validator, None
@@ -85,7 +85,7 @@ def _period(
         is_delegation=False,
         shares=unsigned.delegation_shares,
         potential_reward=mint_potential_reward(
-            block, PRIMARY_NETWORK, validator.start_s, validator.end_s, validator.weight
+            builder, PRIMARY_NETWORK, validator.start_s, validator.end_s, validator.weight
         ),
         stake_asset_id=unsigned.stake[0].asset_id,
         validation_owner=owners[0],
@@ -94,21 +94,21 @@ def _period(
     )
 
 
-def _chain(block: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    draft = TxEffectsBuilder(tx)
+def _chain(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    effects = TxEffectsBuilder(tx)
     unsigned = tx.unsigned
     if not isinstance(unsigned, CreateChainTx):
-        raise block.fault(f"a {tx.kind} among the first chains", tx)
+        raise builder.fault(f"a {tx.kind} among the first chains", tx)
     chain_id = ChainID(tx.id)
-    block.state.chains[chain_id] = unsigned.subnet_id
-    draft.chain = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
-    return _finish(block, draft, position)
+    builder.state.chains[chain_id] = unsigned.subnet_id
+    effects.chain = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
+    return _finish(builder, effects, position)
 
 
-def _finish(block: BlockEffectsBuilder, draft: TxEffectsBuilder, position: int) -> TxEffects:
-    # What the genesis makes was never paid for.
-    draft.kept.clear()
-    return block.finish(draft, 0, position, TxOutcome.ACCEPTED)
+def _finish(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, position: int) -> TxEffects:
+    # The outputs of the genesis have no inputs.
+    effects.kept.clear()
+    return builder.finish(effects, 0, position, TxOutcome.ACCEPTED)
 
 
 def _output(utxo: Utxo[Output]) -> LedgerOutput:

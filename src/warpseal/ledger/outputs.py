@@ -1,21 +1,24 @@
-"""What is wrong when a block contradicts the state that it meets."""
+"""Outputs as the ledger describes them, the source of earlier ones, and the error for a block that contradicts them.
+
+Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
+from warpseal.chains.p_components import RewardKind
 from warpseal.warp.ids import ChainID
 
 
 class LedgerFault(ValueError):
-    """A block does what the rules forbid in this state: its bytes, or what was indexed before, are not the chain's.
+    """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the chain's.
 
-    height: of the block; tx_id: of the transaction, None where it is the block itself. After it the state is spoiled:
-    go back to a checkpoint.
+    height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid afterwards: go back
+    to a checkpoint.
     """
 
     def __init__(self, height: int, tx_id: TxID | None, reason: str) -> None:
@@ -27,7 +30,7 @@ class LedgerFault(ValueError):
 
 
 class OutputKind(StrEnum):
-    """What an output holds: an amount, or one of the rights and things of the X-Chain."""
+    """The kind of an output: an amount, or a right, an NFT or a property of the X-Chain."""
 
     TRANSFER = "transfer"
     MINT = "mint"
@@ -37,23 +40,15 @@ class OutputKind(StrEnum):
     PROPERTY = "property"
 
 
-class RewardKind(StrEnum):
-    """What a reward output pays, in the spelling of the public data API."""
-
-    VALIDATOR = "VALIDATOR"
-    DELEGATOR = "DELEGATOR"
-    VALIDATOR_FEE = "VALIDATOR_FEE"
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerOutput:
-    """An output. tx_id, output_index: what `id` follows from; for rewards and returned stake those of the staking.
+    """An output. id: follows from tx_id and output_index; for rewards and returned stake those of the staking.
 
-    amount: in the asset's smallest unit; 1 for an NFT, 0 for the right to mint and for a property.
-    locktime: unix seconds before which nobody spends it; stakeable_locktime: before which it can only be staked,
-    0 for none. created_on, held_on: they differ for exports, which wait in the memory of the chain that imports them.
-    staked: it exists only when the staking is over. is_complete: False where it was reconstructed from the input that
-    spends it: then addresses are those whose signatures could be recovered, threshold their number.
+    amount: in the asset's smallest unit; 1 for an NFT, 0 for the right to mint and for a property. locktime: unix
+    seconds from which it is spendable; stakeable_locktime: until which it can only be staked, 0 for none. created_on,
+    held_on: chains, which differ for exports. staked: not spendable before the staking is over. is_complete: False if
+    it was reconstructed from the input that spends it; addresses are then the recovered signers, threshold their
+    number.
     """
 
     id: UtxoID
@@ -79,7 +74,7 @@ class LedgerOutput:
 class Consumed:
     """An output that a transaction spent. credential: position of the credential that allows it.
 
-    reconstructed: the output as far as the input tells of it, where no source knew it; else None.
+    reconstructed: the output as far as the input describes it, if no source knows it; else None.
     """
 
     id: UtxoID
@@ -91,7 +86,7 @@ class Consumed:
 
 
 class KnownUtxo(Protocol):
-    """What the ledger has to know of an output from before."""
+    """The facts that the ledger needs about an earlier output."""
 
     @property
     def asset_id(self) -> AssetID:
@@ -103,59 +98,23 @@ class KnownUtxo(Protocol):
 
 
 class UtxoSource(Protocol):
-    """Where outputs of earlier blocks are found."""
+    """The unspent outputs of earlier blocks."""
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
-        """Return the output that can be spent now on chain `held_on`; None for one that is not there (any more)."""
+        """Return the output that is spendable now on chain `held_on`; None for a spent or unknown one."""
 
 
 class UtxoChanges(Protocol):
-    """What a transaction of any chain does to outputs."""
+    """The changes of outputs by a transaction of any chain."""
 
     @property
     def consumed(self) -> tuple[Consumed, ...]:
-        """What it spends."""
+        """The outputs that it spends."""
 
     @property
     def emitted(self) -> tuple[LedgerOutput, ...]:
-        """What it makes."""
+        """The outputs that it makes."""
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
-        """What was staked and can be spent from now on."""
-
-
-class MemoryOutputs:
-    """Unspent outputs in a dictionary: an OutputSource for tests and small networks, shared by the three chains."""
-
-    def __init__(self) -> None:
-        self.unspent: dict[UtxoID, LedgerOutput] = {}
-        # Imported here before the chain that exported them was read that far.
-        self._spent_before_made: set[UtxoID] = set()
-
-    def find(self, utxo_id: UtxoID, held_on: ChainID) -> LedgerOutput | None:
-        """Return the output, of that chain, that can be spent now."""
-        found = self.unspent.get(utxo_id)
-        return found if found is not None and found.held_on == held_on else None
-
-    def follow(self, moves: Iterable[UtxoChanges]) -> None:
-        """Take in what transactions do, in their order."""
-        for tx in moves:
-            for consumed in tx.consumed:
-                if self.unspent.pop(consumed.id, None) is None:
-                    self._spent_before_made.add(consumed.id)
-            self.make(tx.emitted)
-            self.make(tx.released)
-
-    def make(self, outputs: Iterable[LedgerOutput]) -> None:
-        """Take in outputs; one that is staked is left out until it is released."""
-        for output in outputs:
-            if output.id in self._spent_before_made:
-                self._spent_before_made.remove(output.id)
-            elif not output.staked:
-                self.unspent[output.id] = output
-
-    def of(self, address: Address, held_on: ChainID) -> list[LedgerOutput]:
-        """Return what an address holds a part of, by id."""
-        held = [out for out in self.unspent.values() if out.held_on == held_on and address in out.addresses]
-        return sorted(held, key=lambda out: out.id)
+        """The outputs that were staked and are spendable from now on."""

@@ -1,4 +1,4 @@
-"""What a block of the P-Chain does to the state, and what of it is to be written.
+"""Applies P-Chain blocks to the state.
 
 Source of truth: avalanchego `vms/platformvm/block/executor/{verifier,options}.go`; the order within a block is that of
 docs/ledger.md.
@@ -52,32 +52,32 @@ _Rule = Callable[[BlockEffectsBuilder, TxEffectsBuilder, Any], None]
 
 
 def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) -> BlockEffects:
-    """Move `state` on by the next block, and return what it does.
+    """Apply the next block to `state`, and return its effects.
 
-    source: the outputs from before; None where the block was applied before, from an older checkpoint, so that its
-    inputs need no check. Parent and height are the caller's to check. Raises LedgerFault, after which the state is
-    spoiled and only a checkpoint helps.
+    source: the outputs of earlier blocks; None if the block was applied before and is repeated from an older
+    checkpoint, so that its inputs need no check. The caller checks parent and height. Raises LedgerFault, after which
+    the state is invalid: go back to a checkpoint.
     """
     if state.is_invalid:
-        raise LedgerFault(block.height, None, "the state was left in between by an earlier fault")
+        raise LedgerFault(block.height, None, "an earlier fault left the state invalid")
     state.is_invalid = True
-    draft = BlockEffectsBuilder(state, block.height, source)
+    builder = BlockEffectsBuilder(state, block.height, source)
     settled: TxEffects | None = None
     txs: tuple[TxEffects, ...] = ()
     if block.kind in _COMMITS or block.kind in _ABORTS:
-        settled = _settle(draft, block)
+        settled = _settle(builder, block)
     else:
-        txs = _execute(draft, block)
+        txs = _execute(builder, block)
     state.height, state.block_id = block.height, block.id
     state.is_invalid = False
-    return build_block_effects(draft, block, txs, settled)
+    return build_block_effects(builder, block, txs, settled)
 
 
 def build_block_effects(
-    draft: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
+    builder: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
 ) -> BlockEffects:
-    """Return the effects of a block whose transactions and time did theirs."""
-    state = draft.state
+    """Return the effects of a block from those of its transactions and of time."""
+    state = builder.state
     supplies = state.supplies
     return BlockEffects(
         chain_id=P_CHAIN,
@@ -92,106 +92,106 @@ def build_block_effects(
         txs=txs,
         settled=settled,
         emitted=(),
-        started=tuple(draft.started),
-        ended=tuple(draft.ended),
-        l1_deactivated=tuple(draft.deactivated),
-        supplies=tuple(SupplyChange(subnet_id, supplies[subnet_id]) for subnet_id in sorted(draft.supplies)),
+        started=tuple(builder.started),
+        ended=tuple(builder.ended),
+        l1_deactivated=tuple(builder.deactivated),
+        supplies=tuple(SupplyChange(subnet_id, supplies[subnet_id]) for subnet_id in sorted(builder.supplies)),
     )
 
 
-def _execute(draft: BlockEffectsBuilder, block: PBlock) -> tuple[TxEffects, ...]:
-    state = draft.state
+def _execute(builder: BlockEffectsBuilder, block: PBlock) -> tuple[TxEffects, ...]:
+    state = builder.state
     if state.proposal is not None:
-        raise draft.fault("the proposal before it is neither committed nor aborted")
+        raise builder.fault("the proposal before it is neither committed nor aborted")
     if block.time is not None:
-        advance_time(draft, block.time)
+        advance_time(builder, block.time)
     is_proposal = block.kind in _PROPOSALS
     decided = block.txs[:-1] if is_proposal else block.txs
-    effects = [_accept(draft, tx, position) for position, tx in enumerate(decided)]
+    executed = [_accept(builder, tx, position) for position, tx in enumerate(decided)]
     if state.l1.active:
-        deactivate_unfunded(draft)
+        deactivate_unfunded(builder)
     if is_proposal:
-        effects.append(_propose(draft, block))
-    return tuple(effects)
+        executed.append(_propose(builder, block))
+    return tuple(executed)
 
 
-def _accept(draft: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    done = TxEffectsBuilder(tx)
-    _run(draft, done)
-    return draft.finish(done, draft.moving.height, position, TxOutcome.ACCEPTED)
+def _accept(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
+    effects = TxEffectsBuilder(tx)
+    _run(builder, effects)
+    return builder.finish(effects, builder.flow.height, position, TxOutcome.ACCEPTED)
 
 
-def _run(block: BlockEffectsBuilder, draft: TxEffectsBuilder) -> None:
-    unsigned = draft.unsigned
+def _run(builder: BlockEffectsBuilder, effects: TxEffectsBuilder) -> None:
+    unsigned = effects.unsigned
     kind = type(unsigned)
     if kind in _TIMELESS:
-        raise block.fault("only a proposal may hold it", draft.tx)
+        raise builder.fault("only a proposal may hold it", effects.tx)
     rule = _RULES.get(kind)
     if rule is None:
-        raise block.fault(f"no rule for {kind.__name__}", draft.tx)
-    block.move_base(draft, unsigned.base)
-    rule(block, draft, unsigned)
+        raise builder.fault(f"no rule for {kind.__name__}", effects.tx)
+    builder.move_base(effects, unsigned.base)
+    rule(builder, effects, unsigned)
 
 
-def _propose(draft: BlockEffectsBuilder, block: PBlock) -> TxEffects:
+def _propose(builder: BlockEffectsBuilder, block: PBlock) -> TxEffects:
     position = len(block.txs) - 1
     tx = block.txs[position]
     if type(tx.unsigned) not in _PROPOSABLE:
-        raise draft.fault("it cannot be proposed", tx)
-    draft.state.proposal = Proposal(tx, block.height, position)
+        raise builder.fault("it cannot be proposed", tx)
+    builder.state.proposal = Proposal(tx, block.height, position)
     return build_proposed_effects(tx, block.height, position)
 
 
-def _settle(block: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
-    state = block.state
+def _settle(builder: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
+    state = builder.state
     proposal = state.proposal
     if proposal is None:
-        raise block.fault("nothing was proposed")
+        raise builder.fault("nothing was proposed")
     if decision.time is not None and decision.time != state.time_s:
-        raise block.fault(f"its time is {decision.time}, that of the proposal {state.time_s}")
+        raise builder.fault(f"its time is {decision.time}, that of the proposal {state.time_s}")
     is_committed = decision.kind in _COMMITS
-    draft = TxEffectsBuilder(proposal.tx)
-    _decide(block, draft, is_committed)
+    effects = TxEffectsBuilder(proposal.tx)
+    _decide(builder, effects, is_committed)
     state.proposal = None
     outcome = TxOutcome.COMMITTED if is_committed else TxOutcome.ABORTED
-    return block.finish(draft, proposal.height, proposal.position, outcome)
+    return builder.finish(effects, proposal.height, proposal.position, outcome)
 
 
-def _decide(block: BlockEffectsBuilder, draft: TxEffectsBuilder, is_committed: bool) -> None:
-    match draft.unsigned:
+def _decide(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, is_committed: bool) -> None:
+    match effects.unsigned:
         case AdvanceTimeTx(time_s=time_s):
             if is_committed:
-                advance_time(block, time_s)
+                advance_time(builder, time_s)
         case RewardValidatorTx() as tx:
-            rewards.reward_validator(block, draft, tx, is_committed=is_committed)
+            rewards.reward_validator(builder, effects, tx, is_committed=is_committed)
         case RewardAutoRenewedValidatorTx() as tx:
-            auto_renewal.reward_auto_renewed(block, draft, tx, is_committed=is_committed)
+            auto_renewal.reward_auto_renewed(builder, effects, tx, is_committed=is_committed)
         case _ if is_committed:
-            _run(block, draft)
+            _run(builder, effects)
         case AddSubnetValidatorTx() as tx:
-            block.move_base(draft, tx.base)
+            builder.move_base(effects, tx.base)
         case AddValidatorTx() | AddDelegatorTx() as tx:
-            # What was to be staked comes back at once; the fee is burned all the same.
-            block.move_base(draft, tx.base)
-            block.make(draft, tx.stake)
+            # The stake is returned at once; the fee is burned.
+            builder.move_base(effects, tx.base)
+            builder.emit(effects, tx.stake)
 
 
-def _nothing_more(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: BaseTx) -> None:
-    """Funds move within the chain."""
+def _move_nothing_more(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: BaseTx) -> None:
+    """Do nothing: a BaseTx only moves base inputs and outputs."""
 
 
-def _import(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: ImportTx) -> None:
-    draft.source_chain_id = tx.source_chain_id
-    block.spend(draft, tx.imported_inputs, tx.source_chain_id)
+def _import(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: ImportTx) -> None:
+    effects.source_chain_id = tx.source_chain_id
+    builder.spend(effects, tx.imported_inputs, tx.source_chain_id)
 
 
-def _export(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: ExportTx) -> None:
-    draft.destination_chain_id = tx.destination_chain_id
-    block.make(draft, tx.exported_outputs, tx.destination_chain_id)
+def _export(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: ExportTx) -> None:
+    effects.destination_chain_id = tx.destination_chain_id
+    builder.emit(effects, tx.exported_outputs, tx.destination_chain_id)
 
 
 _RULES: Final[Mapping[type, _Rule]] = {
-    BaseTx: _nothing_more,
+    BaseTx: _move_nothing_more,
     ImportTx: _import,
     ExportTx: _export,
     AddValidatorTx: staking.add_validator,

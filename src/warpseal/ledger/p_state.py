@@ -1,11 +1,11 @@
-"""Who stakes, and in which order stakers start and leave.
+"""The P-Chain's state as far as effects depend on it: stakers, L1 validators, subnets, fees; all but unspent outputs.
 
-Source of truth: avalanchego `vms/platformvm/state/staker.go`, `vms/platformvm/txs/priorities.go`.
+Source of truth: avalanchego `vms/platformvm/state`, `vms/platformvm/txs/priorities.go`, ACP-77.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
@@ -21,14 +21,14 @@ from warpseal.warp.l1_messages import PChainOwner
 
 
 class Priority(IntEnum):
-    """Who comes first among those whose time is the same: lower numbers. Waiting ones, then current ones."""
+    """The order of stakers with the same time: lower numbers first. Pending stakers, then current ones."""
 
-    APRICOT_DELEGATOR_WAITS = 1
-    PRIMARY_VALIDATOR_WAITS = 2
-    BANFF_DELEGATOR_WAITS = 3
-    ELASTIC_VALIDATOR_WAITS = 4
-    ELASTIC_DELEGATOR_WAITS = 5
-    PERMISSIONED_VALIDATOR_WAITS = 6
+    APRICOT_DELEGATOR_PENDING = 1
+    PRIMARY_VALIDATOR_PENDING = 2
+    BANFF_DELEGATOR_PENDING = 3
+    ELASTIC_VALIDATOR_PENDING = 4
+    ELASTIC_DELEGATOR_PENDING = 5
+    PERMISSIONED_VALIDATOR_PENDING = 6
     PERMISSIONED_VALIDATOR = 7
     ELASTIC_DELEGATOR = 8
     ELASTIC_VALIDATOR = 9
@@ -37,18 +37,18 @@ class Priority(IntEnum):
 
 
 STARTED: dict[int, Priority] = {
-    Priority.APRICOT_DELEGATOR_WAITS: Priority.PRIMARY_DELEGATOR,
-    Priority.PRIMARY_VALIDATOR_WAITS: Priority.PRIMARY_VALIDATOR,
-    Priority.BANFF_DELEGATOR_WAITS: Priority.PRIMARY_DELEGATOR,
-    Priority.ELASTIC_VALIDATOR_WAITS: Priority.ELASTIC_VALIDATOR,
-    Priority.ELASTIC_DELEGATOR_WAITS: Priority.ELASTIC_DELEGATOR,
-    Priority.PERMISSIONED_VALIDATOR_WAITS: Priority.PERMISSIONED_VALIDATOR,
+    Priority.APRICOT_DELEGATOR_PENDING: Priority.PRIMARY_DELEGATOR,
+    Priority.PRIMARY_VALIDATOR_PENDING: Priority.PRIMARY_VALIDATOR,
+    Priority.BANFF_DELEGATOR_PENDING: Priority.PRIMARY_DELEGATOR,
+    Priority.ELASTIC_VALIDATOR_PENDING: Priority.ELASTIC_VALIDATOR,
+    Priority.ELASTIC_DELEGATOR_PENDING: Priority.ELASTIC_DELEGATOR,
+    Priority.PERMISSIONED_VALIDATOR_PENDING: Priority.PERMISSIONED_VALIDATOR,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Staker:
-    """One staker. next_s: when it starts (waiting) or leaves (current). stake: the outputs that come back then.
+    """A staker. next_s: when it starts (pending) or leaves (current). stake: the outputs that are returned then.
 
     first_free_index: the output index behind base and staked outputs, where rewards begin.
     """
@@ -66,12 +66,12 @@ class Staker:
 
     @property
     def is_permissioned(self) -> bool:
-        """Whether a subnet's owner let it in, so that it stakes and earns nothing."""
-        return self.priority in (Priority.PERMISSIONED_VALIDATOR, Priority.PERMISSIONED_VALIDATOR_WAITS)
+        """Whether a subnet's owner added it, so that it stakes and earns nothing."""
+        return self.priority in (Priority.PERMISSIONED_VALIDATOR, Priority.PERMISSIONED_VALIDATOR_PENDING)
 
     @property
     def potential_reward(self) -> int:
-        """What it may earn; 0 while it waits."""
+        """Its potential reward; 0 while it is pending."""
         return self.period.potential_reward or 0
 
 
@@ -80,37 +80,37 @@ _Turn = tuple[int, int, TxID]
 
 @dataclass(slots=True)
 class StakerSet:
-    """Stakers, by transaction, by place, and in order of time, priority and transaction id."""
+    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction id."""
 
     by_tx: dict[TxID, Staker] = field(default_factory=dict)
     validators: dict[tuple[SubnetID, NodeID], Staker] = field(default_factory=dict)
-    # Turns of those who left early stay until they come up.
+    # Turns of stakers that left early stay until they come up.
     _turns: list[_Turn] = field(default_factory=list)
 
     @classmethod
-    def of(cls, stakers: Iterator[Staker]) -> StakerSet:
-        """Return the set of these."""
+    def from_stakers(cls, stakers: Iterable[Staker]) -> StakerSet:
+        """Return the set of these stakers."""
         made = cls()
         for staker in stakers:
-            made._enter(staker)
+            made._insert(staker)
             made._turns.append((staker.next_s, staker.priority, staker.tx_id))
         heapify(made._turns)
         return made
 
     def add(self, staker: Staker) -> None:
-        """Take in a staker."""
-        self._enter(staker)
+        """Add a staker."""
+        self._insert(staker)
         heappush(self._turns, (staker.next_s, staker.priority, staker.tx_id))
 
     def remove(self, staker: Staker) -> None:
-        """Take out a staker, which must be there."""
+        """Remove a staker, which must be in the set."""
         del self.by_tx[staker.tx_id]
         period = staker.period
         if not period.is_delegation:
             self.validators.pop((period.subnet_id, period.node_id), None)
 
     def first(self) -> Staker | None:
-        """Return whose turn is next; None where nobody is left."""
+        """Return the staker whose turn is next; None for an empty set."""
         turns = self._turns
         while turns:
             next_s, priority, tx_id = turns[0]
@@ -128,7 +128,7 @@ class StakerSet:
     def __len__(self) -> int:
         return len(self.by_tx)
 
-    def _enter(self, staker: Staker) -> None:
+    def _insert(self, staker: Staker) -> None:
         self.by_tx[staker.tx_id] = staker
         period = staker.period
         if not period.is_delegation:
@@ -137,7 +137,7 @@ class StakerSet:
 
 @dataclass(frozen=True, slots=True)
 class L1Validator:
-    """One validation. end_accumulated_fee: at which sum of fees its balance is used up, nAVAX; 0: inactive."""
+    """One validation. end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive."""
 
     validation_id: ValidationID
     subnet_id: SubnetID
@@ -151,24 +151,24 @@ class L1Validator:
     end_accumulated_fee: int
 
     def balance(self, accrued_fees: int) -> int:
-        """Return what is left, nAVAX, when `accrued_fees` have been paid by everybody."""
+        """Return its balance, nAVAX, once every validator has paid `accrued_fees`."""
         return max(0, self.end_accumulated_fee - accrued_fees)
 
 
 @dataclass(slots=True)
 class L1Validators:
-    """All validations that were not removed; the active ones also in the order in which they run out."""
+    """All validations that were not removed; the active ones also in the order in which their balances run out."""
 
     by_id: dict[ValidationID, L1Validator] = field(default_factory=dict)
     active: int = 0
-    # Ends of those who were funded again or left stay until they come up.
+    # Ends of validators that were funded again or left stay until they come up.
     _ends: list[tuple[int, ValidationID]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, validators: Iterator[L1Validator]) -> L1Validators:
-        """Return the set of these."""
+    def from_validators(cls, validators: Iterable[L1Validator]) -> L1Validators:
+        """Return the set of these validators."""
         by_id = {validator.validation_id: validator for validator in validators}
-        ends = [(each.end_accumulated_fee, key) for key, each in by_id.items() if each.end_accumulated_fee]
+        ends = [(vdr.end_accumulated_fee, key) for key, vdr in by_id.items() if vdr.end_accumulated_fee]
         active = len(ends)
         heapify(ends)
         return cls(by_id, active, ends)
@@ -184,22 +184,22 @@ class L1Validators:
         self.active += bool(end) - bool(was)
 
     def remove(self, validator: L1Validator) -> None:
-        """Take out a validator, which must be there as it is given."""
+        """Remove a validator, which must be in the set as it is given."""
         del self.by_id[validator.validation_id]
         self.active -= bool(validator.end_accumulated_fee)
 
     def deactivate_below(self, accrued_fees: int) -> list[L1Validator]:
-        """Deactivate those whose end lies below `accrued_fees`; return them as they were, by their ends."""
-        gone: list[L1Validator] = []
+        """Deactivate validators whose end lies below `accrued_fees`; return them as they were, by their ends."""
+        deactivated: list[L1Validator] = []
         ends = self._ends
         while ends and ends[0][0] < accrued_fees:
             end, validation_id = heappop(ends)
             validator = self.by_id.get(validation_id)
             if validator is None or validator.end_accumulated_fee != end:
                 continue
-            gone.append(validator)
+            deactivated.append(validator)
             self.put(replace(validator, end_accumulated_fee=0))
-        return gone
+        return deactivated
 
     def __iter__(self) -> Iterator[L1Validator]:
         """Yield all, by validation id."""
@@ -209,7 +209,7 @@ class L1Validators:
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """How an elastic subnet rewards its stakers."""
+    """The reward terms of an elastic subnet."""
 
     tx_id: TxID
     asset_id: AssetID
@@ -218,7 +218,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Who decides over an L1's validators."""
+    """The manager of an L1's validators."""
 
     conversion_id: bytes
     manager_chain_id: ChainID
@@ -227,7 +227,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class SubnetState:
-    """A subnet; its owner is the last one, also of an L1."""
+    """A subnet with its latest owner; an L1 keeps the owner it had before the conversion."""
 
     subnet_id: SubnetID
     owner: OutputOwners
@@ -237,7 +237,7 @@ class SubnetState:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A transaction whose outcome the next block decides, and where it stands."""
+    """A transaction whose outcome the next block decides, with its block and position."""
 
     tx: PSignedTx
     height: int
@@ -246,9 +246,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How an auto-renewed validator (Helicon) goes on. next_period_s: 0 to leave at the end of the cycle.
+    """The next cycle of an auto-renewed validator (Helicon). next_period_s: 0 to leave at the end of the cycle.
 
-    accrued_validation, accrued_delegation: what it has kept of its rewards as weight, paid out when it leaves.
+    accrued_validation, accrued_delegation: compounded rewards, paid out when it leaves.
     """
 
     compound_shares: int
@@ -259,12 +259,12 @@ class Renewal:
 
 @dataclass(slots=True)
 class PChainState:
-    """The state after block `height`. Only `apply` changes it.
+    """The state after block `height`. Only `apply_p_block` changes it.
 
-    time_s: chain time. supplies: by subnet, of the Primary Network (where known) and elastic ones. delegation_rewards:
-    what current validators (by transaction) will be paid for delegations that ended. is_complete: False where it began
-    without the genesis, so that stakers and outputs may be unknown. is_invalid: a fault left it in between; nothing may
-    use it.
+    time_s: chain time. supplies: by subnet, of the Primary Network (if known) and elastic ones. delegation_rewards: of
+    delegations that ended, to be paid to current validators (by transaction). is_complete: False if it began without
+    the genesis, so that stakers and outputs may be unknown. is_invalid: a fault interrupted a block; the state is
+    unusable.
     """
 
     params: Parameters
@@ -287,5 +287,5 @@ class PChainState:
 
     @property
     def supply(self) -> int | None:
-        """The Primary Network's supply, nAVAX; None where the genesis is not known."""
+        """The Primary Network's supply, nAVAX; None without the genesis."""
         return self.supplies.get(PRIMARY_NETWORK)

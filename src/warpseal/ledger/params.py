@@ -1,4 +1,4 @@
-"""What a network was configured with: upgrade times, rewards, the fee of L1 validators, its chains and its asset.
+"""Parameters of a network: upgrade times, rewards, the fee of L1 validators, its chains and its asset.
 
 Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuji,local}.go`. Times are unix seconds.
 """
@@ -25,31 +25,28 @@ _EVM: Final = b"evm".ljust(32, b"\x00")
 
 @dataclass(frozen=True, slots=True)
 class UpgradeTimes:
-    """From when on (unix seconds, inclusive) the rules of an upgrade hold, for those that change what blocks do."""
+    """Activation times of the upgrades that change the effects of blocks, unix seconds."""
 
     apricot_5_s: int
-    banff_s: int
     cortina_s: int
     durango_s: int
     etna_s: int
     helicon_s: int = _UNSCHEDULED_S
 
     @classmethod
-    def named(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
-        """Return the times that a node tells, by the upgrade's name in its spelling ("apricotPhase5", "etna").
+    def from_node(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
+        """Return the times of info.upgrades, by the upgrade's name in its spelling ("apricotPhase5", "etna").
 
-        A name that is missing takes what such networks have: active from the start, Helicon unscheduled.
+        A missing upgrade is active from the start; Helicon is unscheduled.
         """
-        names = {"apricotPhase5": "apricot_5_s"} | {
-            name: f"{name}_s" for name in ("banff", "cortina", "durango", "etna")
-        }
+        names = {"apricotPhase5": "apricot_5_s"} | {name: f"{name}_s" for name in ("cortina", "durango", "etna")}
         known = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
         return cls(**known, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
 
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """How much staking mints: rates in parts per million of the minting period, the cap in the asset's unit."""
+    """The terms of staking rewards: rates in parts per million, the cap in the asset's smallest unit."""
 
     max_rate: int
     min_rate: int
@@ -59,7 +56,7 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True)
 class L1FeeConfig:
-    """What an active L1 validator pays a second: `min_price` nAVAX, more the longer there are more than `target`."""
+    """The fee of an active L1 validator a second: `min_price` nAVAX, rising while there are more than `target`."""
 
     target: int
     min_price: int
@@ -69,9 +66,9 @@ class L1FeeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All of it. x_chain_id and c_chain_id: the chains that the P-Chain shares memory with.
+    """All parameters of a network.
 
-    repeated_c_blocks: heights of C-Chain blocks that hold atomic transactions which had been accepted before.
+    repeated_c_blocks: heights of C-Chain blocks with atomic transactions that an earlier block had accepted.
     """
 
     network_id: int
@@ -85,7 +82,7 @@ class Parameters:
     repeated_c_blocks: frozenset[int] = frozenset()
 
 
-# The same on every network that does not say otherwise.
+# The rewards of every public network, and of networks that nodes have no own configuration for.
 STANDARD_REWARDS: Final = RewardConfig(120_000, 100_000, 365 * DAY_S, 720_000_000 * NAVAX_PER_AVAX)
 
 # Known as bonus blocks (coreth `plugin/evm/atomic/vm/bonus_blocks.go`).
@@ -106,7 +103,6 @@ MAINNET: Final = Parameters(
     c_chain_id=ChainID(parse_id("2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5")),
     upgrades=UpgradeTimes(
         apricot_5_s=1_638_468_000,
-        banff_s=1_666_108_800,
         cortina_s=1_682_434_800,
         durango_s=1_709_740_800,
         etna_s=1_734_368_400,
@@ -122,7 +118,6 @@ FUJI: Final = Parameters(
     c_chain_id=ChainID(parse_id("yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp")),
     upgrades=UpgradeTimes(
         apricot_5_s=1_637_766_000,
-        banff_s=1_664_805_600,
         cortina_s=1_680_793_200,
         durango_s=1_707_840_000,
         etna_s=1_732_550_400,
@@ -133,27 +128,27 @@ FUJI: Final = Parameters(
 
 
 def builtin_parameters(network_id: int) -> Parameters | None:
-    """Return those of mainnet or fuji; None for any other network, whose node tells them."""
+    """Return the parameters of mainnet or fuji; None for other networks, which ask their node."""
     return {1: MAINNET, 5: FUJI}.get(network_id)
 
 
 def parameters_from_node(
     network_id: int, staking_asset_id: AssetID, genesis: PGenesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
 ) -> Parameters:
-    """Return those of a network from what its node tells and its genesis holds.
+    """Return the parameters of a network from its node's answers and its genesis.
 
-    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. Rewards cannot be asked for: the standard
-    ones are taken, as nodes do for networks that they do not know. Raises ValueError without X- or C-Chain.
+    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. No API has the rewards: the standard ones
+    apply, as in nodes of networks without a built-in configuration. Raises ValueError without X- or C-Chain.
     """
     x_chain_id, c_chain_id = find_primary_chains(genesis)
-    upgrades = UpgradeTimes.named(times_s)
+    upgrades = UpgradeTimes.from_node(times_s)
     return Parameters(network_id, staking_asset_id, x_chain_id, c_chain_id, upgrades, STANDARD_REWARDS, l1_fee)
 
 
 def find_primary_chains(genesis: PGenesis) -> tuple[ChainID, ChainID]:
-    """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError where one is missing."""
-    made = {tx.unsigned.vm_id: ChainID(tx.id) for tx in genesis.chains if isinstance(tx.unsigned, CreateChainTx)}
+    """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError if one is missing."""
+    chains = {tx.unsigned.vm_id: ChainID(tx.id) for tx in genesis.chains if isinstance(tx.unsigned, CreateChainTx)}
     try:
-        return made[_AVM], made[_EVM]
+        return chains[_AVM], chains[_EVM]
     except KeyError:
         raise ValueError("the genesis creates no X-Chain or no C-Chain") from None

@@ -1,6 +1,8 @@
-"""How much a staker may earn, and how a delegator shares it with the validator. Integers only.
+"""Staking rewards: their calculation, and their payment when stakers leave. Integers only.
 
-Source of truth: avalanchego `vms/platformvm/reward/calculator.go`; for Helicon ACP-285.
+Source of truth: avalanchego `vms/platformvm/reward/calculator.go`, for Helicon ACP-285;
+`vms/platformvm/txs/executor/proposal_tx_executor.go`. Paid outputs have the id of the staking transaction, and indices
+behind its own outputs and its stake.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from typing import Final
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
+from warpseal.chains.p_components import RewardKind
 from warpseal.chains.p_txs import RewardValidatorTx
 from warpseal.ledger.effects import PeriodClosed
 from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
-from warpseal.ledger.outputs import RewardKind
 from warpseal.ledger.p_state import Staker
 from warpseal.ledger.params import DAY_S, RewardConfig
 from warpseal.ledger.utxo_flow import build_payment
@@ -26,7 +28,7 @@ _HELICON_RAMP_S: Final = 90 * DAY_S
 
 
 def potential_reward(config: RewardConfig, duration_s: int, stake: int, supply: int) -> int:
-    """Return what staking `stake` for `duration_s` earns when `supply` (above 0) is there just before it."""
+    """Return the reward for staking `stake` for `duration_s` at a `supply` above 0 just before it."""
     remaining = config.supply_cap - supply
     period = config.minting_period_s
     rate = (config.max_rate - config.min_rate) * duration_s + config.min_rate * period
@@ -37,7 +39,7 @@ def potential_reward(config: RewardConfig, duration_s: int, stake: int, supply: 
 def split_reward(total: int, shares: int) -> tuple[int, int]:
     """Return (the part of `shares` parts per million, the rest); rounding favours the first.
 
-    The rest is rounded late where the product fits 64 bits, early where it does not.
+    The rest is rounded after the multiplication if the product fits 64 bits, before it otherwise.
     """
     rest_shares = ALL_SHARES - shares
     product = rest_shares * total
@@ -46,7 +48,7 @@ def split_reward(total: int, shares: int) -> tuple[int, int]:
 
 
 def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig:
-    """Return the Primary Network's config for a staking that starts at `start_s`: Helicon moves the minimum rate."""
+    """Return the Primary Network's config for a staking that starts at `start_s`; Helicon changes the minimum rate."""
     if start_s < helicon_s or config.max_rate < _HELICON_MIN_RATE:
         return config
     change = abs(config.min_rate - _HELICON_MIN_RATE)
@@ -60,91 +62,95 @@ def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> Rewa
 class _Payments:
     """The reward outputs of one staking, at consecutive indices."""
 
-    def __init__(self, block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker) -> None:
-        self._block = block
-        self._draft = draft
+    def __init__(self, builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker) -> None:
+        self._builder = builder
+        self._draft = effects
         self._period = staker.period
         self._index = staker.first_free_index
 
     def pay(self, amount: int, owner: OutputOwners | None, reward: RewardKind) -> None:
-        """Pay an amount above 0; nothing else makes an output."""
+        """Emit an output for an amount above 0."""
         asset_id = self._period.stake_asset_id
         if amount and owner is not None and asset_id is not None:
             made = build_payment(asset_id, amount, owner)
-            self._block.grant(self._draft, self._period.tx_id, self._index, made, reward)
+            self._builder.emit_payment(self._draft, self._period.tx_id, self._index, made, reward)
             self._index += 1
 
 
 def reward_validator(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RewardValidatorTx, *, is_committed: bool
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RewardValidatorTx, *, is_committed: bool
 ) -> None:
-    """End the staking whose turn it is. Raises LedgerFault where it is another's turn, or too early."""
-    staker = find_due_staker(block, draft, tx.staking_tx_id, auto_renewed=False)
+    """End the staking whose turn it is. Raises LedgerFault if it is another staking's turn, or too early."""
+    staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
-        draft.closed = PeriodClosed(
-            tx.staking_tx_id, draft.tx.id, block.state.time_s, is_rewarded=is_committed, is_known=False
+        effects.closed = PeriodClosed(
+            tx.staking_tx_id, effects.tx.id, builder.state.time_s, is_rewarded=is_committed, is_known=False
         )
         return
-    block.release(draft, staker.stake)
+    builder.release(effects, staker.stake)
     if not is_committed:
-        burn_potential_reward(block, draft, staker)
+        burn_potential_reward(builder, effects, staker)
     if staker.period.is_delegation:
-        _end_delegation(block, draft, staker, is_committed)
+        _end_delegation(builder, effects, staker, is_committed)
     else:
-        _end_validation(block, draft, staker, is_committed)
-    block.state.current.remove(staker)
+        _end_validation(builder, effects, staker, is_committed)
+    builder.state.current.remove(staker)
 
 
 def find_due_staker(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, staking: TxID, *, auto_renewed: bool
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staking: TxID, *, auto_renewed: bool
 ) -> Staker | None:
-    """Return the staker that is to leave now; None where it came before what was indexed. Raises LedgerFault."""
-    state = block.state
+    """Return the staker that leaves now; None if it joined before the first indexed block. Raises LedgerFault."""
+    state = builder.state
     if not state.is_complete and staking not in state.current.by_tx:
         return None
     staker = state.current.first()
     if staker is None or staker.tx_id != staking or staker.is_permissioned:
-        raise block.fault(f"staking {staking.hex()} is not the next to end", draft.tx)
+        raise builder.fault(f"staking {staking.hex()} is not the next to end", effects.tx)
     if staker.period.auto_renewed != auto_renewed:
-        raise block.fault(f"staking {staking.hex()} ends by another type of transaction", draft.tx)
+        raise builder.fault(f"staking {staking.hex()} ends by another type of transaction", effects.tx)
     if staker.next_s != state.time_s:
-        raise block.fault(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", draft.tx)
+        raise builder.fault(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", effects.tx)
     return staker
 
 
-def burn_potential_reward(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker) -> None:
-    """Take what a staker will not earn out of the supply again. Raises LedgerFault."""
+def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker) -> None:
+    """Remove a reward that a staker does not earn from the supply. Raises LedgerFault."""
     subnet_id = staker.period.subnet_id
-    supply = block.state.supplies.get(subnet_id)
+    supply = builder.state.supplies.get(subnet_id)
     if supply is None:
         return
     if supply < staker.potential_reward:
-        raise block.fault("a reward is more than the supply", draft.tx)
-    block.state.supplies[subnet_id] = supply - staker.potential_reward
-    block.supplies.add(subnet_id)
+        raise builder.fault("a reward is more than the supply", effects.tx)
+    builder.state.supplies[subnet_id] = supply - staker.potential_reward
+    builder.supplies.add(subnet_id)
 
 
-def _end_validation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, is_committed: bool) -> None:
+def _end_validation(
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, is_committed: bool
+) -> None:
     period = staker.period
     own = staker.potential_reward if is_committed else 0
-    of_delegations = block.state.delegation_rewards.pop(staker.tx_id, 0)
-    payments = _Payments(block, draft, staker)
+    delegation_rewards = builder.state.delegation_rewards.pop(staker.tx_id, 0)
+    payments = _Payments(builder, effects, staker)
     payments.pay(own, period.validation_owner, RewardKind.VALIDATOR)
-    # Earned on delegations that were rewarded, so it is paid whatever became of the validator itself.
-    payments.pay(of_delegations, period.delegation_owner, RewardKind.VALIDATOR_FEE)
-    draft.closed = PeriodClosed(
+    # The delegations were rewarded, so this is paid even if the validation is not.
+    payments.pay(delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE)
+    effects.closed = PeriodClosed(
         staker.tx_id,
-        draft.tx.id,
-        block.state.time_s,
+        effects.tx.id,
+        builder.state.time_s,
         is_rewarded=is_committed,
         validation_reward=own,
-        delegation_reward=of_delegations,
+        delegation_reward=delegation_rewards,
         is_known=period.potential_reward is not None,
     )
 
 
-def _end_delegation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, is_committed: bool) -> None:
-    state, period = block.state, staker.period
+def _end_delegation(
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, is_committed: bool
+) -> None:
+    state, period = builder.state, staker.period
     validator = state.current.validators.get((period.subnet_id, period.node_id))
     is_known = period.potential_reward is not None and validator is not None and validator.period.shares is not None
     own = share = 0
@@ -152,12 +158,12 @@ def _end_delegation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker:
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
         share, own = split_reward(staker.potential_reward, validator.period.shares)
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
-        _pay_delegation(block, draft, staker, (own, share), validator)
+        _pay_delegation(builder, effects, staker, (own, share), validator)
     elif is_committed and state.is_complete:
-        raise block.fault(f"{period.node_id.hex()}, which was delegated to, is no validator", draft.tx)
-    draft.closed = PeriodClosed(
+        raise builder.fault(f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx)
+    effects.closed = PeriodClosed(
         staker.tx_id,
-        draft.tx.id,
+        effects.tx.id,
         state.time_s,
         is_rewarded=is_committed,
         delegator_reward=own,
@@ -168,11 +174,11 @@ def _end_delegation(block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker:
 
 
 def _pay_delegation(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, staker: Staker, amounts: tuple[int, int], validator: Staker
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, amounts: tuple[int, int], validator: Staker
 ) -> None:
-    state = block.state
+    state = builder.state
     own, share = amounts
-    payments = _Payments(block, draft, staker)
+    payments = _Payments(builder, effects, staker)
     payments.pay(own, staker.period.validation_owner, RewardKind.DELEGATOR)
     if not share:
         return

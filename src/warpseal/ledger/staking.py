@@ -1,4 +1,4 @@
-"""Stakers join: what a staking transaction opens, when it starts, what it may earn.
+"""Stakers join: the staking that a transaction opens, its start, its potential reward.
 
 Source of truth: avalanchego `vms/platformvm/txs/executor/{standard_tx_executor,state_changes}.go`.
 """
@@ -17,7 +17,7 @@ from warpseal.chains.p_txs import (
     AddValidatorTx,
     RemoveSubnetValidatorTx,
 )
-from warpseal.ledger.effects import PeriodRemoved, PeriodStarted, StakingPeriod
+from warpseal.ledger.effects import PeriodStarted, StakingPeriod
 from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.p_state import STARTED, Priority, Staker, StakerSet
 from warpseal.ledger.rewards import potential_reward, reward_config_at
@@ -25,8 +25,8 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
-    """What the types of staking transactions say, each in its own words."""
+class _Joining:
+    """The fields that staking transactions of every type have in common."""
 
     validator: StakingTerms
     subnet_id: SubnetID
@@ -38,164 +38,166 @@ class _Terms:
     signer: Signer | None = None
 
 
-def add_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddValidatorTx) -> None:
-    """A validator of the Primary Network joins."""
+def add_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddValidatorTx) -> None:
+    """Add a validator of the Primary Network."""
     owner = tx.rewards_owner
-    priority = Priority.PRIMARY_VALIDATOR_WAITS
-    terms = _Terms(tx.validator, PRIMARY_NETWORK, priority, tx.stake, tx.delegation_shares, owner, owner)
-    _join(block, draft, terms)
+    priority = Priority.PRIMARY_VALIDATOR_PENDING
+    joining = _Joining(tx.validator, PRIMARY_NETWORK, priority, tx.stake, tx.delegation_shares, owner, owner)
+    _join(builder, effects, joining)
 
 
-def add_delegator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddDelegatorTx) -> None:
-    """A delegator of the Primary Network joins."""
-    priority = Priority.APRICOT_DELEGATOR_WAITS
-    _join(block, draft, _Terms(tx.validator, PRIMARY_NETWORK, priority, tx.stake, None, tx.rewards_owner))
+def add_delegator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddDelegatorTx) -> None:
+    """Add a delegator of the Primary Network."""
+    priority = Priority.APRICOT_DELEGATOR_PENDING
+    _join(builder, effects, _Joining(tx.validator, PRIMARY_NETWORK, priority, tx.stake, None, tx.rewards_owner))
 
 
-def add_subnet_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddSubnetValidatorTx) -> None:
-    """A subnet's owner lets a validator join."""
-    terms = _Terms(tx.validator.validator, tx.validator.subnet_id, Priority.PERMISSIONED_VALIDATOR_WAITS)
-    _join(block, draft, terms)
+def add_subnet_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddSubnetValidatorTx) -> None:
+    """Add a validator of a permissioned subnet."""
+    joining = _Joining(tx.validator.validator, tx.validator.subnet_id, Priority.PERMISSIONED_VALIDATOR_PENDING)
+    _join(builder, effects, joining)
 
 
 def add_permissionless_validator(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddPermissionlessValidatorTx
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddPermissionlessValidatorTx
 ) -> None:
-    """A validator joins the Primary Network or an elastic subnet."""
+    """Add a validator of the Primary Network or of an elastic subnet."""
     subnet_id = tx.validator.subnet_id
     is_primary = subnet_id == PRIMARY_NETWORK
-    terms = _Terms(
+    joining = _Joining(
         tx.validator.validator,
         subnet_id,
-        Priority.PRIMARY_VALIDATOR_WAITS if is_primary else Priority.ELASTIC_VALIDATOR_WAITS,
+        Priority.PRIMARY_VALIDATOR_PENDING if is_primary else Priority.ELASTIC_VALIDATOR_PENDING,
         tx.stake,
         tx.delegation_shares,
         tx.validator_rewards_owner,
         tx.delegator_rewards_owner,
         tx.signer,
     )
-    _join(block, draft, terms)
+    _join(builder, effects, joining)
 
 
 def add_permissionless_delegator(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: AddPermissionlessDelegatorTx
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddPermissionlessDelegatorTx
 ) -> None:
-    """A delegator joins the Primary Network or an elastic subnet."""
+    """Add a delegator of the Primary Network or of an elastic subnet."""
     subnet_id = tx.validator.subnet_id
     is_primary = subnet_id == PRIMARY_NETWORK
-    priority = Priority.BANFF_DELEGATOR_WAITS if is_primary else Priority.ELASTIC_DELEGATOR_WAITS
-    _join(block, draft, _Terms(tx.validator.validator, subnet_id, priority, tx.stake, None, tx.rewards_owner))
+    priority = Priority.BANFF_DELEGATOR_PENDING if is_primary else Priority.ELASTIC_DELEGATOR_PENDING
+    _join(builder, effects, _Joining(tx.validator.validator, subnet_id, priority, tx.stake, None, tx.rewards_owner))
 
 
-def remove_subnet_validator(block: BlockEffectsBuilder, draft: TxEffectsBuilder, tx: RemoveSubnetValidatorTx) -> None:
-    """A subnet's owner removes a validator, whether it has started or not."""
+def remove_subnet_validator(
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RemoveSubnetValidatorTx
+) -> None:
+    """Remove a validator of a permissioned subnet, started or not."""
     place = (tx.subnet_id, tx.node_id)
-    for stakers in (block.state.current, block.state.waiting):
+    for stakers in (builder.state.current, builder.state.waiting):
         staker = stakers.validators.get(place)
         if staker is None:
             continue
         if not staker.is_permissioned:
-            raise block.fault(f"{tx.node_id.hex()} is not the owner's to remove", draft.tx)
+            raise builder.fault(f"{tx.node_id.hex()} was not added by the owner", effects.tx)
         stakers.remove(staker)
-        draft.removed = PeriodRemoved(staker.tx_id, stakers is block.state.current)
+        effects.removed = staker.tx_id
         return
-    if block.state.is_complete:
-        raise block.fault(f"{tx.node_id.hex()} is no validator of the subnet", draft.tx)
+    if builder.state.is_complete:
+        raise builder.fault(f"{tx.node_id.hex()} is no validator of the subnet", effects.tx)
 
 
-def start_staker(block: BlockEffectsBuilder, staker: Staker) -> None:
-    """Let a staker start that waited for its time."""
+def start_staker(builder: BlockEffectsBuilder, staker: Staker) -> None:
+    """Start a pending staker."""
     period = staker.period
     reward: int | None = 0
     if not staker.is_permissioned:
-        reward = mint_potential_reward(block, period.subnet_id, period.start_s, period.end_s, period.weight)
-    block.state.waiting.remove(staker)
+        reward = mint_potential_reward(builder, period.subnet_id, period.start_s, period.end_s, period.weight)
+    builder.state.waiting.remove(staker)
     started = replace(period, potential_reward=reward)
-    block.state.current.add(replace(staker, period=started, priority=STARTED[staker.priority], next_s=period.end_s))
-    block.started.append(PeriodStarted(period.tx_id, period.start_s, reward))
+    builder.state.current.add(replace(staker, period=started, priority=STARTED[staker.priority], next_s=period.end_s))
+    builder.started.append(PeriodStarted(period.tx_id, period.start_s, reward))
 
 
 def mint_potential_reward(
-    block: BlockEffectsBuilder, subnet_id: SubnetID, start_s: int, end_s: int, weight: int
+    builder: BlockEffectsBuilder, subnet_id: SubnetID, start_s: int, end_s: int, weight: int
 ) -> int | None:
-    """Add to a subnet's supply what a staking may earn, and return it; None where the supply is not known.
+    """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is unknown.
 
-    Raises LedgerFault for a subnet that rewards nobody.
+    Raises LedgerFault for a subnet without rewards.
     """
-    state = block.state
+    state = builder.state
     if subnet_id == PRIMARY_NETWORK:
         config = reward_config_at(state.params.rewards, start_s, state.params.upgrades.helicon_s)
     else:
         subnet = state.subnets.get(subnet_id)
         if subnet is None or subnet.transformation is None:
             if state.is_complete:
-                raise block.fault(f"subnet {subnet_id.hex()} rewards nobody")
+                raise builder.fault(f"subnet {subnet_id.hex()} has no rewards")
             return None
         config = subnet.transformation.rewards
     supply = state.supplies.get(subnet_id)
     if supply is None:
         return None
     if not supply or end_s < start_s:
-        raise block.fault(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
+        raise builder.fault(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
     reward = potential_reward(config, end_s - start_s, weight, supply)
     state.supplies[subnet_id] = supply + reward
-    block.supplies.add(subnet_id)
+    builder.supplies.add(subnet_id)
     return reward
 
 
-def _join(block: BlockEffectsBuilder, draft: TxEffectsBuilder, terms: _Terms) -> None:
-    state = block.state
-    is_permissioned = terms.priority == Priority.PERMISSIONED_VALIDATOR_WAITS
-    is_delegation = terms.shares is None and not is_permissioned
+def _join(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, joining: _Joining) -> None:
+    state = builder.state
+    is_permissioned = joining.priority == Priority.PERMISSIONED_VALIDATOR_PENDING
+    is_delegation = joining.shares is None and not is_permissioned
     if not is_delegation:
-        check_not_validating(block, draft, terms.subnet_id, terms.validator.node_id)
-    stake = block.stake(draft, terms.stake)
+        check_not_validating(builder, effects, joining.subnet_id, joining.validator.node_id)
+    stake = builder.emit_staked(effects, joining.stake)
     if not stake and not is_permissioned:
-        raise block.fault("nothing is staked", draft.tx)
-    waits = state.time_s < state.params.upgrades.durango_s
-    period = _period(draft, terms, terms.validator.start_s if waits else state.time_s)
-    if waits:
-        opened = Staker(period, terms.priority, period.start_s, stake, len(draft.emitted))
-        add_staker(block, draft, state.waiting, opened)
+        raise builder.fault("nothing is staked", effects.tx)
+    is_pending = state.time_s < state.params.upgrades.durango_s
+    period = _period(effects, joining, joining.validator.start_s if is_pending else state.time_s)
+    if is_pending:
+        opened = Staker(period, joining.priority, period.start_s, stake, len(effects.emitted))
+        add_staker(builder, effects, state.waiting, opened)
         return
     reward: int | None = 0
     if not is_permissioned:
-        reward = mint_potential_reward(block, period.subnet_id, period.start_s, period.end_s, period.weight)
+        reward = mint_potential_reward(builder, period.subnet_id, period.start_s, period.end_s, period.weight)
     period = replace(period, potential_reward=reward)
-    priority = STARTED[terms.priority]
-    add_staker(block, draft, state.current, Staker(period, priority, period.end_s, stake, len(draft.emitted)))
+    priority = STARTED[joining.priority]
+    add_staker(builder, effects, state.current, Staker(period, priority, period.end_s, stake, len(effects.emitted)))
 
 
-def add_staker(block: BlockEffectsBuilder, draft: TxEffectsBuilder, stakers: StakerSet, staker: Staker) -> None:
-    """Add a staker that a transaction opens. Raises LedgerFault where it is there already."""
-    if staker.tx_id in block.state.current.by_tx or staker.tx_id in block.state.waiting.by_tx:
-        raise block.fault("the same staking twice", draft.tx)
+def add_staker(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, stakers: StakerSet, staker: Staker) -> None:
+    """Add a staker that a transaction opens. Raises LedgerFault if it exists already."""
+    if staker.tx_id in builder.state.current.by_tx or staker.tx_id in builder.state.waiting.by_tx:
+        raise builder.fault("the same staking twice", effects.tx)
     stakers.add(staker)
-    draft.opened = staker.period
+    effects.opened = staker.period
 
 
 def check_not_validating(
-    block: BlockEffectsBuilder, draft: TxEffectsBuilder, subnet_id: SubnetID, node_id: NodeID
+    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, subnet_id: SubnetID, node_id: NodeID
 ) -> None:
-    """Raise LedgerFault where a node validates a subnet already, or will."""
+    """Raise LedgerFault if a node validates a subnet already, or will."""
     place = (subnet_id, node_id)
-    if place in block.state.current.validators or place in block.state.waiting.validators:
-        raise block.fault(f"{place[1].hex()} validates already", draft.tx)
+    if place in builder.state.current.validators or place in builder.state.waiting.validators:
+        raise builder.fault(f"{place[1].hex()} validates already", effects.tx)
 
 
-def _period(draft: TxEffectsBuilder, terms: _Terms, start_s: int) -> StakingPeriod:
+def _period(effects: TxEffectsBuilder, joining: _Joining, start_s: int) -> StakingPeriod:
     return StakingPeriod(
-        tx_id=draft.tx.id,
-        subnet_id=terms.subnet_id,
-        node_id=terms.validator.node_id,
+        tx_id=effects.tx.id,
+        subnet_id=joining.subnet_id,
+        node_id=joining.validator.node_id,
         start_s=start_s,
-        end_s=terms.validator.end_s,
-        weight=terms.validator.weight,
-        is_delegation=terms.shares is None and terms.priority != Priority.PERMISSIONED_VALIDATOR_WAITS,
-        shares=terms.shares,
+        end_s=joining.validator.end_s,
+        weight=joining.validator.weight,
+        is_delegation=joining.shares is None and joining.priority != Priority.PERMISSIONED_VALIDATOR_PENDING,
+        shares=joining.shares,
         potential_reward=None,
-        stake_asset_id=terms.stake[0].asset_id if terms.stake else None,
-        validation_owner=terms.validation_owner,
-        delegation_owner=terms.delegation_owner,
-        signer=terms.signer if isinstance(terms.signer, ProofOfPossession) else None,
+        stake_asset_id=joining.stake[0].asset_id if joining.stake else None,
+        validation_owner=joining.validation_owner,
+        delegation_owner=joining.delegation_owner,
+        signer=joining.signer if isinstance(joining.signer, ProofOfPossession) else None,
     )

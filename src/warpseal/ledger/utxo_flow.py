@@ -1,6 +1,7 @@
-"""How transactions of all chains spend and make outputs, and what they burn.
+"""The spending and making of outputs by transactions of all chains; signers recovered from credentials.
 
-Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`.
+Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`; for signatures SEC 1 4.1.6,
+avalanchego `utils/crypto/secp256k1`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from warpseal.warp.ids import ChainID, hash160
 
 
 class UtxoFlow:
-    """The outputs that the transactions of one block spend and make, on top of those from before.
+    """The outputs that the transactions of one block spend and make.
 
-    source: None where the inputs were checked before. is_complete: whether an own output that nobody knows is a fault;
-    those of other chains may be unknown, since these are read at their own pace.
+    source: earlier outputs; None if the inputs were checked before. is_complete: whether an unknown output of this
+    chain is a fault; those of other chains may be unknown, since each chain is indexed at its own pace.
     """
 
     __slots__ = ("chain_id", "height", "is_complete", "made", "source", "spent")
@@ -47,7 +48,7 @@ class UtxoFlow:
     def consume(
         self, tx: SignedTx[Any, Any], inputs: Sequence[TransferableInput], created_on: ChainID, first_credential: int
     ) -> list[Consumed]:
-        """Spend `inputs` of `tx`, which the credentials from `first_credential` on allow. Raises LedgerFault."""
+        """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerFault."""
         consumed: list[Consumed] = []
         digest = b""
         for credential, spending in enumerate(inputs, first_credential):
@@ -57,7 +58,7 @@ class UtxoFlow:
             reconstructed = None
             if known is not None:
                 if known.amount != amount or known.asset_id != spending.asset_id:
-                    raise self.fault(tx, f"input {key.hex()} is not what was made")
+                    raise self.fault(tx, f"input {key.hex()} differs from the output")
             elif self.source is not None:
                 if self.is_complete and created_on == self.chain_id:
                     raise self.fault(tx, f"input {key.hex()} is not there")
@@ -68,7 +69,7 @@ class UtxoFlow:
         return consumed
 
     def take(self, tx: SignedTx[Any, Any], key: UtxoID) -> KnownUtxo | None:
-        """Spend an output, and return it if it is known. Raises LedgerFault where this block spent it before."""
+        """Spend an output, and return it if it is known. Raises LedgerFault if this block spent it before."""
         if key in self.spent:
             raise self.fault(tx, f"input {key.hex()} is spent already")
         self.spent.add(key)
@@ -78,7 +79,7 @@ class UtxoFlow:
         return self.source.find(key, self.chain_id)
 
     def emit(self, outputs: Iterable[LedgerOutput]) -> None:
-        """Let later transactions of the block spend what was made here."""
+        """Make outputs spendable for later transactions of the block."""
         for output in outputs:
             if output.held_on == self.chain_id and not output.staked:
                 self.made[output.id] = output
@@ -111,15 +112,15 @@ def build_transfer_output(
 
 
 def build_payment(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
-    """Return what the chain itself makes to pay `owner`."""
+    """Return an output by which the chain itself pays `owner`."""
     return TransferableOutput(asset_id, TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses))
 
 
 def add_amounts(sums: dict[AssetID, int], moved: Iterable[Consumed | LedgerOutput]) -> None:
     """Add the amounts of outputs to the sums of their assets."""
-    for each in moved:
-        asset_id = each.asset_id
-        sums[asset_id] = sums.get(asset_id, 0) + each.amount
+    for part in moved:
+        asset_id = part.asset_id
+        sums[asset_id] = sums.get(asset_id, 0) + part.amount
 
 
 def nonzero_sums(sums: dict[AssetID, int]) -> AssetSums:
@@ -159,10 +160,10 @@ def _reconstruct(
 
 @lru_cache(maxsize=1024)
 def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
-    """Return the 33-byte compressed key that signed the 32-byte `digest`; None where no key did.
+    """Return the 33-byte compressed key that signed the 32-byte `digest`; None if no key did.
 
-    signature: r, s, then the recovery id, 65 bytes. The last thousand are remembered: inputs of one
-    owner have the same.
+    signature: r, s, then the recovery id, 65 bytes. Cached, since inputs of one owner repeat a signature; recovery
+    takes some forty microseconds.
     """
     try:
         return PublicKey.from_signature_and_message(signature, digest, hasher=None).format()
@@ -171,16 +172,16 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
 
 
 def address_from_public_key(public_key: bytes) -> Address:
-    """Return the 20 bytes of the P-, X- or C-Chain (Bech32) address of a compressed key."""
+    """Return the address (20 bytes) of a compressed key."""
     return Address(hash160(public_key))
 
 
 def hash_unsigned_tx(unsigned: bytes) -> bytes:
-    """Return what is signed of a transaction: SHA-256 of its bytes without the credentials."""
+    """Return the digest that a transaction's signatures sign: SHA-256 of its bytes without the credentials."""
     return sha256(unsigned).digest()
 
 
 def recover_signers(digest: bytes, signatures: tuple[bytes, ...]) -> tuple[Address, ...]:
-    """Return the addresses that signed, each once, in order; signatures that no key made are passed over."""
+    """Return the addresses that signed, each once, in order; malformed signatures are skipped."""
     keys = (recover_public_key(digest, signature) for signature in signatures)
     return tuple(dict.fromkeys(address_from_public_key(key) for key in keys if key is not None))

@@ -1,6 +1,7 @@
-"""Outputs of the X-Chain of every kind, as the ledger tells of them.
+"""The effects of X-Chain transactions and blocks: outputs, operations, assets. The chain has no state but its outputs.
 
-Source of truth: avalanchego `vms/avm/utxo`, `vms/nftfx`, `vms/propertyfx`.
+Source of truth: avalanchego `vms/avm/{txs,utxo}`, `vms/avm/txs/executor`, `vms/nftfx`, `vms/propertyfx`. Each operation
+has one credential, behind those of the inputs.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from warpseal.warp.ids import ChainID
 
 
 def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
-    """Return what a transaction makes, by output index: also of one that was only fetched to know an output."""
+    """Return the outputs of a transaction, by index."""
     unsigned = tx.unsigned
     made = [_output(utxo, chain_id, chain_id) for utxo in produced_outputs(tx)]
     if isinstance(unsigned, ExportTx):
@@ -65,19 +66,19 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
             made = TransferableOutput(utxo.asset_id, output)
             return build_transfer_output(utxo.tx_id, utxo.output_index, made, created_on, held_on)
         case MintOutput(owners=owners):
-            return _thing(utxo, owners, OutputKind.MINT, created_on)
+            return _build_non_transfer_output(utxo, owners, OutputKind.MINT, created_on)
         case NftMintOutput(group_id=group_id, owners=owners):
-            return _thing(utxo, owners, OutputKind.NFT_MINT, created_on, group_id)
+            return _build_non_transfer_output(utxo, owners, OutputKind.NFT_MINT, created_on, group_id)
         case NftTransferOutput(group_id=group_id, payload=payload, owners=owners):
-            made_nft = _thing(utxo, owners, OutputKind.NFT, created_on, group_id)
+            made_nft = _build_non_transfer_output(utxo, owners, OutputKind.NFT, created_on, group_id)
             return replace(made_nft, amount=1, payload=payload)
         case PropertyMintOutput(owners=owners):
-            return _thing(utxo, owners, OutputKind.PROPERTY_MINT, created_on)
+            return _build_non_transfer_output(utxo, owners, OutputKind.PROPERTY_MINT, created_on)
         case PropertyOwnedOutput(owners=owners):
-            return _thing(utxo, owners, OutputKind.PROPERTY, created_on)
+            return _build_non_transfer_output(utxo, owners, OutputKind.PROPERTY, created_on)
 
 
-def _thing(
+def _build_non_transfer_output(
     utxo: Utxo[XOutput], owners: OutputOwners, kind: OutputKind, chain_id: ChainID, group_id: int | None = None
 ) -> LedgerOutput:
     return LedgerOutput(
@@ -106,32 +107,30 @@ _SPENDS: Final[dict[type, OutputKind]] = {
 }
 
 
-def consume_operations(moving: UtxoFlow, tx: XTx, first_credential: int) -> list[Consumed]:
-    """Spend what the operations of `tx` name, in their order. Raises LedgerFault."""
+def consume_operations(flow: UtxoFlow, tx: XTx, first_credential: int) -> list[Consumed]:
+    """Spend the outputs that the operations of `tx` consume, in their order. Raises LedgerFault."""
     unsigned = tx.unsigned
     operations = unsigned.operations if isinstance(unsigned, OperationTx) else ()
     return [
-        _consume(moving, tx, operation, reference, credential)
+        _consume(flow, tx, operation, reference, credential)
         for credential, operation in enumerate(operations, first_credential)
         for reference in operation.consumed
     ]
 
 
-def _consume(
-    moving: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
-) -> Consumed:
+def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
     key = reference.utxo_id
     amount = _amount(operation.operation)
-    known = moving.take(tx, key)
+    known = flow.take(tx, key)
     reconstructed = None
     if known is not None:
         if known.asset_id != operation.asset_id or known.amount != amount:
-            raise moving.fault(tx, f"input {key.hex()} is not what was made")
-    elif moving.source is not None:
-        if moving.is_complete:
-            raise moving.fault(tx, f"input {key.hex()} is not there")
-        reconstructed = _reconstruct(moving, tx, operation, reference, credential)
-    return Consumed(key, moving.chain_id, operation.asset_id, amount, credential, reconstructed)
+            raise flow.fault(tx, f"input {key.hex()} differs from the output")
+    elif flow.source is not None:
+        if flow.is_complete:
+            raise flow.fault(tx, f"input {key.hex()} is not there")
+        reconstructed = _reconstruct(flow, tx, operation, reference, credential)
+    return Consumed(key, flow.chain_id, operation.asset_id, amount, credential, reconstructed)
 
 
 def _amount(operation: XOperation) -> int:
@@ -139,7 +138,7 @@ def _amount(operation: XOperation) -> int:
 
 
 def _reconstruct(
-    moving: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
+    flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
 ) -> LedgerOutput:
     done = operation.operation
     addresses: tuple[Address, ...] = ()
@@ -156,8 +155,8 @@ def _reconstruct(
         threshold=len(addresses),
         locktime=0,
         stakeable_locktime=0,
-        created_on=moving.chain_id,
-        held_on=moving.chain_id,
+        created_on=flow.chain_id,
+        held_on=flow.chain_id,
         kind=_SPENDS[type(done)],
         group_id=group_id,
         payload=payload,
@@ -180,7 +179,7 @@ _NFT_FX: Final = 1
 
 
 class Cap(Enum):
-    """Whether more of an asset can be minted than it began with."""
+    """Whether more of an asset can be minted."""
 
     FIXED = "fixed"
     VARIABLE = "variable"
@@ -188,7 +187,7 @@ class Cap(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssetCreated:
-    """An asset came to be, its id that of the transaction. is_nft: it has NFTs. alias: of the genesis only."""
+    """An asset was created; its id is that of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
 
     asset_id: AssetID
     name: str
@@ -201,11 +200,11 @@ class AssetCreated:
 
 @dataclass(frozen=True, slots=True)
 class XTxEffects:
-    """What one transaction does. height: None for one from before the chain became a line of blocks.
+    """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
 
     consumed: base and imported inputs, then those of operations, in the order of the credentials. emitted: by output
     index, exports included. unlocked, created: sums of the amounts of consumed and emitted outputs. burned: fungible
-    inputs less what was transferred.
+    inputs less transferable outputs.
     """
 
     tx: XTx
@@ -222,13 +221,13 @@ class XTxEffects:
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
-        """Nothing: nobody stakes on the X-Chain."""
+        """No outputs: the X-Chain has no staking."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class XBlockEffects:
-    """What a block does."""
+    """The effects of a block."""
 
     chain_id: ChainID
     block: XBlock
@@ -239,22 +238,22 @@ class XBlockEffects:
 
 
 def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *, is_complete: bool) -> XBlockEffects:
-    """Return what the next block does.
+    """Return the effects of the next block.
 
-    is_complete: whether every output of the chain is known since its genesis, so that an unknown one is a fault;
-    otherwise it is reconstructed from the input. Raises LedgerFault.
+    is_complete: whether all outputs since the genesis are known, so that an unknown one is a fault; otherwise it is
+    reconstructed from the input. Raises LedgerFault.
     """
-    moving = UtxoFlow(chain_id, block.height, source, is_complete)
-    txs = tuple(build_x_tx_effects(moving, tx, position, block.height) for position, tx in enumerate(block.txs))
+    flow = UtxoFlow(chain_id, block.height, source, is_complete)
+    txs = tuple(build_x_tx_effects(flow, tx, position, block.height) for position, tx in enumerate(block.txs))
     return XBlockEffects(chain_id, block, len(block.raw), len(block.txs), block.time, txs)
 
 
-def build_x_tx_effects(moving: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
-    """Return what one transaction does, on top of those before it in `moving`. Raises LedgerFault."""
-    consumed = _transferred_in(moving, tx)
-    operated = consume_operations(moving, tx, len(consumed)) if isinstance(tx.unsigned, OperationTx) else []
-    emitted = list_x_outputs(tx, moving.chain_id)
-    moving.emit(emitted)
+def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
+    """Return the effects of a transaction after those that `flow` has seen. Raises LedgerFault."""
+    consumed = _transferred_in(flow, tx)
+    operated = consume_operations(flow, tx, len(consumed)) if isinstance(tx.unsigned, OperationTx) else []
+    emitted = list_x_outputs(tx, flow.chain_id)
+    flow.emit(emitted)
     unlocked: dict[AssetID, int] = {}
     created: dict[AssetID, int] = {}
     add_amounts(unlocked, (*consumed, *operated))
@@ -270,30 +269,30 @@ def build_x_tx_effects(moving: UtxoFlow, tx: XTx, position: int, height: int | N
         unsigned.destination_chain_id if isinstance(unsigned, ExportTx) else None,
         nonzero_sums(unlocked),
         nonzero_sums(created),
-        _burned(moving, tx, consumed),
+        _burned(flow, tx, consumed),
         _asset(tx, unsigned) if isinstance(unsigned, CreateAssetTx) else None,
     )
 
 
 def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEffects, ...]:
-    """Return what the assets of the genesis begin with."""
-    moving = UtxoFlow(chain_id, 0, None, True)
+    """Return the effects of creating the assets of the genesis."""
+    flow = UtxoFlow(chain_id, 0, None, True)
     effects: list[XTxEffects] = []
     for position, asset in enumerate(genesis.assets):
-        made = build_x_tx_effects(moving, asset.tx, position)
+        made = build_x_tx_effects(flow, asset.tx, position)
         effects.append(replace(made, asset=_asset(asset.tx, asset.creation, asset.alias)))
     return tuple(effects)
 
 
-def _transferred_in(moving: UtxoFlow, tx: XTx) -> list[Consumed]:
+def _transferred_in(flow: UtxoFlow, tx: XTx) -> list[Consumed]:
     unsigned = tx.unsigned
-    consumed = moving.consume(tx, unsigned.base.inputs, moving.chain_id, 0)
+    consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
     if isinstance(unsigned, ImportTx):
-        consumed += moving.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, len(consumed))
+        consumed += flow.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, len(consumed))
     return consumed
 
 
-def _burned(moving: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSums:
+def _burned(flow: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSums:
     burned: dict[AssetID, int] = {}
     add_amounts(burned, consumed)
     unsigned = tx.unsigned
@@ -301,7 +300,7 @@ def _burned(moving: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSum
     for made in (*unsigned.base.outputs, *exported):
         burned[made.asset_id] = burned.get(made.asset_id, 0) - made.output.amount
     if burned and min(burned.values()) < 0:
-        raise moving.fault(tx, "more comes out than went in")
+        raise flow.fault(tx, "the outputs are more than the inputs")
     return nonzero_sums(burned)
 
 
