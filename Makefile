@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
 CLIENTS := $(VENV)/clients/.installed
 
-.PHONY: demo test lint types imports unit bench proto clean
+.PHONY: demo test lint types imports unit bench docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -41,6 +41,10 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(STAMP
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The table of settings in the docs is made from their declarations.
+docs-table: $(STAMP)
+	$(BIN)/python -m warpseal.config.keys docs/operations.md
 
 # The one command that makes src/warpseal/pb from proto/.
 proto: $(STAMP)

@@ -73,7 +73,7 @@ def test_the_help_of_serve_has_a_flag_for_every_key_that_is_no_secret(capsys: py
     assert exit_code("serve", "--help") == 0
     shown = capsys.readouterr().out
     for key in KEYS:
-        assert (f"--{key.name} " in shown) != key.secret
+        assert (f"--{key.name} " in shown) != key.setting.is_secret
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from warpseal.api.data.settings import Compat
-from warpseal.config import values as v
-from warpseal.config.keys import KEYS, describe
+from warpseal.api.data.settings import Compat, origin
+from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, load
+from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 NODE = {"base-url": "http://127.0.0.1:9650"}
@@ -48,8 +48,8 @@ def faults_of(folder: Path, content: Any, **environ: str) -> list[str]:
 
 def test_all_thirteen_keys_of_the_reference_mean_what_they_mean_there(tmp_path: Path) -> None:
     config = load(write(tmp_path, REFERENCE_FILE), {}, {}).config
-    assert len([key for key in KEYS if key.reference]) == len(REFERENCE_FILE) == 13
-    assert config.log_level == "debug"
+    assert len([key for key in KEYS if key.setting.is_reference]) == len(REFERENCE_FILE) == 13
+    assert config.logs.level == "debug"
     assert config.node.p_chain_api[0].query_parameters == {"token": "canary"}
     assert (config.api.api_port, config.api.metrics_port) == (8090, 8091)
     assert config.aggregation.signature_cache_size == 1024
@@ -101,12 +101,12 @@ def test_keys_of_a_node_are_read_by_its_environment_names(tmp_path: Path) -> Non
         "AVAGO_CHAIN_ALIASES_FILE": "/n/chains.json",
         "AVAGO_VM_ALIASES_FILE": "/n/vms.json",
     }
-    assert len([key for key in KEYS if key.node]) == len(environ)
+    assert len([key for key in KEYS if key.setting.is_node]) == len(environ)
     config = load(write(tmp_path, LEAST), {}, environ).config
     assert (config.node_api.admin_enabled, config.node_api.health_enabled) == (True, False)
     assert config.health.check_frequency_s == 90
     assert (config.profiles.profile_dir, config.plugins.plugin_dir) == (Path("/n/profiles"), Path("/n/plugins"))
-    assert (config.log_dir, config.log_display_level) == (Path("/n/logs"), "warn")
+    assert (config.logs.folder, config.logs.display_level) == (Path("/n/logs"), "warn")
     assert config.node_api.allowed_hosts == ("a.example", "b.example")
     assert config.data_api.http_allowed_origins == ("https://a.example", "https://b.example")
     assert (config.node_api.chain_aliases_file, config.plugins.aliases_file) == (
@@ -119,9 +119,9 @@ def test_our_environment_name_wins_over_a_nodes_which_wins_over_the_file(tmp_pat
     file = write(tmp_path, {**LEAST, "log-dir": "/file"})
     theirs = {"AVAGO_LOG_DIR": "/node", "AVAGO_LOG_LEVEL": "debug", "LOG_DIR": "/bare"}
     loaded = load(file, {}, theirs)
-    assert (loaded.config.log_dir, loaded.sources["log-dir"]) == (Path("/node"), "environment AVAGO_LOG_DIR")
-    assert loaded.config.log_level == "info"
-    assert load(file, {}, {**theirs, "WARPSEAL_LOG_DIR": "/ours"}).config.log_dir == Path("/ours")
+    assert (loaded.config.logs.folder, loaded.sources["log-dir"]) == (Path("/node"), "environment AVAGO_LOG_DIR")
+    assert loaded.config.logs.level == "info"
+    assert load(file, {}, {**theirs, "WARPSEAL_LOG_DIR": "/ours"}).config.logs.folder == Path("/ours")
 
 
 def test_the_environment_alone_can_configure_the_daemon() -> None:
@@ -189,7 +189,7 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
         "http-headers": {"k": "canary"},
     }
     config = load(write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}).config
-    shown = [describe(key, config) for key in KEYS]
+    shown = [key.display(config) for key in KEYS]
     assert shown[:2] == ["https://node.example:443", "https://node.example:443, http://127.0.0.1:9650"]
     assert "canary" not in " ".join(shown)
 
@@ -208,7 +208,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.rpc[0].url("").path == "/key-1234/rpc"
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
-    shown = describe(next(key for key in KEYS if key.name == "evm-chains"), config)
+    shown = next(key for key in KEYS if key.name == "evm-chains").display(config)
     assert shown == f"{chain} at https://gateway.example:443, http://127.0.0.1:9650"
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
@@ -233,26 +233,26 @@ def test_faults_of_evm_chains_are_named_without_their_urls(tmp_path: Path) -> No
     [("*", ("*",)), ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")), ("[]", ())],
 )
 def test_origins_are_sites_or_any(given: str, held: tuple[str, ...]) -> None:
-    assert v.list_of(v.origin)(given, "http-allowed-origins") == held
+    assert list_of(origin)(given, "http-allowed-origins") == held
 
 
 @pytest.mark.parametrize("given", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
 def test_what_is_no_origin_is_refused(given: str) -> None:
-    with pytest.raises(v.Faults, match="origins"):
-        v.list_of(v.origin)([given], "http-allowed-origins")
+    with pytest.raises(InvalidSetting, match="origins"):
+        list_of(origin)([given], "http-allowed-origins")
 
 
 def test_compat_is_one_of_three_words() -> None:
-    assert v.choice(Compat)("SDK", "compat") is Compat.SDK
-    with pytest.raises(v.Faults, match="expected one of spec, sdk, auto"):
-        v.choice(Compat)("both", "compat")
+    assert choice(Compat)("SDK", "compat") is Compat.SDK
+    with pytest.raises(InvalidSetting, match="expected one of spec, sdk, auto"):
+        choice(Compat)("both", "compat")
 
 
 def test_where_prices_come_from_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
     given = {"price-url": "https://prices.example/canary/{date}?key=canary", "price-path": "a.{currency}.0"}
     config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
     assert (config.prices.url, config.prices.path, config.prices.file) == (*given.values(), Path("/p.csv"))
-    assert "canary" not in " ".join(describe(key, config) for key in KEYS)
+    assert "canary" not in " ".join(key.display(config) for key in KEYS)
     assert not config.prices.is_off
     with pytest.raises(ConfigError, match=r"price-url: \{day_of_year\} means nothing"):
         load(write(tmp_path, {**LEAST, "price-url": "https://a/{day_of_year}"}), {}, {})

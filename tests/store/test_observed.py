@@ -8,8 +8,8 @@ import pytest
 
 from tests.store.world import PATIENCE_S, settings_of, store_at
 from warpseal.errors import StoreDown
-from warpseal.store.settings import OFF
 from warpseal.store.store import Store, open_store
+from warpseal.store.url import OFF
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 

@@ -1,36 +1,59 @@
-"""Every default, unit and bound of the aggregation."""
+"""Settings of signature aggregation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MEBIBYTE = 1024 * 1024
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, integer, seconds, setting
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationSettings:
-    """What an operator may set about aggregations; times in seconds, shares of weight in percent.
+    """Times in seconds, shares of weight in percent.
 
-    signature_cache_size: messages whose shares are kept.
-    cache_bytes: bound of shares and finished answers together.
-    buffer_wait_s: how long the buffer is awaited once the quorum is met.
+    cache_bytes: bound of signature shares and results together.
     first_wave_percent: weight that is asked at once.
-    always_ask_percent: whoever has this much weight is asked at once, too.
-    next_wave_s: when the next validators are asked though nobody was lost.
-    reask_s: pauses before a validator is asked again; the last one repeats.
-    reask_jitter: by which part these pauses vary.
-    probes: how many validators are asked again while nobody has signed.
-    reach_poll_s: how often a round looks again at validators that are not connected.
-    suspect_s: how long a key is distrusted after a bad share.
-    missed_buffer_s: how long an answer without its buffer serves the same quorum and buffer.
-    empty_set_retry_s: how often an empty set at the proposed height is asked for again.
+    always_ask_percent: validators with at least this much weight are asked at once.
+    next_wave_s: delay after which the next validators are asked although none was lost.
+    reask_s: delays before a validator is asked again; the last one repeats.
+    reask_jitter: fraction by which these delays vary.
+    probes: number of validators that are asked again while none has signed.
+    reachability_poll_s: interval at which a round checks validators that are not connected.
+    suspect_s: duration of distrust of a key after a bad share.
+    below_buffer_ttl_s: lifetime of a result below its buffer, for requests of the same quorum and buffer.
+    empty_set_retry_s: interval at which an empty set at the proposed height is fetched again.
     """
 
-    signature_cache_size: int = 1_048_576
-    cache_bytes: int = 256 * MEBIBYTE
-    default_timeout_s: float = 15.0
-    max_timeout_s: float = 55.0
-    buffer_wait_s: float = 2.0
+    signature_cache_size: int = setting(
+        1_048_576,
+        "signature-cache-size",
+        integer(1, 10**9),
+        "messages in the cache of signature shares",
+        is_reference=True,
+    )
+    cache_bytes: int = setting(
+        256 * MEBIBYTE,
+        "signature-cache-bytes",
+        integer(MEBIBYTE, 10**12),
+        "memory for signature shares and results, bytes",
+    )
+    default_timeout_s: float = setting(
+        15.0,
+        "request-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "timeout of a request that names none, seconds",
+        "SECONDS",
+    )
+    max_timeout_s: float = setting(
+        55.0, "max-request-timeout-seconds", seconds(0.1, HOUR_S), "longest timeout of a request, seconds", "SECONDS"
+    )
+    buffer_wait_s: float = setting(
+        2.0,
+        "buffer-wait-seconds",
+        seconds(0, HOUR_S),
+        "wait for the quorum buffer once the quorum is reached, seconds",
+        "SECONDS",
+    )
 
     first_wave_percent: int = 95
     always_ask_percent: int = 1

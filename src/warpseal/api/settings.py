@@ -1,4 +1,4 @@
-"""Every default, unit and bound of the front doors; docs/operations.md tells when to change which."""
+"""Settings of the HTTP servers; docs/operations.md says when to change which."""
 
 from __future__ import annotations
 
@@ -6,43 +6,70 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from warpseal.runtime.settings import HOUR_S, boolean, integer, list_of, seconds, setting, text
+
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
+
+_PORT: Final = integer(0, 65535)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """What an operator may set about the front doors.
+    """Durations in seconds.
 
-    api_host, metrics_host: an address or a name of this machine. The reference listens on all interfaces, so
-    this is the default: clients on other machines keep working with its config file. "::" is all interfaces
-    of IPv6 and IPv4, and "127.0.0.1" keeps the daemon to its own machine. Port 0 lets the system choose.
-    max_requests_in_flight: aggregations under way at once; at most half of them from one client address.
-    max_body_bytes: of a request body. max_message_bytes: of a message, and of a justification, decoded.
-    receive_timeout_s: absolute time for all of a request to arrive, from its first byte (the first one of a
-    connection: from its opening). keep_alive_s: how long a connection may idle between requests; longer than
-    load balancers let it. network_names: names that the `/v1` paths serve; none given: by the network id.
-    grace_period_s: how long what is in flight may take to finish when the daemon stops.
+    api_host, metrics_host: an address or a name of this machine. The default is all interfaces, as in the reference,
+    so that clients on other machines keep working with its config file. "::" is all interfaces of IPv6 and IPv4.
+    receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first request of a
+    connection: from the opening). keep_alive_s: idle time of a connection; longer than load balancers keep it.
+    network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
-    api_host: str = "0.0.0.0"
-    api_port: int = 8080
-    metrics_host: str = "0.0.0.0"
-    metrics_port: int = 8081
-    max_requests_in_flight: int = 1_000
+    api_host: str = setting("0.0.0.0", "api-host", text, "address that the HTTP API listens on", "HOST")
+    api_port: int = setting(
+        8080, "api-port", _PORT, "port of the HTTP API; 0: a free port, which is printed", "PORT", is_reference=True
+    )
+    metrics_host: str = setting("0.0.0.0", "metrics-host", text, "address that /metrics listens on", "HOST")
+    metrics_port: int = setting(
+        8081, "metrics-port", _PORT, "port of /metrics; 0: a free port, which is printed", "PORT", is_reference=True
+    )
+    max_requests_in_flight: int = setting(
+        1_000,
+        "max-requests-in-flight",
+        integer(1, 10**9),
+        "concurrent aggregation requests; at most half of them from one client address",
+    )
     max_connections: int = 4_096
     max_header_bytes: int = 32 * 1024
-    max_body_bytes: int = 512 * 1024
-    max_message_bytes: int = 64 * 1024
-    receive_timeout_s: float = 10.0
+    max_body_bytes: int = setting(512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes")
+    max_message_bytes: int = setting(
+        64 * 1024, "max-message-bytes", integer(64, 10**9), "largest message or justification, decoded, bytes"
+    )
+    receive_timeout_s: float = setting(
+        10.0, "receive-timeout-seconds", seconds(0.1, HOUR_S), "timeout of receiving a request, seconds", "SECONDS"
+    )
     keep_alive_s: float = 75.0
-    grace_period_s: float = 25.0
-    ignore_unknown_fields: bool = False
-    network_names: tuple[str, ...] = ()
+    grace_period_s: float = setting(
+        25.0,
+        "grace-period-seconds",
+        seconds(0, HOUR_S),
+        "time for requests in flight to finish at shutdown, seconds",
+        "SECONDS",
+    )
+    ignore_unknown_fields: bool = setting(
+        False, "ignore-unknown-fields", boolean, "acceptance of request fields that are not documented", "BOOL"
+    )
+    network_names: tuple[str, ...] = setting(
+        (),
+        "network-names",
+        list_of(text),
+        "names that {network} in a path may take; unset: those of the network",
+        "NAMES",
+    )
 
     @property
     def max_requests_per_client(self) -> int:
-        """How many aggregations one client address may have under way."""
+        """The limit of concurrent aggregations of one client address."""
         return max(1, self.max_requests_in_flight // 2)
 
     def networks_served(self, network_id: int) -> tuple[str, ...]:

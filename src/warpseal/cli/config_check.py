@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from warpseal.config.keys import KEYS, describe
+from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, Loaded, load
 
 
@@ -30,4 +30,4 @@ def _print_settings(loaded: Loaded) -> None:
     print("The configuration is valid. Settings, units in the names, secrets left out:")
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
-        print(f"  {key.name:36} {describe(key, loaded.config):44} {source}")
+        print(f"  {key.name:36} {key.display(loaded.config):44} {source}")

@@ -38,7 +38,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir, suffix=SUFFIX)
+    loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder, suffix=SUFFIX)
     gc.set_threshold(*GC_THRESHOLDS)
     run_on_loop(run_index(config, loggers, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin))
     return 0

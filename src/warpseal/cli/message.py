@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from warpseal.cli.loop import run_on_loop
-from warpseal.config.values import Faults, node_endpoint
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
 from warpseal.l1.verification import DEFAULT_QUORUM, VerificationTarget, verify_at
@@ -17,8 +16,9 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient
 from warpseal.node.rpc import open_session
-from warpseal.node.settings import NodeSettings
+from warpseal.node.settings import NodeSettings, endpoint
 from warpseal.node.upstream import connect_upstream
+from warpseal.runtime.settings import InvalidSetting
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id
 from warpseal.warp.message import SignedMessage
@@ -190,8 +190,8 @@ def _bytes_of(words: str) -> bytes:
 
 def _node(text: str) -> NodeEndpoint:
     try:
-        return node_endpoint({"base-url": text}, "--node")
-    except Faults as error:
+        return endpoint("http", "https")({"base-url": text}, "--node")
+    except InvalidSetting as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

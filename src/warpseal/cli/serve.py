@@ -20,13 +20,15 @@ GC_THRESHOLDS = (20_000, 20, 20)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
+    parser.usage = "warpseal serve [--config FILE] [--KEY VALUE ...]"
     add_config_arguments(parser)
-    for key in (key for key in KEYS if not key.secret):
-        parser.add_argument(f"--{key.name}", metavar=key.metavar, help=key.help)
+    for key in KEYS:
+        if not key.setting.is_secret:
+            parser.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=key.help)
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how a command is told its config file."""
+    """Declare the flag of the config file."""
     what = f"JSON config file (or {ENVIRONMENT_PREFIX}CONFIG_FILE, or CONFIG_FILE)"
     parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=what)
 
@@ -42,7 +44,7 @@ def load_config(args: argparse.Namespace) -> Loaded:
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until it is told to stop; return the exit code."""
     config = load_config(args).config
-    loggers = set_up_logging(config.log_level, config.log_display_level, config.log_dir)
+    loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder)
     gc.set_threshold(*GC_THRESHOLDS)
     run_on_loop(serve(config, _announce, loggers, _index_command(args)))
     return 0

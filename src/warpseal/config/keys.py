@@ -1,23 +1,21 @@
-"""All configuration keys in one list, and the configuration that they make: each room's own settings."""
+"""The configuration and its keys, walked from the Settings classes of all packages; the table of the keys for the docs.
+
+`python -m warpseal.config.keys` writes the table into docs/operations.md (`make docs-table`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
-from warpseal.config import values as v
-from warpseal.config.chain_keys import CHAIN_KEYS
-from warpseal.config.data_keys import DATA_KEYS
-from warpseal.config.key import Key
-from warpseal.config.node_keys import NODE_KEYS
-from warpseal.config.signing_keys import SIGNING_KEYS
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.settings import IndexerSettings
@@ -26,13 +24,13 @@ from warpseal.l1.settings import L1Settings
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.logs.settings import LogSettings
 from warpseal.ops.plugins.settings import PluginSettings
 from warpseal.ops.profiles.settings import ProfileSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
-from warpseal.prices.urls import display_host
+from warpseal.runtime.settings import SETTING, InvalidSetting, Setting, SettingFault
 from warpseal.store.settings import StoreSettings
-from warpseal.store.url import redacted_url
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import id_text, node_id_text
@@ -40,80 +38,89 @@ from warpseal.warp.ids import id_text, node_id_text
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration: each room's settings, and what is logged (levels are names of the reference).
+    """The whole configuration: the settings of each package. The order is that of the keys in the docs."""
 
-    log_display_level: None is the log_level. log_dir: None is no files.
-    """
-
+    node: NodeSettings
+    logs: LogSettings
     api: ApiSettings
     aggregation: AggregationSettings
-    validators: ValidatorSettings
     peers: PeerSettings
-    node: NodeSettings
+    validators: ValidatorSettings
     l1: L1Settings
     follower: FollowerSettings
+    evm_rpc: EvmRpcSettings
     store: StoreSettings
     uptime: UptimeSettings
+    index: IndexSettings
+    indexer: IndexerSettings
     data_api: DataApiSettings
     prices: PriceSettings
     node_api: NodeApiSettings
     health: HealthSettings
-    index: IndexSettings
-    indexer: IndexerSettings
     plugins: PluginSettings
     profiles: ProfileSettings
-    evm_rpc: EvmRpcSettings
-    log_level: str = "info"
-    log_display_level: str | None = None
-    log_dir: Path | None = None
 
 
-KEYS: Final = (*SIGNING_KEYS, *CHAIN_KEYS, *DATA_KEYS, *NODE_KEYS)
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the config file, and the field of Config that it sets."""
 
-_ROOMS = {
-    "api": ApiSettings,
-    "aggregation": AggregationSettings,
-    "validators": ValidatorSettings,
-    "peers": PeerSettings,
-    "node": NodeSettings,
-    "l1": L1Settings,
-    "follower": FollowerSettings,
-    "store": StoreSettings,
-    "uptime": UptimeSettings,
-    "data_api": DataApiSettings,
-    "prices": PriceSettings,
-    "node_api": NodeApiSettings,
-    "health": HealthSettings,
-    "index": IndexSettings,
-    "indexer": IndexerSettings,
-    "plugins": PluginSettings,
-    "profiles": ProfileSettings,
-    "evm_rpc": EvmRpcSettings,
-}
+    section: str
+    field: str
+    default: Any
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        """The name in the config file."""
+        return self.setting.key
+
+    def display(self, config: Config) -> str:
+        """Return the effective value without secrets: of a node scheme, host and port, of a secret nothing."""
+        return self._display(getattr(getattr(config, self.section), self.field))
+
+    @property
+    def default_text(self) -> str:
+        """The default without secrets."""
+        if self.setting.is_required:
+            return "required"
+        return _DATA_DIR_TEXT if self.default is MISSING else self._display(self.default)
+
+    @property
+    def help(self) -> str:
+        """The help text of the flag: meaning, unit and default."""
+        default = self.default_text
+        return f"{self.setting.help} ({default if self.setting.is_required else f'default {default}'})"
+
+    def _display(self, value: Any) -> str:
+        if self.setting.is_secret:
+            return "set" if value else "none"
+        return _display(self.setting.display(value) if self.setting.display is not None else value)
 
 
-def build(parsed: Mapping[str, Any]) -> Config:
-    """Return the configuration of parsed values by key name; everything else is a default. Raises Faults."""
-    _check_together(parsed)
-    rooms: dict[str, dict[str, Any]] = {room: {} for room in _ROOMS}
-    rooms["peers"]["data_dir"] = default_data_dir()
-    top: dict[str, Any] = {}
+def _keys() -> Iterator[Key]:
+    for section, settings in _SECTIONS.items():
+        for field in fields(settings):
+            if SETTING in field.metadata:
+                default = field.default if field.default_factory is MISSING else field.default_factory()
+                yield Key(section, field.name, default, field.metadata[SETTING])
+
+
+_DATA_DIR_TEXT: Final = "$XDG_STATE_HOME/warpseal, else ~/.local/state/warpseal"
+_SECTIONS: Final[Mapping[str, type]] = get_type_hints(Config)
+KEYS: Final = tuple(sorted(_keys(), key=lambda key: not key.setting.is_reference))
+"""Those of the reference aggregator first."""
+
+
+def build_config(parsed: Mapping[str, Any]) -> Config:
+    """Return the configuration of parsed values by key name; everything else is a default. Raises InvalidSetting."""
+    _check_combinations(parsed)
+    values: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+    values["peers"]["data_dir"] = default_data_dir()
     for key in KEYS:
         if key.name in parsed:
-            room, _, field = key.target.rpartition(".")
-            (rooms[room] if room else top)[field] = parsed[key.name]
-    return Config(**{room: settings(**rooms[room]) for room, settings in _ROOMS.items()}, **top)
-
-
-def describe(key: Key, config: Config) -> str:
-    """Return the effective value of a key, fit to print: of a node only scheme, host and port, of a secret nothing."""
-    room, _, field = key.target.rpartition(".")
-    value = getattr(getattr(config, room) if room else config, field)
-    if key.secret:
-        return "set" if value else "none"
-    if key.parse is v.price_url:
-        return display_host(value) or "none"
-    return _shown(redacted_url(value) if key.parse is v.store_url else value)
+            values[key.section][key.field] = parsed[key.name]
+    return Config(**{section: settings(**values[section]) for section, settings in _SECTIONS.items()})
 
 
 def default_data_dir() -> Path:
@@ -122,36 +129,58 @@ def default_data_dir() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
 
 
-def _check_together(parsed: Mapping[str, Any]) -> None:
+def settings_table() -> str:
+    """Return the table of all keys for the docs."""
+    rows = ["| key | default | meaning |", "|---|---|---|"]
+    for key in KEYS:
+        default = f"`{key.default_text}`" if any(char in key.default_text for char in "*$~") else key.default_text
+        rows.append(f"| `{key.name}` | {default} | {key.setting.help.replace('|', '&#124;')} |")
+    return "\n".join(rows)
+
+
+def replace_settings_table(page: str) -> str:
+    """Return docs/operations.md with the current table."""
+    start = page.index("| key | default | meaning |")
+    end = page.index("\n\n", start)
+    return page[:start] + settings_table() + page[end:]
+
+
+def _check_combinations(parsed: Mapping[str, Any]) -> None:
     faults = []
     if bool(parsed.get("tls-cert-path")) != bool(parsed.get("tls-key-path")):
-        faults.append(v.Fault("tls-cert-path", "tls-cert-path and tls-key-path go together"))
+        faults.append(SettingFault("tls-cert-path", "tls-cert-path and tls-key-path go together"))
     longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
     if parsed.get("request-timeout-seconds", 0) > longest:
-        faults.append(v.Fault("request-timeout-seconds", f"longer than max-request-timeout-seconds ({longest:g})"))
-    ports = (
-        parsed.get("api-port", ApiSettings().api_port),
-        parsed.get("metrics-port", ApiSettings().metrics_port),
-    )
-    if ports[0] == ports[1] != 0:
-        faults.append(v.Fault("metrics-port", f"is the api-port too ({ports[0]})"))
+        faults.append(SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds ({longest:g})"))
+    api_port = parsed.get("api-port", ApiSettings().api_port)
+    if api_port == parsed.get("metrics-port", ApiSettings().metrics_port) != 0:
+        faults.append(SettingFault("metrics-port", f"is the api-port too ({api_port})"))
     if faults:
-        raise v.Faults(*faults)
+        raise InvalidSetting(*faults)
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value):
         return ".".join(map(str, value))
     if isinstance(value, tuple):
-        return ", ".join(map(_shown, value)) or "none"
+        return ", ".join(map(_display, value)) or "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{_shown(key)}: {number}" for key, number in value.items()) or "none"
+        return ", ".join(f"{_display(name)}: {number}" for name, number in value.items()) or "none"
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, EvmChain):
-        return f"{id_text(value.blockchain_id)} at {_shown(value.rpc)}"
+        return f"{id_text(value.blockchain_id)} at {_display(value.rpc)}"
     if isinstance(value, ManualPeer):
         return f"{node_id_text(value.node_id)} at {value.host}:{value.port}"
     if isinstance(value, bytes):
         return id_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return "none" if value in (None, "") else str(value)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(replace_settings_table(Path(name).read_text()))

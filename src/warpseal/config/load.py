@@ -1,4 +1,4 @@
-"""Reads the configuration: flag > `WARPSEAL_X` > the reference's `X`, or a node's `AVAGO_X` > file > default."""
+"""Reading the configuration: flag > `WARPSEAL_X` > the reference's `X`, or a node's `AVAGO_X` > file > default."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpseal.config.key import Key
-from warpseal.config.keys import KEYS, Config, build
-from warpseal.config.values import Fault, Faults
+from warpseal.config.keys import KEYS, Config, Key, build_config
 from warpseal.errors import StartupError
+from warpseal.runtime.settings import InvalidSetting, SettingFault
 
 ENVIRONMENT_PREFIX = "WARPSEAL_"
 NODE_PREFIX = "AVAGO_"
@@ -20,9 +19,9 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class ConfigError(StartupError):
-    """The configuration has faults; all of them are named."""
+    """The configuration has faults; the text names all of them."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, faults: tuple[SettingFault, ...]) -> None:
         listed = "".join(f"\n  {fault}" for fault in faults)
         super().__init__(f"the configuration has {len(faults)} fault{'s' if len(faults) > 1 else ''}:{listed}")
         self.faults = faults
@@ -38,7 +37,7 @@ class Loaded:
 
 def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]) -> Loaded:
     """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every fault."""
-    faults: list[Fault] = []
+    faults: list[SettingFault] = []
     raw = _read_file(file, faults) if file else {}
     sources = dict.fromkeys(raw, f"file {file}")
     for key in KEYS:
@@ -48,34 +47,37 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
         if key.name in flags:
             raw[key.name], sources[key.name] = flags[key.name], f"flag --{key.name}"
     values = _parse(raw, faults)
-    missing = [key.name for key in KEYS if key.required and key.name not in raw]
-    faults += [Fault(name, "missing, and there is no default") for name in missing]
+    missing = [key.name for key in KEYS if key.setting.is_required and key.name not in raw]
+    faults += [SettingFault(name, "missing, and there is no default") for name in missing]
     if faults:
         raise ConfigError(tuple(faults))
     try:
-        return Loaded(build(values), sources)
-    except Faults as error:
+        return Loaded(build_config(values), sources)
+    except InvalidSetting as error:
         raise ConfigError(error.faults) from error
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
     bare = key.name.upper().replace("-", "_")
     names = [ENVIRONMENT_PREFIX + bare]
-    names += [bare] * key.reference + [NODE_PREFIX + bare] * key.node
+    if key.setting.is_reference:
+        names.append(bare)
+    if key.setting.is_node:
+        names.append(NODE_PREFIX + bare)
     return next((name for name in names if environ.get(name)), None)
 
 
-def _parse(raw: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+def _parse(raw: Mapping[str, Any], faults: list[SettingFault]) -> dict[str, Any]:
     by_name = {key.name: key for key in KEYS}
     values: dict[str, Any] = {}
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
-            faults.append(Fault(name, _unknown(name, by_name)))
+            faults.append(SettingFault(name, _unknown(name, by_name)))
             continue
         try:
-            values[name] = key.parse(value, name)
-        except Faults as error:
+            values[name] = key.setting.parse(value, name)
+        except InvalidSetting as error:
             faults += error.faults
     return values
 
@@ -85,24 +87,24 @@ def _unknown(name: str, known: Mapping[str, Key]) -> str:
     return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
 
 
-def _read_file(file: Path, faults: list[Fault]) -> dict[str, Any]:
+def _read_file(file: Path, faults: list[SettingFault]) -> dict[str, Any]:
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_FILE_BYTES + 1)
         content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, faults))
     except OSError as error:
-        raise ConfigError((Fault(str(file), f"cannot be read: {error.strerror}"),)) from error
+        raise ConfigError((SettingFault(str(file), f"cannot be read: {error.strerror}"),)) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError((Fault(str(file), f"is not JSON: {error}"),)) from error
+        raise ConfigError((SettingFault(str(file), f"is not JSON: {error}"),)) from error
     if not isinstance(content, dict):
-        raise ConfigError((Fault(str(file), "expected a JSON object at the top"),))
+        raise ConfigError((SettingFault(str(file), "expected a JSON object at the top"),))
     return content
 
 
-def _object(pairs: list[tuple[str, Any]], faults: list[Fault]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]], faults: list[SettingFault]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for name, value in pairs:
         if name in seen:
-            faults.append(Fault(name, "given twice"))
+            faults.append(SettingFault(name, "given twice"))
         seen[name] = value
     return seen

@@ -57,7 +57,7 @@ async def serve(
     stopping = asyncio.Event()
     with _signals(stopping):
         try:
-            await _serve(config, announce, loggers or DaemonLoggers(config.log_level), stopping, index_command)
+            await _serve(config, announce, loggers or DaemonLoggers(config.logs.level), stopping, index_command)
         except* StartupError as failures:
             raise _first(failures) from None
 

@@ -17,8 +17,8 @@ from warpseal.metrics.registry import Metrics
 from warpseal.node.pool import NodeResult
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.reachability import ReachState
-from warpseal.store.settings import OFF
 from warpseal.store.store import open_store, store_url
+from warpseal.store.url import OFF
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 from warpseal.warp.validator_set import required_weight

@@ -35,8 +35,8 @@ from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.store.settings import OFF
 from warpseal.store.store import Store, open_store
+from warpseal.store.url import OFF
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight

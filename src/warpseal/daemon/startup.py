@@ -31,7 +31,7 @@ from warpseal.peers.identity import lock_identity
 from warpseal.prices.avax import AvaxPrices, PriceSource, open_price_sources
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.retry import Retrier
-from warpseal.store.settings import OFF
+from warpseal.store.url import OFF
 from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)

@@ -1,34 +1,46 @@
-"""Every default, unit and bound of forwarding to EVM nodes."""
+"""Settings of the calls that the daemon forwards to EVM nodes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-MEBIBYTE = 1024 * 1024
-DENIED_METHODS = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
+from warpseal.node.settings import method
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, integer, list_of, seconds, setting
+
+DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
 
 
 @dataclass(frozen=True, slots=True)
 class EvmRpcSettings:
-    """What holds for every forwarded chain.
+    """Limits of every EVM chain. Durations in seconds.
 
-    deny_methods: RPC methods that nobody may call, a trailing * stands for any ending; a chain may name more.
-    connections_per_node: HTTP connections to one node at once. retry_after_s: how long a node that failed is used
-    only where no other is. poll_s: how often heads are compared where a chain has several nodes. max_answer_bytes:
-    of one answer of a node. max_sockets: WebSocket clients of one chain; max_subscriptions: of one client;
-    max_message_bytes: of one WebSocket message of a node; max_queued, max_queued_bytes: what may wait for a slow
-    reader; max_queued_in_all_bytes: for all of a chain. max_under_way: calls of one WebSocket client.
+    deny_methods: of all chains; the entry of a chain may name more. connections_per_node: concurrent HTTP connections
+    to one node. retry_after_s: time for which a failed node is used only if no other node is usable. poll_s: interval
+    at which the heads of several nodes of one chain are compared. max_answer_bytes: size of one response of a node.
+    max_message_bytes: size of one WebSocket message of a node. max_queued, max_queued_bytes: messages queued for one
+    slow client; max_total_queued_bytes: for all clients of a chain. max_in_flight: calls of one WebSocket client.
     """
 
-    deny_methods: tuple[str, ...] = DENIED_METHODS
+    deny_methods: tuple[str, ...] = setting(
+        DENIED_METHODS,
+        "evm-deny-methods",
+        list_of(method),
+        "RPC methods that are refused on every EVM chain; a trailing * stands for any ending",
+        "NAMES",
+    )
     connect_timeout_s: float = 3.0
-    call_timeout_s: float = 30.0
+    call_timeout_s: float = setting(
+        30.0, "evm-call-timeout-seconds", seconds(0.1, HOUR_S), "timeout of a call of an EVM chain, seconds", "SECONDS"
+    )
     connections_per_node: int = 256
     retry_after_s: float = 5.0
     poll_s: float = 2.0
     max_answer_bytes: int = 64 * MEBIBYTE
-    max_sockets: int = 4_096
-    max_subscriptions: int = 100
+    max_sockets: int = setting(4_096, "evm-max-sockets", integer(1, 10**9), "WebSocket clients of one EVM chain")
+    max_subscriptions: int = setting(
+        100, "evm-max-subscriptions", integer(1, 10**9), "subscriptions of one WebSocket client"
+    )
     max_message_bytes: int = 15 * MEBIBYTE
     max_queued: int = 256
     max_queued_bytes: int = 32 * MEBIBYTE

@@ -32,8 +32,9 @@ from warpseal.index.database import MIGRATIONS, reading_index
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import ReadCache, ReadSession
-from warpseal.index.settings import MEBIBYTE, IndexSettings
+from warpseal.index.settings import IndexSettings
 from warpseal.index.tx_reader import TxReader
+from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.access import read_snapshot
 from warpseal.store.migrate import read_version
 from warpseal.store.reader import StoreReader

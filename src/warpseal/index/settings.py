@@ -1,26 +1,35 @@
-"""Every default, unit and bound of the index; docs/index.md tells what they mean to an operator."""
+"""Settings of the index database; docs/index.md says what they mean to an operator."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
 
-MEBIBYTE: Final = 1024**2
+from warpseal.runtime.settings import MEBIBYTE, integer, setting
+from warpseal.store.settings import store_url
+from warpseal.store.url import redacted_url
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """What the index may cost, and how long anybody waits for it.
+    """url: empty: index.db in the daemon's folder; a PostgreSQL database gets a schema for the index.
 
-    url: "" is index.db in the daemon's folder; else "sqlite:///<path>", or "postgresql://...", where it has a schema
-    of its own. cache_bytes: of pages of a SQLite file, of the process that writes, and at most of all who
-    read in one process. recent_outputs, known_addresses: what the writer remembers. raw_bytes: of blocks that are
-    compressed together. readers: connections that read; read_wait_s: how long anybody waits for an answer; refresh_s:
-    how often the heights are looked at; believed_s: how long a node's height is believed after it was told.
+    cache_bytes: of the SQLite pages of the writing process, and at most of all readers of one process.
+    recent_outputs, known_addresses: entries in the writer's memory. raw_bytes: of blocks that are compressed together.
+    readers: connections that read. refresh_s: interval at which the heights are read. node_height_ttl_s: lifetime of
+    the last known height of a node.
     """
 
-    url: str = field(default="", repr=False)
-    cache_bytes: int = 256 * MEBIBYTE
+    url: str = setting(
+        "",
+        "index-url",
+        store_url,
+        "URL of the index, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in data-dir",
+        "URL",
+        display=redacted_url,
+    )
+    cache_bytes: int = setting(
+        256 * MEBIBYTE, "index-cache-bytes", integer(MEBIBYTE, 10**12), "memory for pages of the index, bytes"
+    )
     recent_outputs: int = 200_000
     known_addresses: int = 200_000
     raw_bytes: int = 256 * 1024

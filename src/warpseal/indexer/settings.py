@@ -1,33 +1,78 @@
-"""What an operator may set about indexing the primary chains."""
+"""Settings of the indexer of the primary chains, and the parsers of chains and heights."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from warpseal.history.chains import PrimaryChain
+from warpseal.runtime.settings import SETTING, Setting, boolean, fault, integer, list_of, optional_path, setting, text
+
+
+def primary_chain(value: Any, path: str) -> PrimaryChain:
+    """Accept p, x or c, or the whole name of the chain."""
+    chains = {name: chain for chain in PrimaryChain for name in (chain.value, chain.value[0])}
+    chain = chains.get(text(value, path).lower())
+    if chain is None:
+        raise fault(path, "expected p, x or c")
+    return chain
+
+
+def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
+    """Accept an object of heights by chain, or its JSON text."""
+    try:
+        heights = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        heights = None
+    if not isinstance(heights, dict):
+        raise fault(path, 'expected heights by chain, such as {"c": 30000000}')
+    parse_height = integer(0, 2**40 - 1)
+    return {primary_chain(name, path): parse_height(number, f"{path}.{name}") for name, number in heights.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class IndexerSettings:
     """Durations in seconds.
 
-    chains: the chains that are indexed; none: nothing is. first_heights: the first height of a chain, by chain; 0 if
-    it is not named. genesis_file: genesis of the P-Chain for networks that are not known; zstd or plain.
-    calls_per_s, max_concurrency: limits of calls to one node. low_priority: run with nice 19 and SCHED_IDLE.
     poll_s: interval at which nodes are polled for new blocks. checkpoint_blocks, checkpoint_s: number of blocks, or
     time, after which the P-Chain's state is written, so that little is repeated after a restart.
     """
 
-    chains: tuple[PrimaryChain, ...] = ()
-    first_heights: Mapping[PrimaryChain, int] = field(default_factory=dict)
-    genesis_file: Path | None = None
-    calls_per_s: int = 100
-    max_concurrency: int = 8
+    chains: tuple[PrimaryChain, ...] = setting(
+        (), "index-chains", list_of(primary_chain), "chains to index, of p, x, c; none: no index", "CHAINS"
+    )
+    first_heights: Mapping[PrimaryChain, int] = field(
+        default_factory=dict,
+        metadata={
+            SETTING: Setting(
+                "index-from",
+                first_heights,
+                'first indexed height by chain, such as {"c": 30000000}; unset: the first block of each',
+                "JSON",
+            )
+        },
+    )
+    genesis_file: Path | None = setting(
+        None, "genesis-file", optional_path, "P-Chain genesis, plain or zstd; mainnet and Fuji need none", "FILE"
+    )
+    calls_per_s: int = setting(
+        100, "index-requests-per-second", integer(1, 10**6), "calls per second to one node for the index"
+    )
+    max_concurrency: int = setting(
+        8, "index-requests-in-flight", integer(1, 1000), "concurrent calls to one node for the index"
+    )
     poll_s: float = 1.0
     call_timeout_s: float = 30.0
-    low_priority: bool = True
+    low_priority: bool = setting(
+        True,
+        "index-low-priority",
+        boolean,
+        "lowest CPU priority of the indexer: nice 19 and, on Linux, SCHED_IDLE",
+        "BOOL",
+    )
 
     checkpoint_blocks: int = 20_000
     checkpoint_s: float = 60.0

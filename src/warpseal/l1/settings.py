@@ -1,26 +1,32 @@
-"""Every default, unit and bound of signed messages by transaction."""
+"""Settings of the signed messages of L1 transactions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOUR_S = 3600.0
+from warpseal.runtime.settings import HOUR_S, boolean, setting
 
 
 @dataclass(frozen=True, slots=True)
 class L1Settings:
-    """What an operator may set (the first), and what is fixed; times in seconds.
+    """Times in seconds.
 
-    eager_l1_messages: aggregate what is accepted about tracked subnets, unasked.
-    miss_kept_s: how long an unknown transaction is not looked up again. kept_transactions: derived ones in memory.
-    look_up_s: patience with one look at an epoch, or at what is true, before it counts as no answer.
-    truth_kept_s: how long such a look serves. watch_s: how often it is repeated while validators are asked.
-    bootstrap_indices: initial validators of a subnet that are tried. subnets_kept_s: how long the list of subnets
-    serves. logs_s: patience with the logs of the manager's chain, per request.
-    eager_quorum: percent. eager_at_once: aggregations. eager_for_s: how long one is tried again.
+    miss_ttl_s: time for which an unknown transaction is not looked up again.
+    lookup_timeout_s: timeout of one lookup of an epoch or of the validity of a message.
+    validity_ttl_s: lifetime of the result of such a lookup.
+    recheck_interval_s: interval of repeating it while validators are asked.
+    bootstrap_indices: initial validators of a subnet that are tried. subnets_ttl_s: lifetime of the list of subnets.
+    logs_timeout_s: timeout of reading the logs of the manager's chain, per request.
+    eager_quorum: percent. eager_max_concurrency: aggregations. eager_retry_for_s: time for which one is retried.
     """
 
-    eager_l1_messages: bool = False
+    eager_l1_messages: bool = setting(
+        False,
+        "eager-l1-messages",
+        boolean,
+        "signing of the messages of tracked subnets as soon as their transactions are accepted",
+        "BOOL",
+    )
 
     miss_ttl_s: float = 1.0
     max_cached_transactions: int = 16_384

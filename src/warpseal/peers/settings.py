@@ -1,11 +1,26 @@
-"""Every default, unit and bound of the peer client; docs/protocol.md names the limits that they respect."""
+"""Settings of the peer client; docs/protocol.md names the limits of nodes that they respect."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from warpseal.warp.ids import NodeID
+from warpseal.runtime.settings import (
+    SETTING,
+    Setting,
+    boolean,
+    fault,
+    integer,
+    json_object,
+    list_of,
+    optional_path,
+    path_value,
+    setting,
+    text,
+)
+from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,28 +32,83 @@ class ManualPeer:
     port: int
 
 
+def manual_peer(value: Any, path: str) -> ManualPeer:
+    """Accept {id: "NodeID-…", ip: "a.b.c.d:port"}."""
+    fields = json_object(value, path, {"id", "ip"}, required={"id", "ip"})
+    host, port = _host_and_port(fields["ip"], f"{path}.ip")
+    try:
+        return ManualPeer(parse_node_id(text(fields["id"], f"{path}.id")), host, port)
+    except MalformedID as error:
+        raise fault(f"{path}.id", f"not a node id: {error}") from error
+
+
+def version(value: Any, path: str) -> tuple[int, int, int]:
+    """Accept "major.minor.patch"."""
+    parts = text(value, path).split(".")
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise fault(path, 'expected a version such as "1.15.0"')
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _host_and_port(value: Any, path: str) -> tuple[str, int]:
+    host, separator, port = text(value, path).rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(host)
+        number = int(port)
+    except ValueError as error:
+        raise fault(path, 'expected an address such as "203.0.113.7:9651"') from error
+    if not separator or not 0 < number < 65536:
+        raise fault(path, "expected a port of 1..65535")
+    return host, number
+
+
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """What an operator may set about the peer client; durations in seconds.
+    """Durations in seconds.
 
-    data_dir: one folder per network id in it. The two TLS paths: both or none; they win over data_dir.
-    max_connections: None means as many as the limit of open files allows.
+    data_dir: holds one folder per network id. tls_cert_path, tls_key_path: both or none; they win over data_dir.
+    max_connections: None is as many as the limit of open files allows.
     """
 
-    data_dir: Path
-    tls_cert_path: Path | None = None
-    tls_key_path: Path | None = None
-    manual_peers: tuple[ManualPeer, ...] = ()
-    allow_private_ips: bool = False
-    advertised_version: tuple[int, int, int] = (1, 15, 0)
+    data_dir: Path = field(
+        metadata={SETTING: Setting("data-dir", path_value, "folder of the identity, the store and the index", "DIR")}
+    )
+    tls_cert_path: Path | None = setting(
+        None,
+        "tls-cert-path",
+        optional_path,
+        "TLS certificate to use instead of the one in data-dir",
+        "FILE",
+        is_reference=True,
+    )
+    tls_key_path: Path | None = setting(
+        None, "tls-key-path", optional_path, "key of tls-cert-path", "FILE", is_reference=True
+    )
+    manual_peers: tuple[ManualPeer, ...] = setting(
+        (), "manually-tracked-peers", list_of(manual_peer), "nodes with a known address", "JSON", is_reference=True
+    )
+    allow_private_ips: bool = setting(
+        False, "allow-private-ips", boolean, "connections to validators at private addresses", "BOOL", is_reference=True
+    )
+    advertised_version: tuple[int, int, int] = setting(
+        (1, 15, 0), "advertised-version", version, "node version that the handshake advertises", "X.Y.Z"
+    )
 
-    max_outstanding: int = 16
-    max_sent_per_s: int = 500
+    max_outstanding: int = setting(16, "max-outstanding-per-peer", integer(1, 1000), "unanswered requests to one peer")
+    max_sent_per_s: int = setting(
+        500, "max-requests-per-second-per-peer", integer(1, 10**5), "requests per second to one peer"
+    )
     max_queued: int = 1_000
     slot_timeout_s: float = 3.0
     request_deadline_s: float = 10.0
 
-    max_connections: int | None = None
+    max_connections: int | None = setting(
+        None,
+        "max-connections",
+        integer(1, 10**9),
+        "connections to peers; unset: as many as the limit of open files allows",
+    )
     dial_concurrency: int = 128
     dials_per_s: float = 500.0
     min_redial_s: float = 10.0

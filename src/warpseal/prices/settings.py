@@ -1,22 +1,54 @@
-"""Every default, unit and bound of prices; docs/data-api.md tells what the sources look like."""
+"""Settings of the prices of AVAX; docs/data-api.md says how the sources look."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from warpseal.prices.urls import NAMES, PATH_NAMES, display_host, unknown_placeholders
+from warpseal.runtime.settings import fault, optional_path, setting, text, url
+
+
+def price_url(value: Any, path: str) -> str:
+    """Accept the URL of a JSON document of prices, with placeholders in braces; an empty text is none."""
+    template = text(value, path)
+    if template:
+        url("http", "https")(template, path)
+        _check_braces(template, NAMES, path)
+    return template
+
+
+def price_path(value: Any, path: str) -> str:
+    """Accept the place of a price in a JSON document."""
+    template = text(value, path)
+    _check_braces(template, PATH_NAMES, path)
+    return template
+
+
+def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
+    unknown = next(unknown_placeholders(template, known), None)
+    if unknown is not None:
+        raise fault(path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in known))
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings:
-    """Where prices of AVAX come from; without any, none is ever told.
+    """Sources of prices: the file first, then the URL; without a source, no price is ever reported.
 
-    file: CSV, asked first. url: of a JSON document, with what is asked for in braces (see urls.py). path: where in it
-    the price stands: keys and places in lists with dots between, with `{currency}`.
+    url, path: with placeholders in braces. path: keys and positions in lists, with dots between.
     """
 
-    file: Path | None = None
-    url: str = ""
-    path: str = ""
+    file: Path | None = setting(None, "price-file", optional_path, "prices of AVAX: CSV of date,currency,price", "FILE")
+    url: str = setting(
+        "",
+        "price-url",
+        price_url,
+        "prices of AVAX: URL of a JSON document, with {date} and {currency}",
+        "URL",
+        display=display_host,
+    )
+    path: str = setting("", "price-path", price_path, "place of the price in that document: a.0.{currency}", "PATH")
     timeout_s: float = 3.0
     max_answer_bytes: int = 1024 * 1024
     retry_failed_after_s: float = 60.0

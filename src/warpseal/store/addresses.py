@@ -10,10 +10,11 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, select
 
+from warpseal.runtime.settings import DAY_S
 from warpseal.store.errors import StoreDown
 from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import ADDRESSES
-from warpseal.store.settings import DAY_S, StoreSettings
+from warpseal.store.settings import StoreSettings
 from warpseal.store.statements import Insert, Prepared
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID

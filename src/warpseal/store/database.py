@@ -19,8 +19,8 @@ from warpseal.store.locks import StoreLock, hold_store
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
 from warpseal.store.ports import NullReads, NullWrites, ReadSide, WriteSide
 from warpseal.store.reader import StoreReader
-from warpseal.store.settings import OFF, StoreSettings
-from warpseal.store.url import StoreKind, StoreUrl
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import OFF, StoreKind, StoreUrl
 from warpseal.store.values import StoreStatus
 from warpseal.store.writer import StoreObserver, StoreWriter
 

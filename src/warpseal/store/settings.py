@@ -1,29 +1,50 @@
-"""Every default, unit and bound of the store; docs/store.md tells what they mean to an operator."""
+"""Settings of the store; docs/store.md says what they mean to an operator."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any
 
-GIBIBYTE: Final = 1024**3
-DAY_S: Final = 86_400.0
-OFF: Final = "off"
+from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, fault, integer, seconds, setting, text
+from warpseal.store.url import MalformedStoreUrl, StoreUrl, redacted_url
+
+
+def store_url(value: Any, path: str) -> str:
+    """Accept the URL of a store, or "off"."""
+    try:
+        return StoreUrl.parse(text(value, path)).text
+    except MalformedStoreUrl as error:
+        raise fault(path, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What an operator may set about the store, and what it may cost.
+    """url: empty: store.db in the daemon's folder. Durations in seconds.
 
-    url: "" is store.db in the daemon's folder; else "sqlite:///<path>", "postgresql://...", or "off".
-    max_bytes, max_age_s: of everything that may be evicted. The others: memory for writes that wait, how long
-    anybody waits for the database, and how writes are gathered.
+    max_bytes, max_age_s: of all rows that may be evicted. The others: memory for queued writes, timeouts of calls, and
+    how writes are grouped.
     """
 
-    url: str = field(default="", repr=False)
-    max_bytes: int = GIBIBYTE
-    max_age_s: float = 30 * DAY_S
+    url: str = setting(
+        "",
+        "store-url",
+        store_url,
+        "URL of the store, sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in data-dir",
+        "URL",
+        display=redacted_url,
+    )
+    max_bytes: int = setting(
+        GIBIBYTE, "store-max-bytes", integer(MEBIBYTE, 10**15), "size of the evictable part of the store, about, bytes"
+    )
+    max_age_s: float = setting(
+        30 * DAY_S,
+        "store-max-age-seconds",
+        seconds(60, 100 * 366 * DAY_S),
+        "retention of evictable rows since their last use, seconds",
+        "SECONDS",
+    )
 
-    max_queued_bytes: int = 64 * 1024 * 1024
+    max_queued_bytes: int = 64 * MEBIBYTE
     commit_timeout_s: float = 1.0
     load_timeout_s: float = 1.0
     gather_s: float = 0.5

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from warpseal.store.settings import OFF
+OFF: Final = "off"
+"""The `store-url` of a daemon that stores nothing."""
 
 _SQLITE_PREFIX: Final = "sqlite:///"
 _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")

@@ -1,26 +1,54 @@
-"""What an operator may set about validator sets and the subnets that are followed."""
+"""Settings of validator sets and tracked subnets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from warpseal.warp.ids import SubnetID
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, fault, integer, list_of, seconds, setting, text
+from warpseal.warp.ids import MalformedID, SubnetID, parse_id
 
-MEBIBYTE = 1024 * 1024
+
+def subnet_id(value: Any, path: str) -> SubnetID:
+    """Accept a subnet id in base58-check, or hex with 0x."""
+    try:
+        return SubnetID(parse_id(text(value, path)))
+    except MalformedID as error:
+        raise fault(path, f"not a subnet id: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatorSettings:
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
-    max_p_chain_lookback: blocks behind the proposed height whose sets may still be fetched; negative means any.
-    tracked_subnet_ids are followed always, beside the Primary Network. current_refresh_s: between two looks at who
-    validates a tracked subnet; what was seen is told for twice as long.
+    max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, beside the Primary
+    Network. current_refresh_s: interval of reading the current validators of a tracked subnet; a result is served for
+    twice as long.
     """
 
-    tracked_subnet_ids: tuple[SubnetID, ...] = ()
-    validator_refresh_period_s: float = 60.0
-    max_p_chain_lookback: int = 1_000
+    tracked_subnet_ids: tuple[SubnetID, ...] = setting(
+        (),
+        "tracked-subnet-ids",
+        list_of(subnet_id),
+        "subnets whose validators stay connected",
+        "IDS",
+        is_reference=True,
+    )
+    validator_refresh_period_s: float = setting(
+        60.0,
+        "validator-refresh-period-seconds",
+        seconds(1, HOUR_S),
+        "interval of refreshing the tracked validator sets, seconds",
+        "SECONDS",
+        is_reference=True,
+    )
+    max_p_chain_lookback: int = setting(
+        1_000,
+        "max-p-chain-lookback",
+        integer(-(10**18), 10**18),
+        "oldest requested height, blocks behind the proposed one; negative: any",
+        is_reference=True,
+    )
 
     height_poll_s: float = 2.0
     height_stale_after_s: float = 60.0

@@ -22,8 +22,8 @@ from tests.validators.uptime.world import (
     subject,
 )
 from warpseal.history.ports import ObservedUptime
-from warpseal.store.settings import OFF
 from warpseal.store.store import open_store
+from warpseal.store.url import OFF
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.counter import HOUR_MS, ObservedHour, Uptime
 from warpseal.validators.uptime.recorder import UptimeRecorder

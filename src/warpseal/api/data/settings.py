@@ -1,18 +1,23 @@
-"""Every default, unit and bound of the Data API; docs/operations.md and docs/data-api.md tell when to change which."""
+"""Settings of the Data API and of the access to `/v1`; docs/data-api.md says when to change which."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from warpseal.runtime.settings import DAY_S, boolean, choice, fault, integer, list_of, seconds, setting, text, url
 
 ANY_ORIGIN: Final = "*"
 
+_UNITS: Final = integer(0, 10**12)
+
 
 class Compat(StrEnum):
-    """Whose shapes are served where the specification and the published SDKs contradict each other.
+    """The response shapes where the specification and the published SDKs contradict each other.
 
-    SPEC: the specification's. SDK: the SDKs'. AUTO: the SDKs' to clients that call themselves one of them.
+    SPEC: the specification's. SDK: the SDKs'. AUTO: the SDKs' for clients whose user agent is an SDK's.
     """
 
     SPEC = "spec"
@@ -20,20 +25,50 @@ class Compat(StrEnum):
     AUTO = "auto"
 
 
+def origin(value: Any, path: str) -> str:
+    """Accept the origin of browser pages, such as https://console.example, or * for any."""
+    given = text(value, path)
+    if given == ANY_ORIGIN:
+        return given
+    parts = urlsplit(url("http", "https")(given, path))
+    if parts.path or parts.query or parts.fragment or parts.username:
+        raise fault(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
+    return given.rstrip("/")
+
+
 @dataclass(frozen=True, slots=True)
 class DataApiSettings:
-    """What an operator may set about the Data API and about who may use `/v1`.
+    """The default rate limits are the hosted service's."""
 
-    http_allowed_origins: of browser pages that may read answers; "*" is any, none is none. max_index_lag_s: answers
-    from a chain that lags further behind are refused; 0: none is. rate_limit_per_minute, rate_limit_per_day: compute
-    units of each client without a key; 0: any number (the defaults are the hosted service's). rate_limit_loopback:
-    they hold for clients on this machine too. require_api_key: nobody is served without one.
-    """
-
-    http_allowed_origins: tuple[str, ...] = (ANY_ORIGIN,)
-    max_index_lag_s: float = 0.0
-    compat: Compat = Compat.SPEC
-    rate_limit_per_minute: int = 6_000
-    rate_limit_per_day: int = 1_200_000
-    rate_limit_loopback: bool = False
-    require_api_key: bool = False
+    http_allowed_origins: tuple[str, ...] = setting(
+        (ANY_ORIGIN,),
+        "http-allowed-origins",
+        list_of(origin),
+        "origins whose browser pages may read responses; * is any",
+        "ORIGINS",
+        is_node=True,
+    )
+    max_index_lag_s: float = setting(
+        0.0,
+        "max-index-lag-seconds",
+        seconds(0, 365 * DAY_S),
+        "lag of the index beyond which requests are refused, seconds; 0: no limit",
+        "SECONDS",
+    )
+    compat: Compat = setting(
+        Compat.SPEC,
+        "compat",
+        choice(Compat),
+        "response shapes where specification and SDKs disagree: spec, sdk, or auto (by user agent)",
+        "SHAPES",
+    )
+    rate_limit_per_minute: int = setting(
+        6_000, "rate-limit-per-minute", _UNITS, "compute units per minute of a client without a key; 0: no limit"
+    )
+    rate_limit_per_day: int = setting(
+        1_200_000, "rate-limit-per-day", _UNITS, "compute units per day of a client without a key; 0: no limit"
+    )
+    rate_limit_loopback: bool = setting(
+        False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL"
+    )
+    require_api_key: bool = setting(False, "require-api-key", boolean, "API key required for every /v1 request", "BOOL")

@@ -1,21 +1,39 @@
-"""Every default, unit and bound of the node interfaces under `/ext`; docs/node-interfaces.md tells what they do."""
+"""Settings of the node API under `/ext`; docs/node-interfaces.md says what its endpoints do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from warpseal.runtime.settings import boolean, list_of, optional_path, secret, setting, text
 
 
 @dataclass(frozen=True, slots=True)
 class NodeApiSettings:
-    """What an operator may set about the node interfaces; keys and meanings are the node's where it has them.
+    """Keys and meanings are avalanchego's where it has the key."""
 
-    admin_token: who has it may administrate, from anywhere; empty: this machine only. allowed_hosts: names by which
-    clients may call the daemon; "*" is any.
-    """
-
-    admin_enabled: bool = False
-    admin_token: str = field(default="", repr=False)
-    health_enabled: bool = True
-    allowed_hosts: tuple[str, ...] = ("localhost",)
-    chain_aliases_file: Path | None = None
+    admin_enabled: bool = setting(
+        False, "api-admin-enabled", boolean, "administration endpoint, /ext/admin", "BOOL", is_node=True
+    )
+    admin_token: str = setting(
+        "",
+        "admin-token",
+        secret,
+        "bearer token for /ext/admin; unset: this machine only (never a flag)",
+        "TOKEN",
+        is_secret=True,
+    )
+    health_enabled: bool = setting(
+        True, "api-health-enabled", boolean, "health endpoint, /ext/health", "BOOL", is_node=True
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        ("localhost",),
+        "http-allowed-hosts",
+        list_of(text),
+        "host names by which clients may call /ext; IP addresses always pass, * is any",
+        "NAMES",
+        is_node=True,
+    )
+    chain_aliases_file: Path | None = setting(
+        None, "chain-aliases-file", optional_path, "JSON file: blockchain id to aliases", "FILE", is_node=True
+    )

@@ -1,22 +1,25 @@
-"""What an operator may set about following the P-Chain; requests to a node are limited in the node's settings."""
+"""Settings of the P-Chain follower; the limits of its calls to a node are in node/settings.py."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpseal.runtime.settings import HOUR_S, boolean, integer, seconds, setting
+
 
 @dataclass(frozen=True, slots=True)
 class FollowerSettings:
-    """Durations in seconds.
+    """Durations in seconds. retry_stopped_s: delay after which the blocks of a fault are read again."""
 
-    follow_p_chain: whether accepted blocks are read at all. follow_from_height: the lowest block that is read;
-    None: the first one of Etna, before which there are no L1s. follow_poll_s: how often nodes are asked for new blocks.
-    retry_stopped_s: how long after a fault the same blocks are looked at again.
-    """
-
-    follow_p_chain: bool = True
-    follow_from_height: int | None = None
-    follow_poll_s: float = 1.0
+    follow_p_chain: bool = setting(
+        True, "follow-p-chain", boolean, "reading of accepted P-Chain blocks for L1 transactions", "BOOL"
+    )
+    follow_from_height: int | None = setting(
+        None, "follow-from-height", integer(0, 10**18), "lowest P-Chain block to read; unset: the first block of Etna"
+    )
+    follow_poll_s: float = setting(
+        1.0, "follow-poll-seconds", seconds(0.1, HOUR_S), "interval of polling nodes for new blocks, seconds", "SECONDS"
+    )
 
     retry_first_s: float = 0.5
     retry_cap_s: float = 10.0

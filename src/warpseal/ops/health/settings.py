@@ -1,19 +1,30 @@
-"""Every default, unit and bound of the health checks."""
+"""Settings of the health checks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpseal.runtime.settings import DAY_S, HOUR_S, duration, setting
+
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """What an operator may set about health.
+    """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of data-dir's disk."""
 
-    check_frequency_s: between two rounds of all checks. max_lag_s: how old the first block may be that a followed
-    chain misses. warn_disk_percent, fail_disk_percent: of the space on the disk of the data folder.
-    """
-
-    check_frequency_s: float = 30.0
-    max_lag_s: float = 120.0
+    check_frequency_s: float = setting(
+        30.0,
+        "health-check-frequency",
+        duration(0.1, HOUR_S),
+        "interval of the health checks, such as 30s, or in seconds",
+        "DURATION",
+        is_node=True,
+    )
+    max_lag_s: float = setting(
+        120.0,
+        "health-max-lag",
+        duration(1, DAY_S),
+        "lag beyond which a followed chain is unhealthy, such as 2m, or in seconds",
+        "DURATION",
+    )
     warn_disk_percent: int = 10
     fail_disk_percent: int = 3

@@ -1,4 +1,4 @@
-"""Every default, unit and bound of plugins; docs/node-interfaces.md tells what loading one means."""
+"""Settings of VM plugins; docs/node-interfaces.md says what loading a plugin means."""
 
 from __future__ import annotations
 
@@ -7,24 +7,33 @@ from pathlib import Path
 from typing import Final
 
 from warpseal.ops.plugins.output import OutputBounds
+from warpseal.runtime.settings import integer, optional_path, setting
 
 RPC_PROTOCOL_VERSION: Final = 45
-"""What the newest node speaks whose behaviour is known; for where neither the operator nor a node tells."""
+"""Version of the newest node whose behaviour is known; used if neither the operator nor a node names one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
     """Durations in seconds.
 
-    plugin_dir: None is the folder `plugins` in the daemon's own, which need not be there. protocol_version: 0 is that
-    of the info node. aliases_file: JSON, ids of virtual machines to lists of aliases. output: of what one process
-    prints, in the log. handshake_s: until the plugin says where it serves; call_s: of one call to it;
-    stop_s: between asking a process to end and ending it.
+    plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist. output: bounds of the output of
+    one process in the log. handshake_s: timeout until a plugin reports its address; call_s: timeout of one call to it;
+    stop_s: time between asking a process to end and killing it.
     """
 
-    plugin_dir: Path | None = None
-    protocol_version: int = 0
-    aliases_file: Path | None = None
+    plugin_dir: Path | None = setting(
+        None, "plugin-dir", optional_path, "folder of VM plugins; unset: plugins in data-dir", "DIR", is_node=True
+    )
+    protocol_version: int = setting(
+        0,
+        "plugin-protocol-version",
+        integer(0, 10**6),
+        "protocol version that VM plugins must speak; 0: that of the info node",
+    )
+    aliases_file: Path | None = setting(
+        None, "vm-aliases-file", optional_path, "JSON file: VM id to aliases", "FILE", is_node=True
+    )
 
     output: OutputBounds = field(default_factory=OutputBounds)
     handshake_s: float = 5.0
@@ -32,5 +41,5 @@ class PluginSettings:
     stop_s: float = 5.0
 
     def folder(self, data_dir: Path) -> Path:
-        """Return where the plugins are."""
+        """Return the folder of the plugins."""
         return self.plugin_dir or data_dir / "plugins"

@@ -1,22 +1,27 @@
-"""Every default, unit and bound of profiles; docs/node-interfaces.md tells what they show and what they cost."""
+"""Settings of profiles; docs/node-interfaces.md says what they show and what they cost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpseal.runtime.settings import integer, optional_path, setting
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
-    """What an operator may set about profiles.
+    """profile_dir: None is the folder `profiles` in the daemon's own; made when needed."""
 
-    profile_dir: None is the folder `profiles` in the daemon's own; made when needed. memory_frames: how many calls of
-    each allocation are kept from the start on; 0: none, and memory is told by type.
-    """
-
-    profile_dir: Path | None = None
-    memory_frames: int = 0
+    profile_dir: Path | None = setting(
+        None, "profile-dir", optional_path, "folder of profiles; unset: profiles in data-dir", "DIR", is_node=True
+    )
+    memory_frames: int = setting(
+        0,
+        "memory-profile-frames",
+        integer(0, 100),
+        "stack frames recorded of each allocation, which is costly; 0: memory profiles by type only",
+    )
 
     def folder(self, data_dir: Path) -> Path:
-        """Return where profiles are written."""
+        """Return the folder of the profiles."""
         return self.profile_dir or data_dir / "profiles"

@@ -1,22 +1,29 @@
-"""Every default, unit and bound of what is observed."""
+"""Settings of the observed uptime of nodes and validations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-DAY_S = 86_400.0
+from warpseal.runtime.settings import DAY_S, seconds, setting
 
 
 @dataclass(frozen=True, slots=True)
 class UptimeSettings:
-    """What an operator may set about what is observed, and what it may cost. Durations in seconds.
+    """Durations in seconds.
 
-    keep_s: of hours, and of validations that ended. beat_s: between two looks at the clock; max_gap_s: a longer time
-    without one is credited to nobody. unconfirmed_s: how long a validation counts that nobody confirms.
-    max_waiting_hours: rows in memory that no store takes. recent_s: where a full day must be observed.
+    retention_s: of hourly records, and of validations that ended. heartbeat_s: interval of reading the clock;
+    max_gap_s: a longer gap between two readings counts for no node. unconfirmed_s: time for which a validation counts
+    that no node confirms. recent_s: window of which a full day must be observed. max_queued_hours: records in memory
+    that no store accepts.
     """
 
-    retention_s: float = 30 * DAY_S
+    retention_s: float = setting(
+        30 * DAY_S,
+        "observed-max-age-seconds",
+        seconds(DAY_S, 366 * DAY_S),
+        "retention of hourly uptime records, seconds",
+        "SECONDS",
+    )
 
     heartbeat_s: float = 1.0
     max_gap_s: float = 5.0

@@ -1,0 +1,34 @@
+"""Settings of the logs; the names of levels are the reference's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warpseal.ops.logs.loggers import LEVELS
+from warpseal.runtime.settings import one_of, optional_path, setting
+
+_LEVEL: Final = one_of(*LEVELS)
+
+
+def _optional_level(value: object, path: str) -> str | None:
+    return _LEVEL(value, path)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """display_level: None is `level`. folder: None is no log files."""
+
+    level: str = setting("info", "log-level", _LEVEL, "log level: " + ", ".join(LEVELS), "LEVEL", is_reference=True)
+    display_level: str | None = setting(
+        None,
+        "log-display-level",
+        _optional_level,
+        "log level of standard error; unset: log-level",
+        "LEVEL",
+        is_node=True,
+    )
+    folder: Path | None = setting(
+        None, "log-dir", optional_path, "folder of the log files, one per logger; unset: no files", "DIR", is_node=True
+    )

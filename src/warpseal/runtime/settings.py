@@ -1,0 +1,282 @@
+"""Declaration of settings: a field of a package's Settings class carries its config key, its parser and its help text.
+
+From these declarations `config/` makes the keys of the config file, the environment names, the flags, `config check`
+and the table in docs/operations.md. Parsers take a JSON value, or text of the environment or of a flag, and its dotted
+path; they raise InvalidSetting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+Parser = Callable[[Any, str], T]
+
+SETTING: Final = "setting"
+"""Key of a dataclass field's metadata: its Setting."""
+
+KIBIBYTE: Final = 1024
+MEBIBYTE: Final = 1024**2
+GIBIBYTE: Final = 1024**3
+HOUR_S: Final = 3_600.0
+DAY_S: Final = 86_400.0
+
+_UNITS_S: Final = {"h": HOUR_S, "m": 60.0, "s": 1.0, "ms": 1e-3}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. help: a noun phrase with the unit. metavar: stands for the value in `--help`.
+
+    is_reference: a key of the reference aggregator, whose unprefixed environment name counts. is_node: a key of
+    avalanchego, whose environment name counts. is_secret: never shown and never a flag, since every user of the
+    machine can read flags. display: the value without its secrets; None: the value as it is.
+    """
+
+    key: str
+    parse: Parser[Any]
+    help: str
+    metavar: str = "N"
+    is_reference: bool = False
+    is_node: bool = False
+    is_secret: bool = False
+    is_required: bool = False
+    display: Callable[[Any], str] | None = None
+
+
+def setting(default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", **options: Any) -> T:
+    """Return the dataclass field of a setting with a default. options: more fields of Setting."""
+    declared = Setting(key, parse, help, metavar, **options)
+    is_shown = not declared.is_secret and declared.display is None
+    value: T = field(default=default, repr=is_shown, metadata={SETTING: declared})
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFault:
+    """One fault of the configuration. path: dotted path of the value."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class InvalidSetting(ValueError):
+    """A value with one or more faults."""
+
+    def __init__(self, *faults: SettingFault) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = faults
+
+
+def fault(path: str, reason: str) -> InvalidSetting:
+    """Return the error of one fault."""
+    return InvalidSetting(SettingFault(path, reason))
+
+
+def text(value: Any, path: str) -> str:
+    """Accept a string."""
+    if not isinstance(value, str):
+        raise fault(path, f"expected text, found {_kind(value)}")
+    return value
+
+
+def path_value(value: Any, path: str) -> Path:
+    """Accept a non-empty file system path; `~` is the home folder."""
+    if not text(value, path):
+        raise fault(path, "expected a path, found an empty text")
+    return Path(value).expanduser()
+
+
+def optional_path(value: Any, path: str) -> Path | None:
+    """Accept a path; an empty text counts as not given, as in the reference."""
+    return None if value in ("", None) else path_value(value, path)
+
+
+def boolean(value: Any, path: str) -> bool:
+    """Accept true or false; from the environment also the words true, false, 1 and 0."""
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "1": True, "false": False, "0": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise fault(path, f"expected true or false, found {_kind(value)}")
+
+
+def integer(low: int, high: int) -> Parser[int]:
+    """Accept an integer of low..high, also as decimal text."""
+
+    def parse(value: Any, path: str) -> int:
+        number = _number(value, path, int)
+        if not low <= number <= high:
+            raise fault(path, f"expected {low}..{high}, found {number}")
+        return int(number)
+
+    return parse
+
+
+def seconds(low: float, high: float) -> Parser[float]:
+    """Accept a duration in seconds of low..high, also as decimal text."""
+
+    def parse(value: Any, path: str) -> float:
+        number = float(_number(value, path, float))
+        if not math.isfinite(number) or not low <= number <= high:
+            raise fault(path, f"expected {low:g}..{high:g} seconds, found {number:g}")
+        return number
+
+    return parse
+
+
+def duration(low: float, high: float) -> Parser[float]:
+    """Accept a duration in avalanchego's notation ("30s", "1m30s"), or in seconds."""
+    plain = seconds(low, high)
+
+    def parse(value: Any, path: str) -> float:
+        if isinstance(value, str) and _DURATION.fullmatch(value):
+            value = sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(value))
+        return plain(value, path)
+
+    return parse
+
+
+def secret(value: Any, path: str) -> str:
+    """Accept a secret of at least 16 characters that a header can carry; no fault shows it."""
+    given = text(value, path)
+    if given and (len(given) < 16 or not all("!" <= char <= "~" for char in given)):
+        raise fault(path, "expected at least 16 characters of printable ASCII, without spaces")
+    return given
+
+
+def one_of(*choices: str) -> Parser[str]:
+    """Accept one of the words, in any case."""
+
+    def parse(value: Any, path: str) -> str:
+        word = text(value, path).lower()
+        if word not in choices:
+            raise fault(path, f"expected one of {', '.join(choices)}; found {word!r}")
+        return word
+
+    return parse
+
+
+def choice(kind: type[E]) -> Parser[E]:
+    """Accept one value of a closed list, in any case."""
+    word = one_of(*(member.value for member in kind))
+    return lambda value, path: kind(word(value, path))
+
+
+def url(*schemes: str) -> Parser[str]:
+    """Accept a URL of one of the schemes, with a host; slashes at its end are cut off."""
+
+    def parse(value: Any, path: str) -> str:
+        given = text(value, path)
+        try:
+            parts = urlsplit(given)
+            is_valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise fault(path, f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host")
+        return given.rstrip("/")
+
+    return parse
+
+
+def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
+    """Accept a JSON list; from the environment also JSON text, or words between commas or spaces."""
+
+    def parse(value: Any, path: str) -> tuple[T, ...]:
+        return _parse_all(_as_list(value, path), path, parse_item)
+
+    return parse
+
+
+def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
+    """Accept one item, as the reference does, or a list of at least one."""
+
+    def parse(value: Any, path: str) -> tuple[T, ...]:
+        decoded = decode_json_text(value, path)
+        if not isinstance(decoded, list):
+            return (parse_item(decoded, path),)
+        if not decoded:
+            raise fault(path, "expected at least one")
+        return _parse_all(decoded, path, parse_item)
+
+    return parse
+
+
+def json_object(value: Any, path: str, known: set[str], required: set[str]) -> Mapping[str, Any]:
+    """Return a JSON object, or its text, that has all required keys and none that is not known."""
+    decoded = decode_json_text(value, path)
+    if not isinstance(decoded, dict):
+        raise fault(path, f"expected an object, found {_kind(decoded)}")
+    faults = [SettingFault(f"{path}.{key}", "unknown key") for key in decoded if key not in known]
+    faults += [SettingFault(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())]
+    if faults:
+        raise InvalidSetting(*faults)
+    return decoded
+
+
+def decode_json_text(value: Any, path: str) -> Any:
+    """Return the value of JSON text; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise fault(path, "expected JSON") from error
+
+
+def _parse_all(items: list[Any], path: str, parse_item: Parser[T]) -> tuple[T, ...]:
+    parsed: list[T] = []
+    faults: list[SettingFault] = []
+    for position, item in enumerate(items):
+        try:
+            parsed.append(parse_item(item, f"{path}[{position}]"))
+        except InvalidSetting as error:
+            faults += error.faults
+    if faults:
+        raise InvalidSetting(*faults)
+    return tuple(parsed)
+
+
+def _as_list(value: Any, path: str) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return value.replace(",", " ").split()
+        value = decode_json_text(value, path)
+    if not isinstance(value, list):
+        raise fault(path, f"expected a list, found {_kind(value)}")
+    return value
+
+
+def _number(value: Any, path: str, convert: type[int] | type[float]) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise fault(path, f"expected a number, found {_kind(value)}")
+    try:
+        number = convert(value)
+    except (ValueError, OverflowError) as error:
+        raise fault(path, f"expected a number, found {str(value)[:40]!r}") from error
+    if isinstance(value, float) and number != value:
+        raise fault(path, f"expected a whole number, found {value}")
+    return number
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
