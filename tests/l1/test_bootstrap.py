@@ -95,7 +95,7 @@ async def test_likely_subnets_need_no_list() -> None:
     platform = Listed([subnet(1)])
     searching = BootstrapSearch(platform, FEW)
     assert await searching.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
-    searching.name(subnet(8))
+    searching.add_likely(subnet(8))
     assert await searching.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
     assert platform.asked == 0
 

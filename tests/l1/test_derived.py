@@ -115,8 +115,8 @@ def test_the_story_of_one_l1_gives_the_messages_that_are_known_of_it() -> None:
 def test_every_type_has_a_message_or_is_named(vector: Vector) -> None:
     tx = parse_p_tx(vector.raw)
     if vector.known["kind"] in WITNESSED:
-        derived = derive_attestation(tx, NETWORK_ID)
-        assert UnsignedMessage.parse(derived.message.raw) == derived.message
+        attestation = derive_attestation(tx, NETWORK_ID)
+        assert UnsignedMessage.parse(attestation.message.raw) == attestation.message
         return
     with pytest.raises(NoMessage) as caught:
         derive_attestation(tx, NETWORK_ID)

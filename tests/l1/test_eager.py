@@ -122,8 +122,8 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     async with open_store(StoreSettings(), folder) as store:
         told = Scene(store, messages or Scripted(), Subnets(signing), Follower(), clock or Clock())
-        rooms = EagerDeps(told.messages, store.l1, lead or Leadership(), told.chains, told.follower.subscribe)
-        work = EagerSigner(rooms, frozenset((tracked,)), NETWORK_ID, settings, now_unix=told.clock)
+        deps = EagerDeps(told.messages, store.l1, lead or Leadership(), told.chains, told.follower.subscribe)
+        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=told.clock)
         task = asyncio.create_task(work.run())
         try:
             if settings.eager_l1_messages:
@@ -270,8 +270,8 @@ async def test_a_request_finds_what_eager_work_has_signed(tmp_path: Path) -> Non
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
         chains = AnyChain(running.l1)
-        rooms = EagerDeps(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
-        task = asyncio.create_task(EagerSigner(rooms, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
+        deps = EagerDeps(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
+        task = asyncio.create_task(EagerSigner(deps, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
         await until(lambda: bool(follower.listeners))
         follower.tell(registration)
         await until(lambda: running.asked() > 0)

@@ -126,7 +126,7 @@ async def test_the_height_is_the_proposed_one_where_the_epoch_is_older_than_the_
         assert told["pChainHeight"] == {"height": "21", "source": "proposed"}
         assert told["failing"] is None
         why = next(check["why"] for check in told["checks"] if check["check"] == "p_chain_height")
-        assert why == "chosen by: proposed, since that of the epoch (20) has no validators"
+        assert why == "chosen by: proposed, since the height of the epoch (20) has no validators"
 
 
 async def test_an_l1_that_is_too_young_to_sign_has_no_validators_yet(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from tests.l1.test_truth import LIFE, NETWORK_ID, at, of
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.supersede_guard import Watch
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
-from warpseal.l1.validity_cache import ValidityLookup
+from warpseal.l1.validity_cache import ValidityLookup, cancel_when_superseded
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
@@ -145,7 +144,7 @@ async def test_what_is_not_committed_is_not_found_yet(status: TxStatus) -> None:
         assert caught.value.detail()["status"] == status.value
     assert nodes.calls == 1
     clock.now, nodes.found = 1.5, committed(LIFE.first.raw)
-    assert (await transactions.find(LIFE.first.tx_id)).derived is not None
+    assert (await transactions.find(LIFE.first.tx_id)).attestation is not None
 
 
 async def test_x_chain_nodes_that_are_away_are_no_fault() -> None:
@@ -179,55 +178,55 @@ def looking(nodes: Nodes, rows: Rows | None = None, clock: Clock | None = None) 
 async def test_one_look_a_second_serves_all() -> None:
     clock, nodes = Clock(), Nodes(told=(at(9, min_nonce=1, weight=2_000),))
     truths = looking(nodes, clock=clock)
-    outcomes = await asyncio.gather(*(truths.of(of(LIFE.first), 5) for _ in range(10)))
+    outcomes = await asyncio.gather(*(truths.current(of(LIFE.first), 5) for _ in range(10)))
     assert set(outcomes) == {Valid(9)}
     assert nodes.calls == 1
     clock.now = 1.1
     nodes.told = (at(10, min_nonce=2, weight=3_000),)
-    assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
 
 
 async def test_what_was_superseded_stays_so_for_nodes_that_know_less() -> None:
     clock, nodes = Clock(), Nodes(told=(at(9),))
     truths = looking(nodes, clock=clock)
-    assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
     clock.now, nodes.is_away = 5.0, True
-    assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
     clock.now, nodes.is_away, nodes.told = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
-    assert isinstance(await truths.of(of(LIFE.first), 5), Superseded)
+    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
     clock.now, nodes.told = 15.0, (at(10, min_nonce=1, weight=2_000),)
-    assert await truths.of(of(LIFE.first), 5) == Valid(10)
+    assert await truths.current(of(LIFE.first), 5) == Valid(10)
 
 
 async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:
     for nodes in (Nodes(is_away=True), Nodes(hangs=True), Nodes(told=(at(4),))):
-        assert isinstance(await looking(nodes).of(of(LIFE.first), 5), Unknown)
+        assert isinstance(await looking(nodes).current(of(LIFE.first), 5), Unknown)
         if not nodes.is_away:
-            assert isinstance(await looking(nodes).again(of(LIFE.first), 5), Unknown)
+            assert isinstance(await looking(nodes).refresh(of(LIFE.first), 5), Unknown)
 
 
 async def test_the_index_proves_what_nodes_do_not_know_yet() -> None:
     rows = Rows((LIFE.row(LIFE.second), LIFE.row(LIFE.first)))
     for nodes in (Nodes(told=(at(9, min_nonce=1, weight=2_000),)), Nodes(is_away=True)):
-        truth = await looking(nodes, rows).of(of(LIFE.first), 5)
+        truth = await looking(nodes, rows).current(of(LIFE.first), 5)
         assert isinstance(truth, Superseded)
         assert truth.by == LIFE.second.tx_id
-    truth = await looking(Nodes(told=(at(9),)), rows).of(of(LIFE.first), 5)
+    truth = await looking(Nodes(told=(at(9),)), rows).current(of(LIFE.first), 5)
     assert isinstance(truth, Superseded)
     assert (truth.is_removal, truth.by) == (True, None)
 
 
 async def test_asked_again_the_node_that_knows_most_outdoes_the_others() -> None:
     told = (at(9, min_nonce=1, weight=2_000), at(11, min_nonce=2, weight=3_000), at(2))
-    truth = await looking(Nodes(told=told)).again(of(LIFE.first), 5)
+    truth = await looking(Nodes(told=told)).refresh(of(LIFE.first), 5)
     assert isinstance(truth, Superseded)
     assert truth.now == {"nonce": "1", "weight": "3000"}
 
 
 async def test_a_conversion_asks_nobody() -> None:
     nodes = Nodes(is_away=True)
-    assert await looking(nodes).of(of(LIFE.conversion), 5) == Valid(None)
-    assert await looking(nodes).again(of(LIFE.conversion), 5) == Valid(None)
+    assert await looking(nodes).current(of(LIFE.conversion), 5) == Valid(None)
+    assert await looking(nodes).refresh(of(LIFE.conversion), 5) == Valid(None)
     assert nodes.calls == 0
 
 
@@ -300,7 +299,7 @@ async def test_a_watch_ends_work_whose_point_is_gone() -> None:
             ended.set()
         return "done"
 
-    assert await Watch(look, 0.01).over(work()) is SUPERSEDED
+    assert await cancel_when_superseded(work(), look, 0.01) is SUPERSEDED
     assert ended.is_set()
 
 
@@ -322,12 +321,12 @@ async def test_a_watch_leaves_work_alone_that_is_quick_or_fails() -> None:
     async def timing_out() -> str:
         raise TimeoutError
 
-    assert await Watch(look, 60).over(work()) == "done"
+    assert await cancel_when_superseded(work(), look, 60) == "done"
     with pytest.raises(NodeUnavailable):
-        await Watch(look, 60).over(failing())
+        await cancel_when_superseded(failing(), look, 60)
     with pytest.raises(TimeoutError):
-        await Watch(look, 60).over(timing_out())
-    asked = asyncio.create_task(Watch(look, 60).over(asyncio.sleep(60)))
+        await cancel_when_superseded(timing_out(), look, 60)
+    asked = asyncio.create_task(cancel_when_superseded(asyncio.sleep(60), look, 60))
     await asyncio.sleep(0)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -123,6 +123,6 @@ async def test_a_chain_that_is_away_or_not_configured_has_nothing() -> None:
     assert await logs.find(REGISTERED, ChainID(bytes(32)), MANAGER) is None
     assert await logs.find(REGISTERED, CHAIN, b"short") is None
     assert logs.progress(ChainID(bytes(32)), MANAGER) == {"configured": False}
-    assert logs.serves(CHAIN)
+    assert logs.has_chain(CHAIN)
     refused = ManagerLogs({CHAIN: Chain(tip=5, longest=0)}, QUICK)
     assert await refused.find(REGISTERED, CHAIN, MANAGER) is None

@@ -124,12 +124,12 @@ def _build(
     sets = ValidatorSets(platform, heights, PublicKeyCache(1_000), config.validators)
     chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
     followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
-    rooms = AggregationDeps(
+    deps = AggregationDeps(
         peers, heights, sets, chains, epochs, L1Activity(platform, chains), followed, Metrics(), store.archive
     )
-    aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=executor)
+    aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
-    l1_rooms = L1Deps(
+    l1_deps = L1Deps(
         platform=platform,
         x_chain=upstream.x_chain,
         evm=upstream.evm,
@@ -143,7 +143,7 @@ def _build(
         progress=lambda: follower,
     )
     return _Built(
-        heights, followed, sets, L1MessageService(l1_rooms, network_id, settings, config.aggregation), follower
+        heights, followed, sets, L1MessageService(l1_deps, network_id, settings, config.aggregation), follower
     )
 
 

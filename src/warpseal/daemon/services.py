@@ -149,7 +149,7 @@ async def build_services(
         is_kept = config.store.url != OFF
         following = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         follower = PChainFollower(_follower_blocks(config, upstream, claim, stack), store.l1, leadership, following)
-        l1_rooms = L1Deps(
+        l1_deps = L1Deps(
             platform=platform,
             x_chain=upstream.x_chain,
             evm=upstream.evm,
@@ -162,7 +162,7 @@ async def build_services(
             aggregator=aggregator,
             progress=follower.progress,
         )
-        l1_messages = L1MessageService(l1_rooms, network_id, config.l1, config.aggregation, executor=hashing)
+        l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
         eager = EagerSigner(
             EagerDeps(l1_messages, store.l1, leadership, chains, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),

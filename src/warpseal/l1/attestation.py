@@ -1,4 +1,4 @@
-"""The message that an accepted P-Chain transaction lets the validators attest, and who verifies it. Pure.
+"""The message that validators attest for an accepted P-Chain transaction, and the contract that verifies it. Pure.
 
 Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go` for what is signed with which justification.
 """
@@ -26,12 +26,12 @@ L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1Valida
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """What follows from a transaction's bytes alone.
+    """What a transaction's bytes alone determine.
 
-    kind: the transaction's type. manager_chain_id, manager_address: the contract that is to verify the message;
-    the validators of that chain's subnet sign it. subnet_id: the L1, validation_id: the validation, where the
-    transaction names them. justification: None where the validation's origin is needed for it.
-    registration: what a RegisterL1ValidatorTx registered. initial_validators: of a conversion, their number.
+    kind: the transaction's type. manager_chain_id, manager_address: the contract that will verify the message;
+    the validators of that chain's subnet sign it. subnet_id: the L1, validation_id: the validation, if the
+    transaction names them. justification: None if it depends on the validation's origin.
+    registration: of a RegisterL1ValidatorTx. initial_validators: their number in a conversion.
     """
 
     tx_id: bytes
@@ -48,37 +48,37 @@ class Attestation:
 
     @property
     def needs_origin(self) -> bool:
-        """Whether validators ask where the validation began before they sign: its removal."""
+        """Whether validators need the validation's origin to sign: they do for its removal."""
         return self.justification is None
 
 
 def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
-    """Return the message of a transaction. Raises NoMessage; UndecodableTransaction where what it carries is none."""
+    """Return the message of a transaction. Raises NoMessage, UndecodableTransaction."""
     try:
         match tx.unsigned:
             case ConvertSubnetToL1Tx() as conversion:
-                return _converted(tx, conversion, network_id)
+                return _attest_conversion(tx, conversion, network_id)
             case RegisterL1ValidatorTx() as registration:
-                return _registered(tx, registration, network_id)
+                return _attest_registration(tx, registration, network_id)
             case SetL1ValidatorWeightTx() as change:
-                return _changed(tx, change, network_id)
+                return _attest_weight(tx, change, network_id)
     except MalformedMessage as error:
-        # The P-Chain accepts no such transaction; a network that does is none that this program knows.
+        # The P-Chain does not accept such a transaction, so this would be an unknown kind of network.
         raise UndecodableTransaction(id_text(tx.id), str(error)) from None
     raise NoMessage(tx.kind)
 
 
 def removal_message(network_id: int, validation_id: ValidationID) -> UnsignedMessage:
-    """Return the message that says that a validation exists no more."""
+    """Return the message that a validation was removed."""
     return build_p_chain_message(network_id, L1ValidatorRegistration(validation_id, False).encode())
 
 
 def weight_message(network_id: int, weight: L1ValidatorWeight) -> UnsignedMessage:
-    """Return the message that says which weight a validation has since which change."""
+    """Return the message of a validation's weight and the nonce of the change."""
     return build_p_chain_message(network_id, weight.encode())
 
 
-def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) -> Attestation:
+def _attest_conversion(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) -> Attestation:
     payload = SubnetToL1Conversion(conversion.conversion_id)
     return Attestation(
         tx_id=tx.id,
@@ -94,10 +94,10 @@ def _converted(tx: PSignedTx, conversion: ConvertSubnetToL1Tx, network_id: int) 
     )
 
 
-def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: int) -> Attestation:
-    asked = registration.registration()
+def _attest_registration(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: int) -> Attestation:
+    registered = registration.registration()
     unsigned = registration.signed_message().unsigned
-    payload = L1ValidatorRegistration(asked.validation_id, True)
+    payload = L1ValidatorRegistration(registered.validation_id, True)
     return Attestation(
         tx_id=tx.id,
         kind=tx.kind,
@@ -105,17 +105,17 @@ def _registered(tx: PSignedTx, registration: RegisterL1ValidatorTx, network_id: 
         message=build_p_chain_message(network_id, payload.encode()),
         manager_chain_id=unsigned.source_chain_id,
         manager_address=AddressedCall.parse(unsigned.payload).source_address,
-        subnet_id=asked.subnet_id,
-        validation_id=asked.validation_id,
+        subnet_id=registered.subnet_id,
+        validation_id=registered.validation_id,
         justification=b"",
-        registration=asked,
+        registration=registered,
     )
 
 
-def _changed(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> Attestation:
-    asked = change.change()
+def _attest_weight(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> Attestation:
+    weight = change.change()
     unsigned = change.signed_message().unsigned
-    payload = asked if asked.weight else L1ValidatorRegistration(asked.validation_id, False)
+    payload = weight if weight.weight else L1ValidatorRegistration(weight.validation_id, False)
     return Attestation(
         tx_id=tx.id,
         kind=tx.kind,
@@ -124,6 +124,6 @@ def _changed(tx: PSignedTx, change: SetL1ValidatorWeightTx, network_id: int) -> 
         manager_chain_id=unsigned.source_chain_id,
         manager_address=AddressedCall.parse(unsigned.payload).source_address,
         subnet_id=None,
-        validation_id=asked.validation_id,
-        justification=b"" if asked.weight else None,
+        validation_id=weight.validation_id,
+        justification=b"" if weight.weight else None,
     )

@@ -1,4 +1,4 @@
-"""What a request is about: the message, who signs it, at which height; and the parts that find these out."""
+"""The context of a request: its transaction, the message, the signing subnet, the height; and what finds these."""
 
 from __future__ import annotations
 
@@ -6,80 +6,92 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from warpseal.aggregation.service import SignatureAggregator
 from warpseal.l1.attestation import Attestation
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
-from warpseal.l1.ports import Aggregator, Archive, Chains, Epochs, Evm, Heights, Index, Platform, Progress, Sets, XChain
+from warpseal.l1.ports import (
+    EpochLookup,
+    EvmLogReader,
+    L1Platform,
+    L1TransactionIndex,
+    ReadProgress,
+    SubnetLookup,
+    XChainTransactions,
+)
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
 from warpseal.l1.validity_cache import ValidityLookup
+from warpseal.store.archive import Archive
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import ChainID, SubnetID
 
 
 @dataclass(frozen=True, slots=True)
 class L1Deps:
-    """What signed messages by transaction work with. evm: the configured chains; progress: of the follower."""
+    """The services that signed messages by transaction use. evm: configured chains; progress: of the follower."""
 
-    platform: Platform
-    x_chain: XChain
-    evm: Mapping[ChainID, Evm]
-    index: Index
+    platform: L1Platform
+    x_chain: XChainTransactions
+    evm: Mapping[ChainID, EvmLogReader]
+    index: L1TransactionIndex
     archive: Archive
-    chains: Chains
-    epochs: Epochs
-    heights: Heights
-    sets: Sets
-    aggregator: Aggregator
-    progress: Progress
+    chains: SubnetLookup
+    epochs: EpochLookup
+    heights: ProposedHeight
+    sets: ValidatorSets
+    aggregator: SignatureAggregator
+    progress: ReadProgress
 
 
 @dataclass(frozen=True, slots=True)
 class SigningContext:
-    """at_least: a node below this P-Chain height proves nothing about the message. subnet_id: it signs."""
+    """What is signed, and by whom. at_least: a node below this P-Chain height proves nothing about the message."""
 
     located: LocatedTransaction
-    derived: Attestation
+    attestation: Attestation
     at_least: int
-    subnet_id: SubnetID
+    signing_subnet_id: SubnetID
     choice: HeightChoice
 
 
 @dataclass(frozen=True, slots=True)
 class L1Components:
-    """What answers are put together from."""
+    """The lookups that a request needs."""
 
     transactions: TransactionFinder
     heights: HeightChooser
-    truths: ValidityLookup
+    validity: ValidityLookup
     origins: OriginFinder
-    chains: Chains
+    chains: SubnetLookup
 
     @classmethod
-    def of(cls, rooms: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> L1Components:
-        """Return the parts over these rooms. executor: where initial validators are hashed."""
-        index = rooms.index
-        transactions = TransactionFinder(rooms.platform, rooms.x_chain, index, network_id, settings)
-        bootstrap = BootstrapSearch(rooms.platform, settings, executor=executor)
-        logs = ManagerLogs(rooms.evm, settings)
+    def build(cls, deps: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> L1Components:
+        """Build the components. executor: hashes the ids of initial validators."""
+        index = deps.index
+        transactions = TransactionFinder(deps.platform, deps.x_chain, index, network_id, settings)
+        bootstrap = BootstrapSearch(deps.platform, settings, executor=executor)
+        logs = ManagerLogs(deps.evm, settings)
         return cls(
             transactions=transactions,
-            heights=HeightChooser(rooms.epochs, settings),
-            truths=ValidityLookup(rooms.platform, index, settings),
-            origins=OriginFinder(index, transactions, bootstrap, logs, rooms.progress),
-            chains=rooms.chains,
+            heights=HeightChooser(deps.epochs, settings),
+            validity=ValidityLookup(deps.platform, index, settings),
+            origins=OriginFinder(index, transactions, bootstrap, logs, deps.progress),
+            chains=deps.chains,
         )
 
-    async def subject(self, request: L1Request) -> SigningContext:
-        """Return what a request is about.
+    async def resolve(self, request: L1Request) -> SigningContext:
+        """Return the context of a request.
 
         Raises TransactionNotFound, NoMessage, UndecodableTransaction, UnknownChain, NodeUnavailable.
         """
         located = await self.transactions.find(request.tx_id)
-        derived = located.message()
-        self.origins.learn(derived)
-        subnet_id = await self.chains.subnet_of(derived.manager_chain_id)
-        choice = await self.heights.choose(request.height, derived.manager_chain_id)
-        return SigningContext(located, derived, located.height or 0, subnet_id, choice)
+        attestation = located.message()
+        self.origins.learn(attestation)
+        signing_subnet_id = await self.chains.subnet_of(attestation.manager_chain_id)
+        choice = await self.heights.choose(request.height, attestation.manager_chain_id)
+        return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice)

@@ -323,16 +323,16 @@ def _network_of(tx: PSignedTx) -> int:
     return base.network_id if isinstance(base, BaseFields) else 0
 
 
-def _derived(derived: Attestation) -> dict[str, Any]:
+def _derived(attestation: Attestation) -> dict[str, Any]:
     return {
-        "managerBlockchainId": id_forms(derived.manager_chain_id),
-        "managerAddress": hex_text(derived.manager_address),
-        "justification": _justification(derived),
-        "message": describe(derived.message.raw),
+        "managerBlockchainId": id_forms(attestation.manager_chain_id),
+        "managerAddress": hex_text(attestation.manager_address),
+        "justification": _justification(attestation),
+        "message": describe(attestation.message.raw),
     }
 
 
-def _justification(derived: Attestation) -> str:
-    if derived.justification is None:
+def _justification(attestation: Attestation) -> str:
+    if attestation.justification is None:
         return "needed: the proof of where the validation began"
-    return hex_text(derived.justification) if derived.justification else "none is needed"
+    return hex_text(attestation.justification) if attestation.justification else "none is needed"

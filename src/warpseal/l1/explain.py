@@ -1,7 +1,7 @@
-"""How the signed message of a transaction would come about, and which check would fail. Nobody is asked to sign.
+"""Explains how the message of a transaction would be signed, and which check would fail. It asks no validator.
 
-The checks stand in the order of avalanchego `vms/platformvm/network/warp.go`, then those of the aggregation. Whatever
-may be told to a caller is told here in place of an error; what is not known (yet) says so.
+The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then those of the aggregation. Every error
+that a request would raise is part of the explanation; a check whose result is not known (yet) says so.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ from warpseal.l1.attestation import Attestation
 from warpseal.l1.context import L1Components
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, OriginHints
-from warpseal.l1.ports import Archive, Heights, Sets
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
-from warpseal.l1.validity import Superseded, Valid, Validity
+from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
+from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 T = TypeVar("T")
 
-_TOO_LATE: Final = "nobody answered in time"
+_TIMED_OUT: Final = "no answer in time"
 
 
 @dataclass(slots=True)
 class ExplanationBuilder:
-    """What is told, as it grows. A check's outcome is None where it is not known."""
+    """An explanation as it grows."""
 
     parts: dict[str, Any] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
 
-    def check(self, name: str, ok: bool | None, why: str) -> None:
-        """Add a check."""
-        self.checks.append({"check": name, "ok": ok, "why": why})
+    def add_check(self, name: str, is_ok: bool | None, reason: str) -> None:
+        """Add a check. is_ok: None if its result is not known."""
+        self.checks.append({"check": name, "ok": is_ok, "why": reason})
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, the first check that fails by name."""
+        """Return the explanation, with the name of the first check that fails."""
         failing = next((check["check"] for check in self.checks if check["ok"] is False), None)
         return {**self.parts, "checks": self.checks, "failing": failing}
 
@@ -50,182 +52,188 @@ class ExplanationBuilder:
 class Explainer:
     """Used from one event loop."""
 
-    def __init__(self, parts: L1Components, heights: Heights, sets: Sets, archive: Archive) -> None:
-        self._parts = parts
+    def __init__(
+        self, components: L1Components, heights: ProposedHeight, sets: ValidatorSets, archive: Archive
+    ) -> None:
+        self._components = components
         self._heights = heights
         self._sets = sets
         self._archive = archive
 
     async def explain(self, request: L1Request, deadline: float) -> dict[str, Any]:
-        """Return the explanation of a request, JSON-ready; what takes longer than `deadline` is not known in it."""
-        told = ExplanationBuilder({"transaction": {"txHash": id_text(request.tx_id)}})
-        derived = await self._transaction(told, request, deadline)
-        if derived is not None:
-            located, what = derived
-            await self._message(told, request, located, what, deadline)
-        return told.as_json()
+        """Return the explanation of a request, JSON-ready; a lookup that takes longer than `deadline` is not known."""
+        explanation = ExplanationBuilder({"transaction": {"txHash": id_text(request.tx_id)}})
+        located = await self._explain_transaction(explanation, request, deadline)
+        if located is not None and located.attestation is not None:
+            await self._explain_message(explanation, request, located, located.attestation, deadline)
+        return explanation.as_json()
 
-    async def _transaction(
-        self, told: ExplanationBuilder, request: L1Request, deadline: float
-    ) -> tuple[LocatedTransaction, Attestation] | None:
-        name = "transaction_accepted"
-        located = await _tried(self._parts.transactions.find(request.tx_id), deadline)
+    async def _explain_transaction(
+        self, explanation: ExplanationBuilder, request: L1Request, deadline: float
+    ) -> LocatedTransaction | None:
+        """Return the transaction if it is accepted."""
+        check = "transaction_accepted"
+        located = await _try(self._components.transactions.find(request.tx_id), deadline)
         if isinstance(located, TransactionNotFound):
-            told.parts["transaction"]["status"] = located.status or "Unknown"
-            told.check(name, False, str(located))
+            explanation.parts["transaction"]["status"] = located.status or "Unknown"
+            explanation.add_check(check, False, str(located))
             return None
         if not isinstance(located, LocatedTransaction):
-            told.check(name, None, str(located))
+            explanation.add_check(check, None, str(located))
             return None
-        told.parts["transaction"] |= _transaction_shown(located)
-        told.check(name, True, f"a node reported it as accepted, or the own index has it ({located.chain})")
-        try:
-            derived = located.message()
-        except NoMessage as error:
-            told.check("has_message", False, str(error))
-            return None
-        told.check("has_message", True, f"a {located.kind} has one")
-        return located, derived
+        explanation.parts["transaction"] |= _transaction_as_json(located)
+        explanation.add_check(check, True, f"accepted, by the report of a node or the store ({located.chain})")
+        if located.attestation is None:
+            explanation.add_check("has_message", False, str(NoMessage(located.kind, located.chain)))
+        else:
+            explanation.add_check("has_message", True, f"a {located.kind} has one")
+        return located
 
-    async def _message(
+    async def _explain_message(
         self,
-        told: ExplanationBuilder,
+        explanation: ExplanationBuilder,
         request: L1Request,
         located: LocatedTransaction,
-        derived: Attestation,
+        attestation: Attestation,
         deadline: float,
     ) -> None:
-        self._parts.origins.learn(derived)
-        told.parts["message"] = _message_shown(derived)
-        told.check("p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)")
-        subnet_id = await _tried(self._parts.chains.subnet_of(derived.manager_chain_id), deadline)
-        await self._justification(told, request, derived, subnet_id, deadline)
-        truth = await _tried(self._parts.truths.of(derived, located.height or 0), deadline)
-        _truth(told, derived, truth)
+        self._components.origins.learn(attestation)
+        explanation.parts["message"] = _message_as_json(attestation)
+        reason = "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
+        explanation.add_check("p_chain_message", True, reason)
+        subnet_id = await _try(self._components.chains.subnet_of(attestation.manager_chain_id), deadline)
+        await self._explain_justification(explanation, request, attestation, subnet_id, deadline)
+        validity = await _try(self._components.validity.current(attestation, located.height or 0), deadline)
+        _explain_validity(explanation, attestation, validity)
         if isinstance(subnet_id, str | WarpsealError):
-            told.check("signing_subnet", None, str(subnet_id))
+            explanation.add_check("signing_subnet", None, str(subnet_id))
             return
-        told.parts["signingSubnetId"] = id_text(subnet_id)
-        told.check("signing_subnet", True, f"it validates the manager's chain {id_text(derived.manager_chain_id)}")
-        choice = await self._parts.heights.choose(request.height, derived.manager_chain_id)
-        await self._weights(told, request, derived, subnet_id, choice, deadline)
+        explanation.parts["signingSubnetId"] = id_text(subnet_id)
+        reason = f"it validates the manager's chain {id_text(attestation.manager_chain_id)}"
+        explanation.add_check("signing_subnet", True, reason)
+        choice = await self._components.heights.choose(request.height, attestation.manager_chain_id)
+        await self._explain_weights(explanation, request, attestation, subnet_id, choice, deadline)
 
-    async def _justification(
+    async def _explain_justification(
         self,
-        told: ExplanationBuilder,
+        explanation: ExplanationBuilder,
         request: L1Request,
-        derived: Attestation,
+        attestation: Attestation,
         subnet_id: SubnetID | WarpsealError | str,
         deadline: float,
     ) -> None:
-        if derived.justification is not None:
-            told.parts["justification"] = {"hex": _hex(derived.justification), "source": "transaction"}
-            told.check("justification", True, "it follows from the transaction, or none is needed (codes 5 to 10)")
+        check = "justification"
+        if attestation.justification is not None:
+            explanation.parts[check] = {"hex": _hex(attestation.justification), "source": "transaction"}
+            explanation.add_check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
-        found = await self._origin(request, derived, subnet_id, deadline)
+        found = await self._find_origin(request, attestation, subnet_id, deadline)
         if isinstance(found, FoundOrigin):
-            told.parts["justification"] = {"hex": _hex(found.origin.justification), "source": found.source}
-            told.check("justification", True, f"where the validation began is known ({found.source})")
+            explanation.parts[check] = {"hex": _hex(found.origin.justification), "source": found.source}
+            explanation.add_check(check, True, f"the origin of the validation is known ({found.source})")
             return
-        shown: dict[str, Any] = {"hex": None}
+        explanation.parts[check] = {"hex": None}
         if isinstance(found, OriginNotIndexed):
-            shown["progress"] = found.detail()["progress"]
-        told.parts["justification"] = shown
-        told.check("justification", None if isinstance(found, OriginNotIndexed | str) else False, str(found))
+            explanation.parts[check]["progress"] = found.detail()["progress"]
+        explanation.add_check(check, None if isinstance(found, OriginNotIndexed | str) else False, str(found))
 
-    async def _origin(
-        self, request: L1Request, derived: Attestation, subnet_id: SubnetID | WarpsealError | str, deadline: float
-    ) -> FoundOrigin | WarpsealError | str:
-        origins = self._parts.origins
-        hints = OriginHints(request.registration_tx_id, request.justification)
-        found = await _tried(origins.at_hand(derived, hints), deadline)
-        if found is not None or not isinstance(subnet_id, bytes):
-            return _TOO_LATE if found is None else found
-        return await _tried(origins.search(derived, subnet_id, deadline), deadline + 1)
-
-    async def _weights(
+    async def _find_origin(
         self,
-        told: ExplanationBuilder,
         request: L1Request,
-        derived: Attestation,
+        attestation: Attestation,
+        subnet_id: SubnetID | WarpsealError | str,
+        deadline: float,
+    ) -> FoundOrigin | WarpsealError | str:
+        origins = self._components.origins
+        hints = OriginHints(request.registration_tx_id, request.justification)
+        found = await _try(origins.find_known(attestation, hints), deadline)
+        if found is not None or not isinstance(subnet_id, bytes):
+            return _TIMED_OUT if found is None else found
+        return await _try(origins.search(attestation, subnet_id, deadline), deadline + 1)
+
+    async def _explain_weights(
+        self,
+        explanation: ExplanationBuilder,
+        request: L1Request,
+        attestation: Attestation,
         subnet_id: SubnetID,
         choice: HeightChoice,
         deadline: float,
     ) -> None:
-        why = f"chosen by: {choice.source}"
-        height, members = await self._members(subnet_id, choice, deadline)
-        if choice.is_epoch and _serves_nobody(members):
-            why = f"chosen by: {PROPOSED.source}, since that of the epoch ({height}) has no validators"
+        reason = f"chosen by: {choice.source}"
+        height, members = await self._find_members(subnet_id, choice, deadline)
+        if choice.is_epoch and _is_unusable(members):
+            reason = f"chosen by: {PROPOSED.source}, since the height of the epoch ({height}) has no validators"
             choice = PROPOSED
-            height, members = await self._members(subnet_id, choice, deadline)
+            height, members = await self._find_members(subnet_id, choice, deadline)
         if not isinstance(height, int):
-            told.check("p_chain_height", None, str(height))
+            explanation.add_check("p_chain_height", None, str(height))
             return
-        told.parts["pChainHeight"] = {"height": str(height), "source": choice.source}
-        told.check("p_chain_height", True, why)
+        explanation.parts["pChainHeight"] = {"height": str(height), "source": choice.source}
+        explanation.add_check("p_chain_height", True, reason)
         if not isinstance(members, CanonicalValidatorSet):
-            told.check("validator_set", None, str(members))
+            explanation.add_check("validator_set", None, str(members))
             return
-        _weights(told, request, members)
-        stored = await _tried(self._archive.load(derived.message.id), deadline)
-        if isinstance(stored, ArchiveEntry):
-            _stored(told, stored, members)
+        _explain_set(explanation, request, members)
+        entry = await _try(self._archive.load(attestation.message.id), deadline)
+        if isinstance(entry, ArchiveEntry):
+            _explain_archive(explanation, entry, members)
 
-    async def _members(
+    async def _find_members(
         self, subnet_id: SubnetID, choice: HeightChoice, deadline: float
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
-        """Return a choice's height and the set there, or why they are not known."""
-        height = await _tried(self._height(choice), deadline)
+        """Return the height of a choice and the set there, or why they are not known."""
+        height = await _try(self._resolve_height(choice), deadline)
         if not isinstance(height, int):
             return height, height
-        named = choice.height is not None
-        return height, await _tried(self._sets.at(subnet_id, height, named=named, epoch=choice.is_epoch), deadline)
+        is_named = choice.height is not None
+        return height, await _try(self._sets.at(subnet_id, height, named=is_named, epoch=choice.is_epoch), deadline)
 
-    async def _height(self, choice: HeightChoice) -> int:
+    async def _resolve_height(self, choice: HeightChoice) -> int:
         return await self._heights.first() if choice.height is None else choice.height
 
 
-async def _tried(work: Awaitable[T], deadline: float) -> T | WarpsealError | str:
-    """Return the outcome of work, or why there is none."""
+async def _try(work: Awaitable[T], deadline: float) -> T | WarpsealError | str:
+    """Return the result of work, or the reason why there is none."""
     try:
         async with asyncio.timeout_at(deadline):
             return await work
     except WarpsealError as error:
         return error
     except TimeoutError:
-        return _TOO_LATE
+        return _TIMED_OUT
 
 
-def _serves_nobody(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
-    """Tell whether the request, too, goes from the epoch's height to the proposed one."""
+def _is_unusable(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
+    """Return whether a request would use the proposed height in place of the epoch height."""
     if isinstance(members, CanonicalValidatorSet):
         return not members.total_weight
     return isinstance(members, HeightTooNew)
 
 
-def _transaction_shown(located: LocatedTransaction) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": located.kind, "chain": located.chain, "status": "Committed"}
+def _transaction_as_json(located: LocatedTransaction) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": located.kind, "chain": located.chain, "status": "Committed"}
     if located.height is not None:
-        shown["pChainHeight" if located.is_exact else "pChainHeightAtMost"] = str(located.height)
-    return shown
+        body["pChainHeight" if located.is_exact else "pChainHeightAtMost"] = str(located.height)
+    return body
 
 
-def _message_shown(derived: Attestation) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "hex": _hex(derived.message.raw),
-        "id": id_text(derived.message.id),
-        "kind": type(derived.payload).__name__,
-        "fields": _fields(derived),
-        "managerChainId": id_text(derived.manager_chain_id),
-        "managerAddress": _hex(derived.manager_address),
+def _message_as_json(attestation: Attestation) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "hex": _hex(attestation.message.raw),
+        "id": id_text(attestation.message.id),
+        "kind": type(attestation.payload).__name__,
+        "fields": _payload_fields(attestation),
+        "managerChainId": id_text(attestation.manager_chain_id),
+        "managerAddress": _hex(attestation.manager_address),
     }
-    if derived.subnet_id is not None:
-        shown["subnetId"] = id_text(derived.subnet_id)
-    return shown
+    if attestation.subnet_id is not None:
+        body["subnetId"] = id_text(attestation.subnet_id)
+    return body
 
 
-def _fields(derived: Attestation) -> dict[str, Any]:
-    match derived.payload:
+def _payload_fields(attestation: Attestation) -> dict[str, Any]:
+    match attestation.payload:
         case SubnetToL1Conversion(conversion_id=conversion_id):
             return {"conversionId": id_text(conversion_id)}
         case L1ValidatorRegistration(validation_id=validation_id, registered=registered):
@@ -234,25 +242,27 @@ def _fields(derived: Attestation) -> dict[str, Any]:
             return {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
 
 
-def _truth(told: ExplanationBuilder, derived: Attestation, truth: Validity | WarpsealError | str) -> None:
-    name = _fact(derived)
-    if isinstance(truth, Valid):
-        why = "a conversion is true for ever" if truth.height is None else f"at a node of height {truth.height}"
-        told.parts["truth"] = {"state": "true"}
-        told.check(name, True, why)
-    elif isinstance(truth, Superseded):
-        told.parts["truth"] = {"state": "superseded", **truth.as_json()}
-        why = f"it is true no more: validators refuse it with code {truth.refusal}, only what is stored serves"
-        told.check(name, False, why)
+def _explain_validity(
+    explanation: ExplanationBuilder, attestation: Attestation, validity: Validity | WarpsealError | str
+) -> None:
+    check = _state_check(attestation)
+    if isinstance(validity, Valid):
+        is_forever = validity.height is None
+        reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
+        explanation.parts["truth"] = {"state": "true"}
+        explanation.add_check(check, True, reason)
+    elif isinstance(validity, Superseded):
+        explanation.parts["truth"] = {"state": "superseded", **validity.as_json()}
+        reason = f"superseded: validators refuse it with code {validity.refusal}, only stored signatures can serve it"
+        explanation.add_check(check, False, reason)
     else:
-        why = truth if isinstance(truth, str) else str(getattr(truth, "why", truth))
-        told.parts["truth"] = {"state": "unknown"}
-        told.check(name, None, why)
+        explanation.parts["truth"] = {"state": "unknown"}
+        explanation.add_check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
 
 
-def _fact(derived: Attestation) -> str:
-    """Return the name of the check that validators make of the message's subject (codes 6, 7, 11, 12, 14, 16, 17)."""
-    match derived.payload:
+def _state_check(attestation: Attestation) -> str:
+    """Return the name of the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
+    match attestation.payload:
         case SubnetToL1Conversion():
             return "conversion_recorded"
         case L1ValidatorRegistration(registered=registered):
@@ -261,31 +271,32 @@ def _fact(derived: Attestation) -> str:
             return "latest_weight"
 
 
-def _weights(told: ExplanationBuilder, request: L1Request, members: CanonicalValidatorSet) -> None:
+def _explain_set(explanation: ExplanationBuilder, request: L1Request, members: CanonicalValidatorSet) -> None:
     required = required_weight(members.total_weight, request.quorum)
     able = members.total_weight - members.keyless_weight
-    told.parts["weights"] = {
+    explanation.parts["weights"] = {
         "total": str(members.total_weight),
         "required": str(required),
         "withKey": str(able),
         "validators": len(members),
     }
-    told.check("validator_set", members.total_weight > 0, f"{len(members)} validators that can sign")
-    told.check("quorum_possible", 0 < required <= able, f"{able} of {members.total_weight} can sign, {required} must")
+    explanation.add_check("validator_set", members.total_weight > 0, f"{len(members)} validators that can sign")
+    reason = f"{able} of {members.total_weight} can sign, {required} must"
+    explanation.add_check("quorum_possible", 0 < required <= able, reason)
 
 
-def _stored(told: ExplanationBuilder, stored: ArchiveEntry, members: CanonicalValidatorSet) -> None:
-    """Tell what was signed before, and how much weight of the set stands behind it. Candidates count, too."""
-    if stored.is_incomplete:
-        told.check("stored", None, "what was signed earlier cannot be read now")
+def _explain_archive(explanation: ExplanationBuilder, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:
+    """Add the stored signatures, with the weight of the set that signed them; unverified shares count as well."""
+    if entry.is_incomplete:
+        explanation.add_check("stored", None, "stored signatures cannot be read now")
         return
-    keys = {share.public_key for share in stored.shares}
-    for signature in stored.signatures:
+    keys = {share.public_key for share in entry.shares}
+    for signature in entry.signatures:
         keys.update(signature.public_keys)
     indices = [index for index in map(members.index_of_key, keys) if index is not None]
-    told.parts["stored"] = {
-        "signatures": len(stored.signatures),
-        "shares": len(stored.shares),
+    explanation.parts["stored"] = {
+        "signatures": len(entry.signatures),
+        "shares": len(entry.shares),
         "weight": str(members.weight_of(indices)),
     }
 

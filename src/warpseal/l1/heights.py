@@ -1,38 +1,40 @@
-"""At which P-Chain height the set is taken that signs: the one that the manager's chain will verify at.
+"""Chooses the P-Chain height of the signing set: the height at which the manager's chain will verify.
 
-Source of truth: ACP-181; that of an epoch is older than the proposed one just after a change.
+Source of truth: ACP-181. The height of an epoch is older than the proposed height just after a change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from cachetools import TTLCache
+
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.ports import Epochs
+from warpseal.l1.ports import EpochLookup
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
-from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import ChainID
 
 _MAX_CHAINS: Final = 4_096
-_FAILURE_KEPT_S: Final = 1.0
-# On top of the second for which `Epochs` keeps what it was told.
-_KEPT_S: Final = 0.25
+_FAILURE_TTL_S: Final = 1.0
+# In addition to the second for which `EpochHeights` caches a response.
+_TTL_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class HeightChoice:
-    """A height, None for the proposed one, and who chose it."""
+    """A height, None for the proposed one, and its source."""
 
     height: int | None
     source: HeightSource
 
     @property
     def is_epoch(self) -> bool:
-        """Whether it is the height of the epoch of the manager's chain."""
+        """Whether it is the epoch height of the manager's chain."""
         return self.source == "epoch"
 
 
@@ -40,43 +42,51 @@ PROPOSED: Final = HeightChoice(None, "proposed")
 
 
 class HeightChooser:
-    """Used from one event loop. `epochs` asks at most once a second per chain; so do failures here."""
+    """Used from one event loop. After a failure the next lookup of that chain is a second later."""
 
-    def __init__(self, epochs: Epochs, settings: L1Settings, *, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, epochs: EpochLookup, settings: L1Settings, *, now: Callable[[], float] = time.monotonic) -> None:
         self._epochs = epochs
-        self._look_up_s = settings.lookup_timeout_s
-        self._known: RecentCache[ChainID, int | None] = RecentCache(_MAX_CHAINS, now)
-        self._asking: dict[ChainID, asyncio.Task[int | None]] = {}
+        self._lookup_timeout_s = settings.lookup_timeout_s
+        self._known: TTLCache[ChainID, int | None] = TTLCache(_MAX_CHAINS, _TTL_S, now)
+        self._failed: TTLCache[ChainID, None] = TTLCache(_MAX_CHAINS, _FAILURE_TTL_S, now)
+        self._lookups: dict[ChainID, asyncio.Task[int | None]] = {}
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
-        """Return the height for a request; 0 asks for the proposed one. A look-up that fails gives that too."""
+        """Return the height for a request: the proposed height if it is 0, or if the lookup of the epoch fails."""
         if requested is not None:
             return HeightChoice(requested, "request") if requested else PROPOSED
-        known = self._known.get(manager_chain_id)
-        height = known.value if known is not None else await self._looked_up(manager_chain_id)
+        height = await self._epoch_height(manager_chain_id)
         return PROPOSED if height is None else HeightChoice(height, "epoch")
 
-    async def _looked_up(self, chain_id: ChainID) -> int | None:
-        """Return the epoch's height, or None where that takes too long.
+    async def _epoch_height(self, chain_id: ChainID) -> int | None:
+        if chain_id in self._failed:
+            return None
+        if chain_id in self._known:
+            return self._known[chain_id]
+        return await self._look_up(chain_id)
 
-        The question goes on then: only at its end is it known which node hangs, so that the next asks another one.
+    async def _look_up(self, chain_id: ChainID) -> int | None:
+        """Return the epoch height, or None if the lookup takes too long.
+
+        The lookup continues then. Its end shows which node hangs, so that the next lookup asks another one.
         """
-        asking = self._asking.get(chain_id)
-        if asking is None:
-            asking = self._asking[chain_id] = asyncio.create_task(self._ask(chain_id))
-        await asyncio.wait((asking,), timeout=self._look_up_s)
-        if asking.done() and not asking.cancelled():
-            return asking.result()
-        self._known.put(chain_id, None, keep_s=_FAILURE_KEPT_S)
+        lookup = self._lookups.get(chain_id)
+        if lookup is None:
+            lookup = self._lookups[chain_id] = asyncio.create_task(self._ask(chain_id))
+        await asyncio.wait((lookup,), timeout=self._lookup_timeout_s)
+        if lookup.done() and not lookup.cancelled():
+            return lookup.result()
+        self._failed[chain_id] = None
         return None
 
     async def _ask(self, chain_id: ChainID) -> int | None:
         try:
             height = await self._epochs.height(chain_id)
-            self._known.put(chain_id, height, keep_s=_KEPT_S)
+            self._known[chain_id] = height
+            self._failed.pop(chain_id, None)
             return height
         except NodeUnavailable:
-            self._known.put(chain_id, None, keep_s=_FAILURE_KEPT_S)
+            self._failed[chain_id] = None
             return None
         finally:
-            del self._asking[chain_id]
+            del self._lookups[chain_id]

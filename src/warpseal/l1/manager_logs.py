@@ -1,19 +1,20 @@
-"""Finds registrations in the logs of the managers' chains: what a manager asked the P-Chain for is a Warp message.
+"""Finds registrations in the logs of the managers' chains, which hold the Warp messages of the managers.
 
 Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp`, ACP-77. Only messages of the manager that
-the transaction names count, newest first; a registration proves itself, since the validation's id is its hash.
+the transaction names count, newest first. A registration proves itself, since its hash is the validation's id.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cachetools import LRUCache
+
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.ports import Evm
+from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
 from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.runtime.single_flight import SingleFlight
@@ -25,23 +26,23 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_dat
 
 _ADDRESS_BYTES: Final = 20
 _MAX_MANAGERS: Final = 256
-# Per manager; with payloads as large as a validation's owners make them, a few megabytes.
-_MAX_SEEN: Final = 16_384
+# Per manager: a few megabytes.
+_MAX_REGISTRATIONS: Final = 16_384
 _MAX_PAYLOAD_BYTES: Final = 2_048
 _FIRST_RANGE: Final = 2_000
-_LONGEST_RANGE: Final = 50_000
+_MAX_RANGE: Final = 50_000
 
 _Manager = tuple[ChainID, bytes]
 
 
 @dataclass(slots=True)
 class _Scan:
-    """What of one manager's chain was read: blocks `low` to `high`; above and below nothing yet."""
+    """The registrations of one manager in blocks `low` to `high`; the other blocks are not read yet."""
 
     low: int | None = None
     high: int = -1
     range: int = _FIRST_RANGE
-    seen: OrderedDict[ValidationID, bytes] = field(default_factory=OrderedDict)
+    registrations: LRUCache[ValidationID, bytes] = field(default_factory=lambda: LRUCache(_MAX_REGISTRATIONS))
 
     @property
     def is_complete(self) -> bool:
@@ -51,52 +52,45 @@ class _Scan:
 class ManagerLogs:
     """Used from one event loop. chains: the configured EVM chains."""
 
-    def __init__(self, chains: Mapping[ChainID, Evm], settings: L1Settings) -> None:
+    def __init__(self, chains: Mapping[ChainID, EvmLogReader], settings: L1Settings) -> None:
         self._chains = chains
-        self._patience_s = settings.logs_timeout_s
-        self._scans: OrderedDict[_Manager, _Scan] = OrderedDict()
+        self._timeout_s = settings.logs_timeout_s
+        self._scans: LRUCache[_Manager, _Scan] = LRUCache(_MAX_MANAGERS)
         self._flights: SingleFlight[_Manager, None] = SingleFlight()
 
-    def serves(self, chain_id: ChainID) -> bool:
-        """Tell whether a node of this chain is configured."""
+    def has_chain(self, chain_id: ChainID) -> bool:
+        """Return whether a node of this chain is configured."""
         return chain_id in self._chains
 
     async def find(
         self, validation_id: ValidationID, chain_id: ChainID, manager_address: bytes
     ) -> RegistrationOrigin | None:
-        """Return the registration, reading on for a bounded time; None: not found in what was read so far."""
+        """Return the registration, reading more logs for a bounded time; None: not in the logs read so far."""
         if len(manager_address) != _ADDRESS_BYTES or chain_id not in self._chains:
             return None
         manager = (chain_id, manager_address)
-        scan = self._scan_of(manager)
-        if validation_id not in scan.seen:
+        scan = self._scans.setdefault(manager, _Scan())
+        if validation_id not in scan.registrations:
             try:
-                async with asyncio.timeout(self._patience_s):
-                    while validation_id not in scan.seen and not scan.is_complete:
-                        await self._flights.run(manager, lambda: self._step(manager, scan))
-                    if validation_id not in scan.seen:
-                        await self._flights.run(manager, lambda: self._step(manager, scan))
+                async with asyncio.timeout(self._timeout_s):
+                    while validation_id not in scan.registrations and not scan.is_complete:
+                        await self._flights.run(manager, lambda: self._read_range(manager, scan))
+                    if validation_id not in scan.registrations:
+                        await self._flights.run(manager, lambda: self._read_range(manager, scan))
             except (TimeoutError, NodeUnavailable, LogsRefused):
                 pass
-        payload = scan.seen.get(validation_id)
+        payload = scan.registrations.get(validation_id)
         return RegistrationOrigin(payload) if payload is not None else None
 
     def progress(self, chain_id: ChainID, manager_address: bytes) -> dict[str, Any]:
-        """Return which blocks were read."""
+        """Return the range of blocks that were read."""
         scan = self._scans.get((chain_id, manager_address))
         if scan is None or scan.low is None:
             return {"configured": chain_id in self._chains}
         return {"configured": True, "fromBlock": str(scan.low), "toBlock": str(scan.high)}
 
-    def _scan_of(self, manager: _Manager) -> _Scan:
-        scan = self._scans.setdefault(manager, _Scan())
-        self._scans.move_to_end(manager)
-        while len(self._scans) > _MAX_MANAGERS:
-            self._scans.popitem(last=False)
-        return scan
-
-    async def _step(self, manager: _Manager, scan: _Scan) -> None:
-        """Read one more range: of what is new, else of what lies before."""
+    async def _read_range(self, manager: _Manager, scan: _Scan) -> None:
+        """Read one more range: the new blocks first, then older ones."""
         tip = await self._chains[manager[0]].block_number()
         if scan.low is None:
             scan.low, scan.high = tip + 1, tip
@@ -107,19 +101,19 @@ class ManagerLogs:
         else:
             return
         try:
-            logs = await self._chains[manager[0]].logs(_wanted(manager, first, last))
+            logs = await self._chains[manager[0]].logs(_filter_of(manager, first, last))
         except LogsRefused:
             if first == last:
                 raise
             scan.range = max(1, (last - first + 1) // 2)
             return
-        _remember(scan, manager[0], logs)
+        _add_registrations(scan, manager[0], logs)
         scan.low, scan.high = min(scan.low, first), max(scan.high, last)
-        scan.range = min(_LONGEST_RANGE, scan.range * 2)
+        scan.range = min(_MAX_RANGE, scan.range * 2)
 
 
 def parse_registration_log(chain_id: ChainID, log: EvmLog) -> RegisterL1Validator | None:
-    """Return the registration that a SendWarpMessage log of this chain asks for, or None."""
+    """Return the registration in a SendWarpMessage log of this chain, or None."""
     raw = unwrap_log_data(log.data)
     try:
         message = UnsignedMessage.parse(raw if raw is not None else log.data)
@@ -130,15 +124,13 @@ def parse_registration_log(chain_id: ChainID, log: EvmLog) -> RegisterL1Validato
         return None
 
 
-def _wanted(manager: _Manager, first: int, last: int) -> LogFilter:
+def _filter_of(manager: _Manager, first: int, last: int) -> LogFilter:
     sender = bytes(32 - _ADDRESS_BYTES) + manager[1]
     return LogFilter(first, last, WARP_PRECOMPILE, (SEND_WARP_MESSAGE, sender))
 
 
-def _remember(scan: _Scan, chain_id: ChainID, logs: Iterable[EvmLog]) -> None:
+def _add_registrations(scan: _Scan, chain_id: ChainID, logs: Iterable[EvmLog]) -> None:
     for log in logs:
         registration = parse_registration_log(chain_id, log)
         if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
-            scan.seen[registration.validation_id] = payload
-    while len(scan.seen) > _MAX_SEEN:
-        scan.seen.popitem(last=False)
+            scan.registrations[registration.validation_id] = payload

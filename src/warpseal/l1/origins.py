@@ -1,25 +1,26 @@
-"""Where a validation began, which validators ask for before they attest its removal; every way of finding it.
+"""Finds the origin of a validation, which validators need before they attest its removal.
 
-The own index; what the caller names, if it proves the validation; the hashes of initial validators; the logs of the
-manager's chain. What was found any other way than in the index is kept there.
+Ways to find it: the store; a proof by the caller; hashing the ids of initial validators; the logs of the manager's
+chain. An origin that was found in any other way is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable, OriginNotIndexed, ProofMismatch, StoreDown, TransactionNotFound
 from warpseal.l1.attestation import Attestation
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.manager_logs import ManagerLogs
-from warpseal.l1.ports import Index, Progress
+from warpseal.l1.ports import L1TransactionIndex, ReadProgress
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.store.values import BootstrapOrigin, Origin, RegistrationOrigin
-from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
 from warpseal.warp.justification import (
     L1ValidatorRegistrationJustification,
@@ -28,14 +29,14 @@ from warpseal.warp.justification import (
 
 Source = Literal["index", "transaction", "caller", "bootstrap", "manager_chain"]
 
-_MAX_KEPT: Final = 16_384
-_RETRY_AFTER_S: Final = 10.0
-_LATEST_RETRY_S: Final = 60.0
+_MAX_CACHED: Final = 16_384
+_MIN_RETRY_AFTER_S: Final = 10.0
+_MAX_RETRY_AFTER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOrigin:
-    """An origin and how it was found."""
+    """An origin and its source."""
 
     origin: Origin
     source: Source
@@ -43,46 +44,44 @@ class FoundOrigin:
 
 @dataclass(frozen=True, slots=True)
 class OriginHints:
-    """What a caller says of the beginning: the hash of its transaction, or the proof itself (protobuf)."""
+    """What a caller knows of the origin: the hash of its transaction, or the proof itself (protobuf)."""
 
     registration_tx_id: bytes | None = None
     justification: bytes = b""
 
 
 class OriginFinder:
-    """Used from one event loop. progress: how far the follower is."""
+    """Used from one event loop. progress: of the follower."""
 
     def __init__(
         self,
-        index: Index,
+        index: L1TransactionIndex,
         transactions: TransactionFinder,
         bootstrap: BootstrapSearch,
         logs: ManagerLogs,
-        progress: Progress,
-        *,
-        now: Callable[[], float] | None = None,
+        progress: ReadProgress,
     ) -> None:
         self._index = index
         self._transactions = transactions
         self._bootstrap = bootstrap
         self._logs = logs
         self._progress = progress
-        self._kept: RecentCache[ValidationID, FoundOrigin] = RecentCache(_MAX_KEPT, now)
+        self._cache: LRUCache[ValidationID, FoundOrigin] = LRUCache(_MAX_CACHED)
 
-    def learn(self, derived: Attestation) -> None:
-        """Note what a transaction that passed by tells of beginnings."""
-        registered = derived.registration
-        if registered is not None and self._kept.get(registered.validation_id) is None:
+    def learn(self, attestation: Attestation) -> None:
+        """Remember the origins that a transaction contains."""
+        registered = attestation.registration
+        if registered is not None and registered.validation_id not in self._cache:
             origin = RegistrationOrigin(registered.encode())
-            self._kept.put(registered.validation_id, FoundOrigin(origin, "transaction"))
-        elif derived.initial_validators and derived.subnet_id is not None:
-            self._bootstrap.name(derived.subnet_id)
+            self._cache[registered.validation_id] = FoundOrigin(origin, "transaction")
+        elif attestation.initial_validators and attestation.subnet_id is not None:
+            self._bootstrap.add_likely(attestation.subnet_id)
 
-    async def known(self, validation_id: ValidationID) -> FoundOrigin | None:
-        """Return an origin that is at hand, in memory or in the index."""
-        kept = self._kept.get(validation_id)
-        if kept is not None:
-            return kept.value
+    async def load(self, validation_id: ValidationID) -> FoundOrigin | None:
+        """Return an origin from memory or from the store; None: neither has it."""
+        cached = self._cache.get(validation_id)
+        if cached is not None:
+            return cached
         try:
             origin = await self._index.origin(validation_id)
         except StoreDown:
@@ -90,111 +89,115 @@ class OriginFinder:
         if origin is None:
             return None
         found = FoundOrigin(origin, "index")
-        self._kept.put(validation_id, found)
+        self._cache[validation_id] = found
         return found
 
-    async def at_hand(self, derived: Attestation, hints: OriginHints) -> FoundOrigin | None:
-        """Return what the caller's hints prove, else what is known already; None: there is neither.
+    async def find_known(self, attestation: Attestation, hints: OriginHints) -> FoundOrigin | None:
+        """Return the origin that the caller's hints prove, else a known one; None: there is neither.
 
-        A hint whose transaction is not known (yet) is none. Raises ProofMismatch where they prove something else,
+        A hint with an unknown transaction is ignored. Raises ProofMismatch if the hints prove another validation,
         NodeUnavailable, UndecodableTransaction.
         """
-        validation_id = _validation(derived)
-        origin = _proven(hints.justification, validation_id) if hints.justification else None
+        validation_id = _validation_id(attestation)
+        origin = _parse_proof(hints.justification, validation_id) if hints.justification else None
         if hints.registration_tx_id is not None:
-            origin = await self._begun_with(hints.registration_tx_id, validation_id) or origin
+            origin = await self._origin_in(hints.registration_tx_id, validation_id) or origin
         if origin is None:
-            return await self.known(validation_id)
-        return await self._keep(origin, "caller")
+            return await self.load(validation_id)
+        return await self._store(origin, "caller")
 
-    async def search(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+    async def search(self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
         """Return the origin of the validation that a transaction removed, after a search. Raises OriginNotIndexed."""
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._search(derived, signing_subnet_id, deadline)
+                return await self._search(attestation, signing_subnet_id, deadline)
         except TimeoutError:
-            raise self.not_indexed(derived) from None
+            raise self.not_indexed(attestation) from None
 
-    async def _search(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
-        validation_id = _validation(derived)
-        initial = await self._initial(derived, signing_subnet_id, deadline)
+    async def _search(self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+        validation_id = _validation_id(attestation)
+        initial = await self._find_initial_validator(attestation, signing_subnet_id, deadline)
         if initial is not None:
-            return await self._keep(initial, "bootstrap")
-        logged = await self._logs.find(validation_id, derived.manager_chain_id, derived.manager_address)
+            return await self._store(initial, "bootstrap")
+        logged = await self._logs.find(validation_id, attestation.manager_chain_id, attestation.manager_address)
         if logged is not None:
-            return await self._keep(logged, "manager_chain")
-        # The follower may have come to it meanwhile.
-        found = await self.known(validation_id)
+            return await self._store(logged, "manager_chain")
+        # The follower may have stored it meanwhile.
+        found = await self.load(validation_id)
         if found is None:
-            raise self.not_indexed(derived)
+            raise self.not_indexed(attestation)
         return found
 
-    async def _initial(self, derived: Attestation, signing_subnet_id: SubnetID, deadline: float) -> Origin | None:
-        """Try initial validators; for half of the time where the logs of the manager's chain can be read, too."""
+    async def _find_initial_validator(
+        self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
+    ) -> Origin | None:
+        """Try initial validators, for half of the time if the logs of the manager's chain can be read as well."""
         now = asyncio.get_running_loop().time()
-        until = (now + deadline) / 2 if self._logs.serves(derived.manager_chain_id) else deadline
+        until = (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline
         try:
             async with asyncio.timeout_at(until):
-                return await self._bootstrap.find(_validation(derived), (signing_subnet_id,))
+                return await self._bootstrap.find(_validation_id(attestation), (signing_subnet_id,))
         except (NodeUnavailable, TimeoutError):
             return None
 
-    def not_indexed(self, derived: Attestation) -> OriginNotIndexed:
-        """Return the error that tells how far each way of finding the origin has come."""
-        validation_id = _validation(derived)
+    def not_indexed(self, attestation: Attestation) -> OriginNotIndexed:
+        """Return the error, with the progress of each way to find the origin."""
+        validation_id = _validation_id(attestation)
         follower = dict(self._progress())
         progress: dict[str, Any] = {
             "follower": follower,
             "initialValidators": self._bootstrap.progress(validation_id),
-            "managerChainLogs": self._logs.progress(derived.manager_chain_id, derived.manager_address),
+            "managerChainLogs": self._logs.progress(attestation.manager_chain_id, attestation.manager_address),
         }
         return OriginNotIndexed(id_text(validation_id), progress, _retry_after_s(follower))
 
-    async def _keep(self, origin: Origin, source: Source) -> FoundOrigin:
+    async def _store(self, origin: Origin, source: Source) -> FoundOrigin:
         found = FoundOrigin(origin, source)
-        self._kept.put(origin.validation_id, found)
-        # While the store is down it is in memory only, and found again after a restart.
+        self._cache[origin.validation_id] = found
+        # While the store is down the origin stays in memory only.
         with suppress(StoreDown):
             await self._index.keep_origin(origin, source)
         return found
 
-    async def _begun_with(self, tx_id: bytes, validation_id: ValidationID) -> Origin | None:
+    async def _origin_in(self, tx_id: bytes, validation_id: ValidationID) -> Origin | None:
         try:
             located = await self._transactions.find(tx_id)
         except TransactionNotFound:
             return None
-        began = located.derived
-        if began is not None and began.registration is not None:
-            if began.registration.validation_id == validation_id:
-                return RegistrationOrigin(began.registration.encode())
-        elif began is not None and began.subnet_id is not None:
-            for index in range(began.initial_validators):
-                if (origin := BootstrapOrigin(began.subnet_id, index)).validation_id == validation_id:
+        attested = located.attestation
+        if attested is not None and attested.registration is not None:
+            if attested.registration.validation_id == validation_id:
+                return RegistrationOrigin(attested.registration.encode())
+        elif attested is not None and attested.subnet_id is not None:
+            for index in range(attested.initial_validators):
+                if (origin := BootstrapOrigin(attested.subnet_id, index)).validation_id == validation_id:
                     return origin
         named = f"{located.kind} {id_text(tx_id)} of the {located.chain}"
         raise ProofMismatch("registrationTxHash", f"{named} did not begin validation {id_text(validation_id)}")
 
 
-def _proven(justification: bytes, validation_id: ValidationID) -> Origin:
-    """Return the origin that a proof names. Raises ProofMismatch."""
+def _parse_proof(justification: bytes, validation_id: ValidationID) -> Origin:
+    """Return the origin that a proof contains. Raises ProofMismatch."""
     try:
         proof = L1ValidatorRegistrationJustification.parse(justification)
     except MalformedJustification as error:
         raise ProofMismatch("justification", error.reason) from None
     if proof.validation_id != validation_id:
-        told = f"it proves validation {id_text(proof.validation_id)}, not {id_text(validation_id)}"
-        raise ProofMismatch("justification", told)
+        reason = f"it proves validation {id_text(proof.validation_id)}, not {id_text(validation_id)}"
+        raise ProofMismatch("justification", reason)
     if proof.registration is not None:
         return RegistrationOrigin(proof.registration.encode())
     return BootstrapOrigin(proof.subnet_id, proof.index or 0)
 
 
-def _validation(derived: Attestation) -> ValidationID:
-    if derived.validation_id is None:
+def _validation_id(attestation: Attestation) -> ValidationID:
+    if attestation.validation_id is None:
         raise AssertionError("only a validation has an origin")
-    return derived.validation_id
+    return attestation.validation_id
 
 
 def _retry_after_s(follower: Mapping[str, Any]) -> float:
-    eta = follower.get("eta")
-    return min(_LATEST_RETRY_S, max(_RETRY_AFTER_S, float(eta))) if isinstance(eta, int | float) else _RETRY_AFTER_S
+    eta_s = follower.get("eta")
+    if not isinstance(eta_s, int | float):
+        return _MIN_RETRY_AFTER_S
+    return min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, float(eta_s)))

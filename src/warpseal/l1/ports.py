@@ -1,35 +1,34 @@
-"""What signed messages by transaction need of other rooms, no more: the real thing stands behind it, or a test's."""
+"""What signed messages by transaction need of nodes, of the store and of the validators' lookups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.node.evm import EvmLog, LogFilter
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
-from warpseal.store.values import ArchiveEntry, EagerTask, L1Transaction, Origin
-from warpseal.warp.ids import ChainID, MessageID, SubnetID, ValidationID
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.store.values import L1Transaction, Origin
+from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
-Progress = Callable[[], Mapping[str, Any]]
-"""Tells how far the follower of the P-Chain is, JSON-ready."""
+ReadProgress = Callable[[], Mapping[str, Any]]
+"""Returns the progress of the P-Chain follower, JSON-ready."""
 
 
-class Platform(Protocol):
-    """The P-Chain; every method raises NodeUnavailable unless it says otherwise."""
+class L1Platform(Protocol):
+    """The P-Chain. Methods raise NodeUnavailable."""
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        """Return a transaction with what became of it; None: no node has it."""
+        """Return a transaction with its status; None: no node has it."""
         ...
 
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
-        """Return what a node says that is at the height `at_least` or above; None: all lag."""
+        """Return the validation as a node at the height `at_least` or above has it; None: all nodes lag."""
         ...
 
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
-        """Return what every node says that answers; raises nothing for a node."""
+        """Return the validation as every available node has it; raises nothing."""
         ...
 
     async def subnets(self) -> tuple[SubnetID, ...]:
@@ -37,7 +36,7 @@ class Platform(Protocol):
         ...
 
 
-class XChain(Protocol):
+class XChainTransactions(Protocol):
     """The X-Chain."""
 
     async def transaction(self, tx_id: bytes) -> bytes | None:
@@ -45,122 +44,57 @@ class XChain(Protocol):
         ...
 
 
-class Index(Protocol):
-    """What the follower found; every method raises StoreDown."""
+class L1TransactionIndex(Protocol):
+    """The stored L1 transactions and origins of validations. Methods raise StoreDown."""
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
-        """Return an accepted transaction about an L1."""
+        """Return an accepted L1 transaction."""
         ...
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
-        """Return the transactions about a validation, newest first."""
+        """Return the transactions that change a validation, newest first."""
         ...
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
-        """Return where a validation began."""
+        """Return the origin of a validation."""
         ...
 
     async def keep_origin(self, origin: Origin, source: str) -> None:
-        """Keep an origin that was found otherwise."""
+        """Store an origin that was not found by the follower."""
         ...
 
 
-class EagerQueue(Protocol):
-    """What is to be aggregated unasked; every method raises StoreDown."""
-
-    async def transaction(self, tx_id: bytes) -> L1Transaction | None:
-        """Return an accepted transaction about an L1."""
-        ...
-
-    async def origin(self, validation_id: ValidationID) -> Origin | None:
-        """Return where a validation began."""
-        ...
-
-    async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
-        """Return the accepted transactions of the highest blocks, newest first."""
-        ...
-
-    async def eager_due(self, now_unix_s: float, limit: int) -> Sequence[EagerTask]:
-        """Return what is due, the longest overdue first."""
-        ...
-
-    async def eager_schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
-        """Plan a transaction, or plan it anew."""
-        ...
-
-    async def eager_done(self, tx_id: bytes) -> None:
-        """Forget a transaction's plan."""
-        ...
-
-
-class Lead(Protocol):
-    """The right to do eager work, which one process has at a time."""
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process has it."""
-        ...
-
-    async def wait_until_held(self) -> None:
-        """Return once this process has it."""
-        ...
-
-
-class Chains(Protocol):
-    """Which subnet validates a chain."""
+class SubnetLookup(Protocol):
+    """The validating subnet of each chain."""
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
-        """Return it. Raises UnknownChain, NodeUnavailable."""
+        """Return the validating subnet of a chain. Raises UnknownChain, NodeUnavailable."""
         ...
 
 
-class Epochs(Protocol):
+class EpochLookup(Protocol):
     """Epoch heights of chains."""
 
     async def height(self, chain_id: ChainID, origin: CallOrigin = ...) -> int | None:
-        """Return a chain's; None: no node runs the chain, or it has none. Raises NodeUnavailable."""
+        """Return a chain's; None: no node runs the chain, or it has no epochs. Raises NodeUnavailable."""
         ...
 
 
-class Heights(Protocol):
-    """The proposed height."""
-
-    async def first(self) -> int:
-        """Return it, waiting for the first poll. Raises NodeUnavailable."""
-        ...
-
-
-class Sets(Protocol):
-    """Canonical validator sets."""
-
-    async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
-        """Return a set. Raises HeightTooOld, HeightTooNew, NodeUnavailable."""
-        ...
-
-
-class Archive(Protocol):
-    """What was signed before."""
-
-    async def load(self, message_id: MessageID) -> ArchiveEntry:
-        """Return what is kept of a message; nothing while the store is down."""
-        ...
-
-
-class Aggregator(Protocol):
-    """The aggregation core."""
-
-    async def aggregate(self, request: AggregationRequest) -> Aggregation:
-        """Return a signed message. Raises QuorumNotReached, QuorumImpossible and what the resolver raises."""
-        ...
-
-
-class Evm(Protocol):
-    """The nodes of one EVM chain; every method raises NodeUnavailable."""
+class EvmLogReader(Protocol):
+    """The nodes of one EVM chain. Methods raise NodeUnavailable."""
 
     async def block_number(self) -> int:
         """Return the number of the last accepted block."""
         ...
 
     async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
-        """Return logs in the order of the chain. Raises LogsRefused where the range is too long."""
+        """Return logs in the order of the chain. Raises LogsRefused if the range is too long."""
+        ...
+
+
+class MessageSigner(Protocol):
+    """The use case."""
+
+    async def get(self, request: L1Request) -> L1SignedMessage:
+        """Return the signed message of a transaction. Raises WarpsealError."""
         ...

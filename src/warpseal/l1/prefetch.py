@@ -1,7 +1,7 @@
-"""Signs what is accepted about tracked subnets unasked, so that a caller's request is answered at once.
+"""Signs the messages of L1 transactions of tracked subnets before a caller requests them.
 
-What is to be done is kept in the store, so that it survives restarts; of several daemons on one store only the leader
-does it. It is tried again for hours, since validators may be away for that long.
+The queue is in the store and survives restarts. Of several daemons on one store only the leader signs. A transaction is
+retried for hours, since validators may be offline for that long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
@@ -32,18 +32,20 @@ from warpseal.errors import (
     WarpsealError,
 )
 from warpseal.l1.attestation import Attestation, derive_attestation
-from warpseal.l1.ports import Chains, EagerQueue, Lead
-from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.l1.ports import MessageSigner, SubnetLookup
+from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
+from warpseal.store.l1_records import L1Records
+from warpseal.store.leadership import Leadership
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.l1")
 
 Subscribe = Callable[[Callable[[L1Transaction], None]], Callable[[], None]]
-"""Registers who is told of new transactions; returns how to end that."""
+"""Adds a listener for new transactions; returns the function that removes it."""
 
-FINAL: Final = (
+PERMANENT_ERRORS: Final = (
     InvalidRequest,
     MessageSuperseded,
     NoMessage,
@@ -52,45 +54,37 @@ FINAL: Final = (
     UndecodableTransaction,
     UnknownSubnet,
 )
-"""Errors that waiting does not mend."""
+"""Errors that no retry resolves."""
 
-_MAX_HEARD: Final = 10_000
-_MAX_LOOKED_AT: Final = 2_000
-_LOOK_EVERY_S: Final = 1.0
-# Should the process die during an attempt, the next one begins after this time.
+_MAX_PENDING: Final = 10_000
+_MAX_RECENT: Final = 2_000
+_POLL_S: Final = 1.0
+# If the process dies during an attempt, the next attempt begins after this time.
 _LEASE_S: Final = 60.0
 _FIRST_RETRY_S: Final = 2.0
-_LATEST_RETRY_S: Final = 300.0
-_MOST_DOUBLINGS: Final = 8
-# Of transactions whose block names no time; about the same as the hours that others have.
-_MOST_ATTEMPTS: Final = 150
-
-
-class Messages(Protocol):
-    """The use case."""
-
-    async def get(self, request: L1Request) -> L1SignedMessage:
-        """Return the signed message of a transaction. Raises WarpsealError."""
-        ...
+_MAX_RETRY_S: Final = 300.0
+_MAX_DOUBLINGS: Final = 8
+# For transactions whose block has no time: about as many as others have within their hours.
+_MAX_ATTEMPTS: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
 class EagerDeps:
-    """What eager work works with. subscribe: the follower's."""
+    """The services that the signer uses. subscribe: of the follower."""
 
-    messages: Messages
-    queue: EagerQueue
-    lead: Lead
-    chains: Chains
+    messages: MessageSigner
+    queue: L1Records
+    leadership: Leadership
+    chains: SubnetLookup
     subscribe: Subscribe
 
 
 class EagerSigner:
-    """Used from one event loop. tracked: subnets whose transactions count. now_unix: seconds since 1970."""
+    """Used from one event loop. tracked: subnets whose transactions are signed. now_unix: seconds since 1970."""
 
     def __init__(
         self,
-        rooms: EagerDeps,
+        deps: EagerDeps,
         tracked: frozenset[SubnetID],
         network_id: int,
         settings: L1Settings,
@@ -98,149 +92,145 @@ class EagerSigner:
         random: Random | None = None,
         now_unix: Callable[[], float] = time.time,
     ) -> None:
-        self._rooms = rooms
+        self._deps = deps
         self._tracked = tracked
         self._network_id = network_id
         self._settings = settings
         self._random = random or Random()
         self._now_unix = now_unix
-        self._heard: deque[L1Transaction] = deque(maxlen=_MAX_HEARD)
+        self._pending: deque[L1Transaction] = deque(maxlen=_MAX_PENDING)
         self._wake = asyncio.Event()
         self._running: set[bytes] = set()
-        self._has_looked_back = False
+        self._has_loaded_recent = False
 
     async def run(self) -> None:
-        """Work until cancelled; at once over where it is not wanted."""
+        """Sign until cancelled; return at once if it is switched off."""
         if not self._settings.eager_l1_messages:
             return
-        forget = self._rooms.subscribe(self._hear)
+        unsubscribe = self._deps.subscribe(self._on_transaction)
         try:
             async with asyncio.TaskGroup() as attempts:
                 while True:
-                    await self._rooms.lead.wait_until_held()
-                    await self._look_back()
-                    await self._plan_heard()
-                    await self._begin_due(attempts)
-                    await self._rest()
+                    await self._deps.leadership.wait_until_held()
+                    await self._load_recent()
+                    await self._enqueue()
+                    await self._start_due(attempts)
+                    await self._wait()
         finally:
-            forget()
+            unsubscribe()
 
-    def _hear(self, transaction: L1Transaction) -> None:
-        self._heard.append(transaction)
+    def _on_transaction(self, transaction: L1Transaction) -> None:
+        self._pending.append(transaction)
         self._wake.set()
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(_LOOK_EVERY_S):
+            async with asyncio.timeout(_POLL_S):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
 
-    # What is to be done.
-
-    async def _look_back(self) -> None:
-        """Hear of what was accepted lately, once: a process that died may not have planned all that it had read."""
-        if self._has_looked_back:
+    async def _load_recent(self) -> None:
+        """Add recent transactions, once: a process that died may not have enqueued all that it had read."""
+        if self._has_loaded_recent:
             return
         since = self._now_unix() - self._settings.eager_retry_for_s
         try:
-            newest = await self._rooms.queue.newest(_MAX_LOOKED_AT)
+            newest = await self._deps.queue.newest(_MAX_RECENT)
         except StoreDown:
             return
-        self._has_looked_back = True
-        # Most of them are signed already, which costs one look into the store.
-        self._heard.extend(transaction for transaction in reversed(newest) if transaction.time >= since)
+        self._has_loaded_recent = True
+        # Most of them are signed already. Each of those costs one read of the store.
+        self._pending.extend(transaction for transaction in reversed(newest) if transaction.time >= since)
 
-    async def _plan_heard(self) -> None:
-        """Put what was heard into the store; what cannot be judged or written now is looked at again."""
-        for _ in range(len(self._heard)):
-            transaction = self._heard.popleft()
+    async def _enqueue(self) -> None:
+        """Write pending transactions to the queue; those that cannot be checked or written now stay pending."""
+        for _ in range(len(self._pending)):
+            transaction = self._pending.popleft()
             try:
-                if await self._counts(transaction):
-                    await self._rooms.queue.eager_schedule(transaction.tx_id, self._now_unix(), 0)
+                if await self._is_tracked(transaction):
+                    await self._deps.queue.eager_schedule(transaction.tx_id, self._now_unix(), 0)
             except (StoreDown, NodeUnavailable, UnknownChain):
-                self._heard.append(transaction)
+                self._pending.append(transaction)
 
-    async def _counts(self, transaction: L1Transaction) -> bool:
-        """Tell whether the L1 or the subnet that signs for it is tracked. Raises StoreDown, NodeUnavailable."""
+    async def _is_tracked(self, transaction: L1Transaction) -> bool:
+        """Return whether the L1 or its signing subnet is tracked. Raises StoreDown, NodeUnavailable."""
         try:
-            derived = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
+            attestation = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
         except (NoMessage, UndecodableTransaction, MalformedChainBytes):
             return False
-        if await self._rooms.chains.subnet_of(derived.manager_chain_id) in self._tracked:
+        if await self._deps.chains.subnet_of(attestation.manager_chain_id) in self._tracked:
             return True
-        return await self._l1_of(derived) in self._tracked
+        return await self._find_l1(attestation) in self._tracked
 
-    async def _l1_of(self, derived: Attestation) -> SubnetID | None:
-        if derived.subnet_id is not None or derived.validation_id is None:
-            return derived.subnet_id
-        origin = await self._rooms.queue.origin(derived.validation_id)
+    async def _find_l1(self, attestation: Attestation) -> SubnetID | None:
+        if attestation.subnet_id is not None or attestation.validation_id is None:
+            return attestation.subnet_id
+        origin = await self._deps.queue.origin(attestation.validation_id)
         return origin.subnet_id if origin else None
 
-    # Doing it.
-
-    async def _begin_due(self, attempts: asyncio.TaskGroup) -> None:
+    async def _start_due(self, attempts: asyncio.TaskGroup) -> None:
         free = self._settings.eager_max_concurrency - len(self._running)
         if free <= 0:
             return
         now = self._now_unix()
         try:
-            for task in await self._rooms.queue.eager_due(now, free):
-                await self._rooms.queue.eager_schedule(task.tx_id, now + _LEASE_S, task.attempts + 1)
+            for task in await self._deps.queue.eager_due(now, free):
+                await self._deps.queue.eager_schedule(task.tx_id, now + _LEASE_S, task.attempts + 1)
                 attempts.create_task(self._attempt(task))
                 self._running.add(task.tx_id)
         except StoreDown:
             return
 
     async def _attempt(self, task: EagerTask) -> None:
-        with self._under_way(task.tx_id):
+        with self._attempting(task.tx_id):
             try:
-                await self._rooms.messages.get(L1Request(task.tx_id, self._settings.eager_quorum, 0))
-            except FINAL as error:
-                self._tell(task, "eager work has ended without a message", error)
+                await self._deps.messages.get(L1Request(task.tx_id, self._settings.eager_quorum, 0))
+            except PERMANENT_ERRORS as error:
+                self._log_end(task, "message prefetch failed", error)
             except WarpsealError as error:
-                await self._later(task, error)
+                await self._reschedule(task, error)
                 return
             except Exception as error:
-                # Nobody asked for this: a fault of ours may spoil the attempt, not the daemon.
-                log.exception("eager work failed", extra={"tx_id": id_text(task.tx_id)})
-                await self._later(task, error)
+                # No caller waits for this, so an internal error ends the attempt and not the daemon.
+                log.exception("internal error, message prefetch failed", extra={"tx_id": id_text(task.tx_id)})
+                await self._reschedule(task, error)
                 return
-            await self._written(self._rooms.queue.eager_done(task.tx_id))
+            await self._write(self._deps.queue.eager_done(task.tx_id))
 
-    async def _later(self, task: EagerTask, error: Exception) -> None:
-        if await self._is_old(task):
-            self._tell(task, "eager work is given up", error)
-            await self._written(self._rooms.queue.eager_done(task.tx_id))
+    async def _reschedule(self, task: EagerTask, error: Exception) -> None:
+        if await self._is_expired(task):
+            self._log_end(task, "message prefetch timed out", error)
+            await self._write(self._deps.queue.eager_done(task.tx_id))
             return
-        delay_s = min(_LATEST_RETRY_S, _FIRST_RETRY_S * 2 ** min(task.attempts, _MOST_DOUBLINGS))
+        delay_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(task.attempts, _MAX_DOUBLINGS))
         at = self._now_unix() + delay_s * (3 + self._random.random()) / 4
-        await self._written(self._rooms.queue.eager_schedule(task.tx_id, at, task.attempts + 1))
+        await self._write(self._deps.queue.eager_schedule(task.tx_id, at, task.attempts + 1))
 
-    async def _is_old(self, task: EagerTask) -> bool:
+    async def _is_expired(self, task: EagerTask) -> bool:
         try:
-            row = await self._rooms.queue.transaction(task.tx_id)
+            row = await self._deps.queue.transaction(task.tx_id)
         except StoreDown:
             return False
         if row is None or not row.time:
-            return task.attempts >= _MOST_ATTEMPTS
+            return task.attempts >= _MAX_ATTEMPTS
         return self._now_unix() - row.time > self._settings.eager_retry_for_s
 
-    async def _written(self, write: Awaitable[None]) -> None:
-        """Wait for a write; where the store is down, the lease ends by itself."""
+    async def _write(self, write: Awaitable[None]) -> None:
+        """Wait for a write; if the store is down, the lease ends by itself."""
         try:
             await write
         except StoreDown:
-            log.debug("eager work could not be noted in the store")
+            log.debug("message prefetch could not be recorded in the store")
 
     @contextmanager
-    def _under_way(self, tx_id: bytes) -> Iterator[None]:
+    def _attempting(self, tx_id: bytes) -> Iterator[None]:
         try:
             yield
         finally:
             self._running.discard(tx_id)
             self._wake.set()
 
-    def _tell(self, task: EagerTask, what: str, error: Exception) -> None:
-        log.info(what, extra={"tx_id": id_text(task.tx_id), "attempts": task.attempts + 1, "reason": str(error)})
+    def _log_end(self, task: EagerTask, event: str, error: Exception) -> None:
+        log.info(event, extra={"tx_id": id_text(task.tx_id), "attempts": task.attempts + 1, "reason": str(error)})

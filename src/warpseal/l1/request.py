@@ -1,4 +1,4 @@
-"""What a caller asks about an L1 transaction, and what the caller gets."""
+"""Request and result of a signed message by transaction."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HeightSource = Literal["request", "epoch", "proposed"]
 
 @dataclass(frozen=True, slots=True)
 class L1Request:
-    """The signed message of a P-Chain transaction.
+    """A request for the signed message of a P-Chain transaction.
 
-    tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch's of the manager's
-    chain, else the proposed one; 0: the proposed one. registration_tx_id, justification: where a removed validation
-    began, from a caller who knows (None, empty: not given). timeout_s: None: the default.
+    tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch height of the manager's
+    chain if it has one, else the proposed height; 0: the proposed height. registration_tx_id, justification: the origin
+    of a removed validation, if the caller knows it (None, empty: not given). timeout_s: None: the default.
     """
 
     tx_id: bytes
@@ -31,9 +31,9 @@ class L1Request:
 
 @dataclass(frozen=True, slots=True)
 class L1SignedMessage:
-    """A signed message that was verified as it stands, for the set at `height`.
+    """A signed message, verified against the set at `height`.
 
-    superseded: None, or what is true now in place of what the message says, JSON-ready.
+    superseded: None, or what replaces the message's statement by now, JSON-ready.
     """
 
     signed_message: bytes

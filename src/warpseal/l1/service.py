@@ -1,7 +1,7 @@
-"""The use case: from the hash of a P-Chain transaction to the signed message that its L1's manager needs.
+"""The use case: returns the signed message of a P-Chain transaction, which the manager of its L1 needs.
 
-Who signs is the subnet of the manager's chain, at the height at which that chain verifies. What is true no more is
-served only from what was stored. Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go`.
+The subnet of the manager's chain signs, at the height at which that chain verifies. A superseded message is only served
+if it was signed before. Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go`.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from warpseal.l1.heights import PROPOSED
 from warpseal.l1.origins import FoundOrigin, OriginHints
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.supersede_guard import Watch
 from warpseal.l1.validity import Superseded, Validity
+from warpseal.l1.validity_cache import cancel_when_superseded
 from warpseal.warp.ids import id_text
 
-# Refusals of the P-Chain that say "not yet" or "no more": subnet, validation, nonce or weight are not (any more) so.
-DOUBTFUL_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
-# Of what is stored, only the validator set may have to be fetched.
-_STORED_PATIENCE_S: Final = 5.0
-_LEAST_TIMEOUT_S: Final = 0.001
+# Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
+STATE_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
+# For stored signatures only the validator set may have to be fetched.
+_STORED_TIMEOUT_S: Final = 5.0
+_MIN_TIMEOUT_S: Final = 0.001
 
 
 class L1MessageService:
-    """Used from one event loop. limits: of a request's time; executor: one worker thread of its own is best."""
+    """Used from one event loop. limits: of a request's time; executor: best with one worker thread of its own."""
 
     def __init__(
         self,
-        rooms: L1Deps,
+        deps: L1Deps,
         network_id: int,
         settings: L1Settings,
         limits: AggregationSettings,
         *,
         executor: Executor | None = None,
     ) -> None:
-        self._parts = L1Components.of(rooms, network_id, settings, executor)
-        self._aggregator = rooms.aggregator
-        self._explainer = Explainer(self._parts, rooms.heights, rooms.sets, rooms.archive)
+        self._components = L1Components.build(deps, network_id, settings, executor)
+        self._aggregator = deps.aggregator
+        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.archive)
         self._settings = settings
         self._limits = limits
 
@@ -66,107 +66,115 @@ class L1MessageService:
         Raises TransactionNotFound, NoMessage, UndecodableTransaction, MessageSuperseded, ProofMismatch,
         OriginNotIndexed, UnknownChain, InvalidTimeout, NodeUnavailable, and what the aggregation raises.
         """
-        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
         try:
             async with asyncio.timeout_at(deadline):
-                subject = await self._parts.subject(request)
-                truth = await self._parts.truths.of(subject.derived, subject.at_least)
+                context = await self._components.resolve(request)
+                validity = await self._components.validity.current(context.attestation, context.at_least)
         except TimeoutError:
             raise NodeUnavailable("the transaction, its manager's subnet and the epoch") from None
-        if isinstance(truth, Superseded):
-            return await self._superseded(request, subject, truth)
-        return await self._current(request, subject, deadline)
+        if isinstance(validity, Superseded):
+            return await self._superseded(request, context, validity)
+        return await self._current(request, context, deadline)
 
     async def explain(self, request: L1Request) -> dict[str, Any]:
-        """Return how the answer would come about and which check would fail, JSON-ready; nobody is asked to sign.
+        """Return how the message would be signed and which check would fail, JSON-ready; asks no validator.
 
         Raises InvalidTimeout.
         """
-        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
         return await self._explainer.explain(request, deadline)
 
-    async def _current(self, request: L1Request, subject: SigningContext, deadline: float) -> L1SignedMessage:
-        """Collect signatures for a message that is true as far as is known."""
-        justification = subject.derived.justification
+    async def _current(self, request: L1Request, context: SigningContext, deadline: float) -> L1SignedMessage:
+        """Collect signatures for a message that is not known to be superseded."""
+        justification = context.attestation.justification
         if justification is None:
-            found = await self._origin_at_hand(request, subject, deadline)
-            # Whoever signed before needs no proof any more.
+            found = await self._find_known_origin(request, context, deadline)
+            # Signatures that are stored need no proof any more.
             with suppress(StoreDown):
-                if found is None and (stored := await self._stored(request, subject)) is not None:
-                    return _answer(stored, subject)
-            found = found or await self._parts.origins.search(subject.derived, subject.subnet_id, deadline)
+                if found is None and (stored := await self._aggregate_stored(request, context)) is not None:
+                    return _result(stored, context)
+            found = found or await self._components.origins.search(
+                context.attestation, context.signing_subnet_id, deadline
+            )
             justification = found.origin.justification
-        outcome = await self._collect(_wanted(request, subject, justification), subject, deadline)
+        outcome = await self._collect(_aggregation_request(request, context, justification), context, deadline)
         if isinstance(outcome, Superseded):
-            return await self._superseded(request, subject, outcome)
-        return _answer(outcome, subject)
+            return await self._superseded(request, context, outcome)
+        return _result(outcome, context)
 
     async def _collect(
-        self, wanted: AggregationRequest, subject: SigningContext, deadline: float
+        self, request: AggregationRequest, context: SigningContext, deadline: float
     ) -> Aggregation | Superseded:
-        """Ask validators for as long as the message may be true. Raises QuorumNotReached and others."""
-        watch = Watch(
-            lambda: self._parts.truths.of(subject.derived, subject.at_least), self._settings.recheck_interval_s
-        )
+        """Ask validators until the message is superseded. Raises QuorumNotReached and others."""
+        work = self._aggregate(request, deadline)
         try:
-            return await watch.over(self._aggregate(wanted, deadline))
+            return await cancel_when_superseded(
+                work,
+                lambda: self._components.validity.current(context.attestation, context.at_least),
+                self._settings.recheck_interval_s,
+            )
         except QuorumNotReached as error:
-            truth = await self._doubted(subject, error)
-            if isinstance(truth, Superseded):
-                return truth
+            validity = await self._recheck(context, error)
+            if isinstance(validity, Superseded):
+                return validity
             raise
 
-    async def _origin_at_hand(self, request: L1Request, subject: SigningContext, deadline: float) -> FoundOrigin | None:
+    async def _find_known_origin(
+        self, request: L1Request, context: SigningContext, deadline: float
+    ) -> FoundOrigin | None:
         hints = OriginHints(request.registration_tx_id, request.justification)
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._parts.origins.at_hand(subject.derived, hints)
+                return await self._components.origins.find_known(context.attestation, hints)
         except TimeoutError:
             raise NodeUnavailable("the transaction that the caller names") from None
 
-    async def _superseded(self, request: L1Request, subject: SigningContext, truth: Superseded) -> L1SignedMessage:
-        """Answer with what was signed while the message was true. Raises MessageSuperseded, StoreDown."""
-        told = (await self._with_proof(truth, subject)).as_json()
-        stored = await self._stored(request, subject)
+    async def _superseded(self, request: L1Request, context: SigningContext, validity: Superseded) -> L1SignedMessage:
+        """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown."""
+        superseded = (await self._with_justification(validity, context)).as_json()
+        stored = await self._aggregate_stored(request, context)
         if stored is None:
-            raise MessageSuperseded(id_text(request.tx_id), told)
-        return _answer(stored, subject, told)
+            raise MessageSuperseded(id_text(request.tx_id), superseded)
+        return _result(stored, context, superseded)
 
-    async def _with_proof(self, truth: Superseded, subject: SigningContext) -> Superseded:
-        """Return it with the justification of the removal that is true now, where that is at hand."""
-        validation_id = subject.derived.validation_id
-        if not truth.is_removal or validation_id is None:
-            return truth
-        found = await self._parts.origins.known(validation_id)
-        return truth if found is None else replace(truth, justification=found.origin.justification)
+    async def _with_justification(self, validity: Superseded, context: SigningContext) -> Superseded:
+        """Return it with the justification of the removal message, if that is known."""
+        validation_id = context.attestation.validation_id
+        if not validity.is_removal or validation_id is None:
+            return validity
+        found = await self._components.origins.load(validation_id)
+        return validity if found is None else replace(validity, justification=found.origin.justification)
 
-    async def _stored(self, request: L1Request, subject: SigningContext) -> Aggregation | None:
-        """Return the message signed by what was stored, or None where that does not suffice. Raises StoreDown."""
-        until = asyncio.get_running_loop().time() + min(_STORED_PATIENCE_S, self._limits.max_timeout_s)
+    async def _aggregate_stored(self, request: L1Request, context: SigningContext) -> Aggregation | None:
+        """Return the message signed by stored signatures, or None if they do not suffice. Raises StoreDown."""
+        deadline = asyncio.get_running_loop().time() + min(_STORED_TIMEOUT_S, self._limits.max_timeout_s)
         try:
-            return await self._aggregate(replace(_wanted(request, subject, b""), stored_only=True), until)
+            return await self._aggregate(
+                replace(_aggregation_request(request, context, b""), stored_only=True), deadline
+            )
         except (QuorumNotReached, QuorumImpossible):
             return None
 
-    async def _aggregate(self, wanted: AggregationRequest, deadline: float) -> Aggregation:
-        """Aggregate for the height that was chosen; for the proposed one where that of an epoch serves nobody."""
-        wanted = replace(wanted, timeout_s=_left_s(deadline))
+    async def _aggregate(self, request: AggregationRequest, deadline: float) -> Aggregation:
+        """Aggregate for the chosen height; for the proposed height if the epoch height has no usable set."""
+        request = replace(request, timeout_s=_remaining_s(deadline))
         try:
-            return await self._aggregator.aggregate(wanted)
+            return await self._aggregator.aggregate(request)
         except (HeightTooNew, NoValidators):
-            if not wanted.is_epoch_height:
+            if not request.is_epoch_height:
                 raise
-        again = replace(wanted, height=None, is_epoch_height=False, timeout_s=_left_s(deadline))
-        return await self._aggregator.aggregate(again)
+        request = replace(request, height=None, is_epoch_height=False, timeout_s=_remaining_s(deadline))
+        return await self._aggregator.aggregate(request)
 
-    async def _doubted(self, subject: SigningContext, error: QuorumNotReached) -> Validity | None:
-        """Look again, at every node, where validators said that something is not (any more) so."""
+    async def _recheck(self, context: SigningContext, error: QuorumNotReached) -> Validity | None:
+        """Check the validity at every node if validators refused because of their state."""
         codes = {missing.error_code for missing in error.shortfall.missing}
-        if codes.isdisjoint(DOUBTFUL_REFUSALS):
+        if codes.isdisjoint(STATE_REFUSALS):
             return None
-        return await self._parts.truths.again(subject.derived, subject.at_least)
+        return await self._components.validity.refresh(context.attestation, context.at_least)
 
-    def _patience_s(self, request: L1Request) -> float:
+    def _timeout_s(self, request: L1Request) -> float:
         timeout_s = self._limits.default_timeout_s if request.timeout_s is None else request.timeout_s
         longest_s = self._limits.max_timeout_s
         if not 0 < timeout_s <= longest_s:
@@ -174,33 +182,35 @@ class L1MessageService:
         return timeout_s
 
 
-def _wanted(request: L1Request, subject: SigningContext, justification: bytes) -> AggregationRequest:
+def _aggregation_request(request: L1Request, context: SigningContext, justification: bytes) -> AggregationRequest:
     return AggregationRequest(
-        message=subject.derived.message,
+        message=context.attestation.message,
         justification=justification,
-        signing_subnet_id=subject.subnet_id,
+        signing_subnet_id=context.signing_subnet_id,
         quorum=request.quorum,
         buffer=request.buffer,
-        height=subject.choice.height,
+        height=context.choice.height,
         timeout_s=None,
-        is_epoch_height=subject.choice.is_epoch,
+        is_epoch_height=context.choice.is_epoch,
         is_pinned=True,
     )
 
 
-def _answer(made: Aggregation, subject: SigningContext, superseded: Mapping[str, Any] | None = None) -> L1SignedMessage:
-    # Where the epoch's height served nobody, the answer is made for the proposed one.
-    choice = subject.choice
-    source = PROPOSED.source if choice.is_epoch and made.height != choice.height else choice.source
+def _result(
+    aggregation: Aggregation, context: SigningContext, superseded: Mapping[str, Any] | None = None
+) -> L1SignedMessage:
+    # The aggregation is for the proposed height if the epoch height had no usable set.
+    choice = context.choice
+    source = PROPOSED.source if choice.is_epoch and aggregation.height != choice.height else choice.source
     return L1SignedMessage(
-        signed_message=made.signed_message,
-        height=made.height,
+        signed_message=aggregation.signed_message,
+        height=aggregation.height,
         height_source=source,
-        signing_subnet_id=made.signing_subnet_id,
-        cached=made.cached,
+        signing_subnet_id=aggregation.signing_subnet_id,
+        cached=aggregation.cached,
         superseded=superseded,
     )
 
 
-def _left_s(deadline: float) -> float:
-    return max(_LEAST_TIMEOUT_S, deadline - asyncio.get_running_loop().time())
+def _remaining_s(deadline: float) -> float:
+    return max(_MIN_TIMEOUT_S, deadline - asyncio.get_running_loop().time())

@@ -1,7 +1,7 @@
-"""Whether a transaction's message is true now: what validators sign is their state, not their history.
+"""Whether a transaction's message is still valid: validators sign their current state, not their history.
 
 Source of truth: avalanchego `vms/platformvm/network/warp.go`. A node below the transaction's height proves nothing.
-What is true no more never becomes true again: nonces only grow, and a removed validation stays removed.
+A superseded message never becomes valid again: nonces only grow, and a removed validation stays removed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ _OTHER_NONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """It is true, at a node of this height; None: for ever."""
+    """The message is valid at a node of this height; None: forever."""
 
     height: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """It is true no more. now: what is, JSON-ready; message: that says so; by: the transaction that made it so.
+    """The message is not valid any more.
 
+    now: the current state, JSON-ready; message: the message that states it; by: the transaction that changed it;
     refusal: the code with which validators refuse the old message.
     """
 
@@ -47,70 +48,70 @@ class Superseded:
 
     @property
     def is_removal(self) -> bool:
-        """Whether the validation exists no more."""
+        """Whether the validation was removed."""
         return "registered" in self.now
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a caller is told."""
-        shown: dict[str, Any] = {"now": dict(self.now)}
+        """Return the detail of the response or error."""
+        body: dict[str, Any] = {"now": dict(self.now)}
         if self.by is not None:
-            shown["byTxHash"] = id_text(self.by)
+            body["byTxHash"] = id_text(self.by)
         if self.height is not None:
-            shown["pChainHeight"] = str(self.height)
+            body["pChainHeight"] = str(self.height)
         if self.message is not None:
-            shown["message"] = "0x" + self.message.raw.hex()
+            body["message"] = "0x" + self.message.raw.hex()
         if self.justification is not None:
-            shown["justification"] = "0x" + self.justification.hex()
-        return shown
+            body["justification"] = "0x" + self.justification.hex()
+        return body
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody who may know was found."""
+    """No node or index could prove either."""
 
-    why: str
+    reason: str
 
 
 Validity: TypeAlias = Valid | Superseded | Unknown
 
 
-def check_validity(derived: Attestation, told: ValidationAt) -> Validity:
-    """Return what follows from the answer of a node that is not below the transaction's height."""
-    state = told.state
-    match derived.payload:
+def check_validity(attestation: Attestation, response: ValidationAt) -> Validity:
+    """Return the validity by the response of a node that is not below the transaction's height."""
+    state = response.state
+    match attestation.payload:
         case SubnetToL1Conversion():
             return Valid(None)
         case L1ValidatorRegistration(registered=False):
-            # Accepted, and yet the validation is there: such a node is not to be believed.
-            return Valid(told.height) if state is None else Unknown("a node still has the validation")
+            # The removal was accepted, so a node that still has the validation is wrong.
+            return Valid(response.height) if state is None else Unknown("a node still has the validation")
         case L1ValidatorRegistration():
-            return Valid(told.height) if state is not None else _removed(derived, told.height)
+            return Valid(response.height) if state is not None else _removed(attestation, response.height)
         case L1ValidatorWeight(nonce=nonce, weight=weight):
             if state is None:
-                return _removed(derived, told.height)
+                return _removed(attestation, response.height)
             if state.min_nonce == nonce + 1 and state.weight == weight:
-                return Valid(told.height)
+                return Valid(response.height)
             if state.min_nonce > nonce + 1:
-                return _changed(derived, state.min_nonce - 1, state.weight, height=told.height)
+                return _changed(attestation, state.min_nonce - 1, state.weight, height=response.height)
             return Unknown("a node does not know of the change, though it should")
 
 
-def find_supersession(derived: Attestation, changes: Iterable[L1Transaction]) -> Superseded | None:
+def find_supersession(attestation: Attestation, changes: Iterable[L1Transaction]) -> Superseded | None:
     """Return what accepted transactions about the validation, newest first, prove; None: nothing.
 
-    Nonces only grow, so that no height is needed: any change with a larger one came later.
+    Nonces only grow, so a change with a larger nonce came later, whatever its height.
     """
-    if derived.needs_origin:
+    if attestation.needs_origin:
         return None
-    nonce = derived.payload.nonce if isinstance(derived.payload, L1ValidatorWeight) else -1
+    nonce = attestation.payload.nonce if isinstance(attestation.payload, L1ValidatorWeight) else -1
     for row in changes:
         change = _change(row)
-        if change is None or change.validation_id != derived.validation_id:
+        if change is None or change.validation_id != attestation.validation_id:
             continue
         if change.weight == 0 and change.nonce > nonce:
-            return _removed(derived, row.height, row.tx_id)
+            return _removed(attestation, row.height, row.tx_id)
         if nonce >= 0 and change.nonce > nonce:
-            return _changed(derived, change.nonce, change.weight, height=row.height, by=row.tx_id)
+            return _changed(attestation, change.nonce, change.weight, height=row.height, by=row.tx_id)
     return None
 
 
@@ -124,19 +125,19 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
         return None
 
 
-def _removed(derived: Attestation, height: int, by: bytes | None = None) -> Superseded:
-    message = removal_message(derived.message.network_id, _validation(derived))
+def _removed(attestation: Attestation, height: int, by: bytes | None = None) -> Superseded:
+    message = removal_message(attestation.message.network_id, _validation(attestation))
     return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
 
 
-def _changed(derived: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
+def _changed(attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
     now = {"nonce": str(nonce), "weight": str(weight)}
-    payload = L1ValidatorWeight(_validation(derived), nonce, weight)
-    message = weight_message(derived.message.network_id, payload)
+    payload = L1ValidatorWeight(_validation(attestation), nonce, weight)
+    message = weight_message(attestation.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
 
 
-def _validation(derived: Attestation) -> ValidationID:
-    if derived.validation_id is None:
+def _validation(attestation: Attestation) -> ValidationID:
+    if attestation.validation_id is None:
         raise AssertionError("a conversion is never superseded")
-    return derived.validation_id
+    return attestation.validation_id

@@ -1,113 +1,171 @@
-"""Looks up whether messages are true now: one look per message and second, whoever asks."""
+"""Looks up whether messages are valid now: one lookup per message and second, however many callers there are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from cachetools import LRUCache, TTLCache
 
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.l1.attestation import Attestation
-from warpseal.l1.ports import Index, Platform
+from warpseal.l1.ports import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity, check_validity, find_supersession
 from warpseal.node.p_chain import ValidationAt
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.validators.recent import RecentCache
 from warpseal.warp.ids import MessageID, ValidationID
 from warpseal.warp.l1_messages import SubnetToL1Conversion
 
-_MAX_KEPT: Final = 16_384
-_ALL_LAG: Final = Unknown("every node that answered is below the height at which the transaction was reported")
+T = TypeVar("T")
+
+_MAX_MESSAGES: Final = 16_384
+_ALL_NODES_LAG: Final = Unknown("every node that answered is below the height at which the transaction was reported")
 
 
 class ValidityLookup:
-    """Used from one event loop."""
+    """Used from one event loop. now: seconds of a monotonic clock."""
 
     def __init__(
-        self, platform: Platform, index: Index, settings: L1Settings, *, now: Callable[[], float] | None = None
+        self,
+        platform: L1Platform,
+        index: L1TransactionIndex,
+        settings: L1Settings,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._platform = platform
         self._index = index
-        self._kept_s = settings.validity_ttl_s
-        self._look_up_s = settings.lookup_timeout_s
-        self._kept: RecentCache[MessageID, Validity] = RecentCache(_MAX_KEPT, now)
-        self._over: RecentCache[MessageID, Superseded] = RecentCache(_MAX_KEPT, now)
+        self._lookup_timeout_s = settings.lookup_timeout_s
+        self._recent: TTLCache[MessageID, Validity] = TTLCache(_MAX_MESSAGES, settings.validity_ttl_s, now)
+        self._superseded: LRUCache[MessageID, Superseded] = LRUCache(_MAX_MESSAGES)
         self._flights: SingleFlight[tuple[MessageID, bool], Validity] = SingleFlight()
 
-    async def of(self, derived: Attestation, at_least: int) -> Validity:
-        """Return whether a message is true, as of a second ago at most. at_least: nodes below it prove nothing."""
-        if isinstance(derived.payload, SubnetToL1Conversion) or derived.validation_id is None:
+    async def current(self, attestation: Attestation, at_least: int) -> Validity:
+        """Return the validity of a message, at most a second old. at_least: nodes below it prove nothing."""
+        if _is_always_valid(attestation):
             return Valid(None)
-        kept = self._kept.get(derived.message.id)
-        return kept.value if kept is not None else await self._looked(derived, at_least, each=False)
+        recent = self._recent.get(attestation.message.id)
+        return recent if recent is not None else await self._look_up(attestation, at_least, at_all_nodes=False)
 
-    async def again(self, derived: Attestation, at_least: int) -> Validity:
-        """Return whether a message is true by all that every node says right now."""
-        if isinstance(derived.payload, SubnetToL1Conversion) or derived.validation_id is None:
+    async def refresh(self, attestation: Attestation, at_least: int) -> Validity:
+        """Return the validity of a message by the responses of all nodes right now."""
+        if _is_always_valid(attestation):
             return Valid(None)
-        return await self._looked(derived, at_least, each=True)
+        return await self._look_up(attestation, at_least, at_all_nodes=True)
 
-    async def _looked(self, derived: Attestation, at_least: int, *, each: bool) -> Validity:
-        return await self._flights.run((derived.message.id, each), lambda: self._look(derived, at_least, each=each))
+    async def _look_up(self, attestation: Attestation, at_least: int, *, at_all_nodes: bool) -> Validity:
+        async def look_up() -> Validity:
+            proof = await self._find_proof(attestation)
+            reported = await self._ask_nodes(attestation, at_least, at_all_nodes=at_all_nodes)
+            validity = self._with_earlier(attestation.message.id, _combine(reported, proof))
+            self._recent[attestation.message.id] = validity
+            return validity
 
-    async def _look(self, derived: Attestation, at_least: int, *, each: bool) -> Validity:
-        message_id, validation_id = derived.message.id, derived.validation_id
-        assert validation_id is not None
-        proof = await self._proof(derived, validation_id)
-        told = await self._told(derived, validation_id, at_least, each=each)
-        truth = self._remembered(message_id, _together(told, proof))
-        self._kept.put(message_id, truth, keep_s=self._kept_s)
-        return truth
+        return await self._flights.run((attestation.message.id, at_all_nodes), look_up)
 
-    def _remembered(self, message_id: MessageID, truth: Validity) -> Validity:
-        """Return the truth; what was superseded stays so for nodes that know less than the one that said it."""
-        if isinstance(truth, Superseded):
-            self._over.put(message_id, truth)
-            return truth
-        over = self._over.get(message_id)
-        if over is None or (isinstance(truth, Valid) and (truth.height or 0) > (over.value.height or 0)):
-            return truth
-        return over.value
+    def _with_earlier(self, message_id: MessageID, validity: Validity) -> Validity:
+        """Return the validity; a superseded message stays so for nodes that know less than the one that reported it."""
+        if isinstance(validity, Superseded):
+            self._superseded[message_id] = validity
+            return validity
+        earlier = self._superseded.get(message_id)
+        if earlier is None or (isinstance(validity, Valid) and (validity.height or 0) > (earlier.height or 0)):
+            return validity
+        return earlier
 
-    async def _proof(self, derived: Attestation, validation_id: ValidationID) -> Superseded | None:
+    async def _find_proof(self, attestation: Attestation) -> Superseded | None:
         try:
-            return find_supersession(derived, await self._index.changes(validation_id))
+            return find_supersession(attestation, await self._index.changes(_validation_id(attestation)))
         except StoreDown:
             return None
 
-    async def _told(self, derived: Attestation, validation_id: ValidationID, at_least: int, *, each: bool) -> Validity:
+    async def _ask_nodes(self, attestation: Attestation, at_least: int, *, at_all_nodes: bool) -> Validity:
+        validation_id = _validation_id(attestation)
         try:
-            async with asyncio.timeout(self._look_up_s):
-                if each:
-                    answers = await self._platform.l1_validator_each(validation_id)
+            async with asyncio.timeout(self._lookup_timeout_s):
+                if at_all_nodes:
+                    responses = await self._platform.l1_validator_each(validation_id)
                 else:
-                    one = await self._platform.l1_validator(validation_id, at_least)
-                    answers = () if one is None else (one,)
+                    response = await self._platform.l1_validator(validation_id, at_least)
+                    responses = () if response is None else (response,)
         except (NodeUnavailable, TimeoutError):
             return Unknown("no node answered in time")
-        return _of_answers(derived, answers, at_least)
+        return _combine_responses(attestation, responses, at_least)
 
 
-def _of_answers(derived: Attestation, answers: Iterable[ValidationAt], at_least: int) -> Validity:
-    """Return what the answers say together: one that knows of a newer change outdoes those that do not yet."""
-    truths = [
-        check_validity(derived, told)
-        for told in sorted(answers, key=lambda told: -told.height)
-        if told.height >= at_least
-    ]
+async def cancel_when_superseded(
+    work: Awaitable[T], check: Callable[[], Awaitable[Validity]], interval_s: float
+) -> T | Superseded:
+    """Return the result of the work; or cancel it and return Superseded once a check reports that."""
+    watch = _SupersedeWatch(check, interval_s)
+    try:
+        async with asyncio.timeout(None) as scope:
+            with watch.running(scope):
+                return await work
+    except TimeoutError:
+        if watch.superseded is None:
+            raise
+        return watch.superseded
+
+
+class _SupersedeWatch:
+    def __init__(self, check: Callable[[], Awaitable[Validity]], interval_s: float) -> None:
+        self._check = check
+        self._interval_s = interval_s
+        self.superseded: Superseded | None = None
+
+    @contextmanager
+    def running(self, scope: asyncio.Timeout) -> Iterator[None]:
+        """Check at intervals within. Most work ends before the first interval does, and never needs the task."""
+        loop = asyncio.get_running_loop()
+        tasks: list[asyncio.Task[Any]] = []
+        timer = loop.call_later(self._interval_s, lambda: tasks.append(loop.create_task(self._run(scope))))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in tasks:
+                task.cancel()
+
+    async def _run(self, scope: asyncio.Timeout) -> None:
+        while not scope.expired():
+            validity = await self._check()
+            if isinstance(validity, Superseded):
+                self.superseded = validity
+                scope.reschedule(asyncio.get_running_loop().time())
+                return
+            await asyncio.sleep(self._interval_s)
+
+
+def _is_always_valid(attestation: Attestation) -> bool:
+    return isinstance(attestation.payload, SubnetToL1Conversion) or attestation.validation_id is None
+
+
+def _validation_id(attestation: Attestation) -> ValidationID:
+    assert attestation.validation_id is not None
+    return attestation.validation_id
+
+
+def _combine_responses(attestation: Attestation, responses: Iterable[ValidationAt], at_least: int) -> Validity:
+    """Return what the responses prove together: one that knows a newer change wins over those that do not."""
+    newest_first = sorted(responses, key=lambda response: -response.height)
+    validities = [check_validity(attestation, response) for response in newest_first if response.height >= at_least]
     for kind in (Superseded, Valid, Unknown):
-        for truth in truths:
-            if isinstance(truth, kind):
-                return truth
-    return _ALL_LAG
+        for validity in validities:
+            if isinstance(validity, kind):
+                return validity
+    return _ALL_NODES_LAG
 
 
-def _together(told: Validity, proof: Superseded | None) -> Validity:
-    """Return what nodes say, where it is newer, with the transaction that the index knows to be behind it."""
+def _combine(reported: Validity, proof: Superseded | None) -> Validity:
+    """Return the newer one of what nodes report and what the index proves, with the transaction that the index has."""
     if proof is None:
-        return told
-    if not isinstance(told, Superseded):
+        return reported
+    if not isinstance(reported, Superseded):
         return proof
-    return replace(told, by=proof.by) if told.now == proof.now else told
+    return replace(reported, by=proof.by) if reported.now == proof.now else reported
