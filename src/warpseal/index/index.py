@@ -48,6 +48,7 @@ T = TypeVar("T")
 MAX_PAGE_OUTPUTS: Final = 1_000
 """The outputs of all transactions of a page; a single transaction may have more."""
 
+_FAILURES_UNTIL_WARNING: Final = 2
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 
 
@@ -89,18 +90,18 @@ class Index:
 
     async def run(self) -> None:
         """Refresh the freshness of the chains periodically, until cancelled."""
-        is_down = False
+        failures = 0
         while True:
+            # Until the indexer has created the index, a failure to read it is no news; nor is one while it is created.
+            exists = self._url.path is None or self._url.path.exists()
             try:
                 await self.refresh()
             except StoreDown as error:
-                # Until the indexer has created the index, a failure to read it is no news.
-                is_created = not self._is_empty and (self._url.path is None or self._url.path.exists())
-                if is_created and not is_down:
+                failures = failures + 1 if exists and not self._is_empty else 0
+                if failures == _FAILURES_UNTIL_WARNING:
                     log.warning("the index cannot be read", extra={"reason": error.reason})
-                is_down = is_created
             else:
-                is_down = False
+                failures = 0
             await asyncio.sleep(self._settings.refresh_s)
 
     async def refresh(self) -> None:
