@@ -1,4 +1,4 @@
-"""Settings of all tests: property tests are bounded by their examples, never by the speed of the machine."""
+"""Settings of all tests: the number of examples bounds a property test, not the speed of the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOUCHED_LOGGERS = (
     "asyncio",
     "uvicorn",
     "warpseal.ops.plugins",
-    *(f"warpseal.{room}" for room in PACKAGE_LOGGERS),
+    *(f"warpseal.{package}" for package in PACKAGE_LOGGERS),
 )
 
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
@@ -28,8 +28,8 @@ settings.load_profile("warpseal")
 
 
 @pytest.fixture(autouse=True)
-def log_set_up() -> Iterator[None]:
-    """Undo what a test sets up of logging: the next one looks at its own lines."""
+def restored_logging() -> Iterator[None]:
+    """Restore the logging configuration after each test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     libraries = {name: logging.getLogger(name).level for name in TOUCHED_LOGGERS}

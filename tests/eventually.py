@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 TIMEOUT_S: Final = 60.0
-"""More than any machine needs: a test that reaches it has failed."""
+"""More than any machine needs; a test that reaches it fails."""
 _INTERVAL_S: Final = 0.005
 
 
 async def until(condition: Callable[[], object | Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until the condition, a function or a coroutine function, returns something true. Raises TimeoutError."""
+    """Wait until the condition, a function or a coroutine function, returns a true value. Raises TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while True:
             holds = condition()

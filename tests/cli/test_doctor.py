@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import config_file, config_of, running, simulated
-from tests.integration.process import Finished, finished
+from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
+from tests.integration.process import FinishedCommand, run_command
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.report import free_ports
@@ -20,20 +20,20 @@ PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 
 async def examined(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, wait: str = "1"
-) -> Finished:
-    ended = await finished("doctor", "--config", str(config_file(network, folder, keys)), "--wait", wait)
+) -> FinishedCommand:
+    ended = await run_command("doctor", "--config", str(write_config_file(network, folder, keys)), "--wait", wait)
     assert "Traceback" not in ended.stderr
     return ended
 
 
-def graded(ended: Finished, mark: str) -> list[str]:
+def graded(ended: FinishedCommand, mark: str) -> list[str]:
     """Return the findings of one grade."""
     start = f"  {mark}  "
     return [line.removeprefix(start) for line in ended.stdout.splitlines() if line.startswith(start)]
 
 
 async def test_a_healthy_network_is_fit(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, wait="20")
         assert ended.code == 0
         assert ended.stdout.rstrip().endswith("Fit to sign.")
@@ -52,7 +52,7 @@ async def test_a_healthy_network_is_fit(tmp_path: Path) -> None:
 
 async def test_a_majority_that_does_not_listen_is_unfit_and_named(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0-4:closed"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
         assert ended.code == 1
         assert "Not fit to sign" in ended.stdout
@@ -66,7 +66,7 @@ async def test_a_majority_that_does_not_listen_is_unfit_and_named(tmp_path: Path
 
 async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("3:closed"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
         assert ended.code == 0
         assert "Fit to sign, with warnings." in ended.stdout
@@ -75,7 +75,7 @@ async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
 
 async def test_silent_validators_that_take_connections_and_say_nothing_are_missing(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("0-4:mute"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
         assert ended.code == 1
         assert "37.5 % of the weight is connected" in graded(ended, "BAD ")[0]
@@ -83,7 +83,7 @@ async def test_silent_validators_that_take_connections_and_say_nothing_are_missi
 
 async def test_a_node_that_does_not_answer_is_unfit(tmp_path: Path) -> None:
     dead = {"base-url": f"http://user:s3cr3t@127.0.0.1:{free_ports(1)[0]}/s3cr3t-path"}
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
     assert ended.code == 1
     assert {finding.split()[0] for finding in graded(ended, "BAD ")} == {"info-api[0]", "p-chain-api[0]"}
@@ -91,7 +91,7 @@ async def test_a_node_that_does_not_answer_is_unfit(tmp_path: Path) -> None:
 
 
 async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         nodes = [{"base-url": f"http://127.0.0.1:{free_ports(1)[0]}"}, {"base-url": network.node_uri}]
         ended = await examined(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20")
     assert ended.code == 0
@@ -99,7 +99,7 @@ async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
 
 
 async def test_private_addresses_that_may_not_be_used_are_told_with_the_setting(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, {"allow-private-ips": False})
     assert ended.code == 1
     assert any("private_address" in warning for warning in graded(ended, "WARN"))
@@ -108,7 +108,7 @@ async def test_private_addresses_that_may_not_be_used_are_told_with_the_setting(
 
 async def test_a_clock_that_is_wrong_is_unfit(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), settings=NodeSettings(clock=lambda: time.time() - 45))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         ended = await examined(network, tmp_path, wait="20")
     assert ended.code == 1
     assert any("clock is +45 s" in bad or "clock is -45 s" in bad for bad in graded(ended, "BAD "))
@@ -116,7 +116,7 @@ async def test_a_clock_that_is_wrong_is_unfit(tmp_path: Path) -> None:
 
 
 async def test_newer_versions_are_a_warning(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
     assert ended.code == 0
     assert any("up to 1.15.0" in warning for warning in graded(ended, "WARN"))
@@ -125,14 +125,14 @@ async def test_newer_versions_are_a_warning(tmp_path: Path) -> None:
 async def test_weight_without_keys_is_told_and_too_much_of_it_is_unfit(tmp_path: Path) -> None:
     for share, code, mark in (("0-1", 0, "WARN"), ("0-3", 1, "BAD ")):
         plan = Plan(validators=8, l1s=(), rules=(parse_rule(f"{share}:keyless"),))
-        async with simulated(plan) as network:
+        async with run_network(plan) as network:
             ended = await examined(network, tmp_path / share)
         assert ended.code == code
         assert any("no BLS key" in finding for finding in graded(ended, mark))
 
 
 async def test_it_may_look_while_the_daemon_runs(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(12)
         assert (await examined(network, tmp_path, wait="20")).code == 0
         assert (await daemon.metrics())["warpseal_peer_connections"] == 12

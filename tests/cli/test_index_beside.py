@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.cli.test_index import config_file, ended, started
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import Daemon, running
+from tests.integration.daemon import Daemon, run_daemon
 from warpseal.config.load import load
 
 KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
@@ -21,7 +21,7 @@ async def test_an_indexer_that_is_silent_for_two_rounds_is_unhealthy_until_it_is
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **KEYS, **OPEN)
-        daemon = await stack.enter_async_context(running(load(config, {}, {}).config))
+        daemon = await stack.enter_async_context(run_daemon(load(config, {}, {}).config))
         assert await told_of_indexer(daemon) in ("not yet run", "nothing was heard of the indexer yet", None)
         indexer = await started("run", "--config", config)
         stack.push_async_callback(ended, indexer)

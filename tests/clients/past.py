@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.api.data import sdk_models as sdk
 from tests.clients.subjects import NETWORK, Subject
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import all_of, made_up_daemon, node_ids
+from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon
 
 LISTS: Final[dict[type[Any], str]] = {
     sdk.RewardPage: "historicalRewards",
@@ -25,13 +25,13 @@ async def priced_daemon(folder: Path) -> AsyncIterator[Daemon]:
     """Run the daemon, with a price for each of its days."""
     file = folder / "prices.csv"
     file.write_text("date,currency,price\n" + "".join(f"2020-09-{day:02},usd,5.25\n" for day in range(1, 31)))
-    async with made_up_daemon(folder, price_file=str(file), compat="auto") as daemon:
+    async with run_synthetic_daemon(folder, price_file=str(file), compat="auto") as daemon:
         yield daemon
 
 
 async def past_of(daemon: Daemon) -> list[Subject]:
     """Return what there is: rewards of all nodes, then each node's validations, then all transactions."""
-    nodes = node_ids(await all_of(daemon, _TXS, "transactions"))
+    nodes = node_ids(await fetch_all(daemon, _TXS, "transactions"))
     rewards = Subject("rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(nodes)})
     each = [Subject("getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": one}) for one in nodes]
     whole = {"blockchainId": "p-chain"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import paths
-from tests.integration.daemon import PATIENCE_S
+from tests.eventually import TIMEOUT_S
 
 _INSTALLED = paths.ROOT / ".venv" / "clients"
 _NODE = shutil.which("node")
@@ -33,7 +33,7 @@ async def outcomes(script: str, *arguments: str, calls: Sequence[Call]) -> list[
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=_INSTALLED)
     try:
         text = Path(__file__).with_name(script).read_bytes()
-        output, errors = await asyncio.wait_for(process.communicate(text), PATIENCE_S)
+        output, errors = await asyncio.wait_for(process.communicate(text), TIMEOUT_S)
     finally:
         if process.returncode is None:
             process.kill()

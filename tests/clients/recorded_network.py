@@ -16,10 +16,10 @@ from aiohttp import web
 
 from tests.chains.exchanges import lines
 from tests.cli.test_index import config_file, ended
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import PATIENCE_S, Daemon
+from tests.integration.daemon import Daemon
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 L1_CHAIN: Final[str] = next(
@@ -151,7 +151,7 @@ async def serve(config: Path) -> Process:
 async def daemon_of(process: Process) -> AsyncIterator[Daemon]:
     """Open a client of a daemon that is starting; at the end, stop it as an operator would."""
     assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+    line = (await asyncio.wait_for(process.stdout.readline(), TIMEOUT_S)).decode()
     api_url, metrics_url = (line.split(f"{name}=")[1].split()[0] for name in ("api", "metrics"))
     waiting = asyncio.create_task(drained(process))
     async with aiohttp.ClientSession() as session:

@@ -14,10 +14,10 @@ from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import Scene
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
-from tests.integration.indexed_daemon import all_of
-from tests.integration.judge import judge
+from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_scene import HEIGHT, attested_by
 from tests.integration.l1_scene import scene as l1_scene
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.data.settings import Compat
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
@@ -63,7 +63,7 @@ async def test_rewards_and_past_validations_of_a_made_up_history_are_read(tmp_pa
         assert [one.get("error") for one in told] == [None] * len(found)
         for subject, one in zip(found, told, strict=True):
             path, key = subject.url, LISTS[subject.model]
-            assert ids_of(one["pages"]) == ids_of([{key: await all_of(daemon, path, key, 50)}])
+            assert ids_of(one["pages"]) == ids_of([{key: await fetch_all(daemon, path, key, 50)}])
     rewards, validations = items(told[:1], "historicalRewards"), items(told[1:-1], "validators")
     assert {one["rewardType"] for one in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
     assert {"currencyCode": "usd", "value": 5.25} in [one["reward"].get("historicalPrice") for one in rewards]
@@ -140,13 +140,17 @@ async def test_signed_messages_are_read(tmp_path: Path, sdk: str) -> None:
         (reply,) = told[0]["pages"]
         attested = attested_by(conversion)
         height = int((await scene.daemon.l1_message(conversion)).headers[HEIGHT])
-        judge(scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height)
+        verify_signed_message(
+            scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height
+        )
         assert [(one["error"]["kind"].removesuffix("Error"), one["error"]["statusCode"]) for one in told[1:3]] == [
             ("BadRequest", 400),
             ("NotFound", 404),
         ]
         (reply,) = told[3]["pages"]
-        judge(scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67)
+        verify_signed_message(
+            scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
+        )
 
 
 def request_of(message: SimMessage) -> dict[str, str]:

@@ -27,7 +27,7 @@ from tests.clients.recorded_network import (
 from tests.eventually import until
 from tests.evm_rpc.evm import exchanges, front_of
 from tests.evm_rpc.test_subnet_evm import rows
-from tests.integration.daemon import config_of, running, simulated
+from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
 from tests.ops.plugins.machines import install, vm_id
 from tests.ops.profiles.read_profile import read_profile
@@ -122,7 +122,7 @@ async def test_item_7_before_the_first_round_and_a_subset_that_is_healthy_while_
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path, ON)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, ON)) as daemon:
         asked = Node(daemon, network, tmp_path)
         status, report = await asked.health()
         assert (status, report["healthy"]) == (503, False)

@@ -9,7 +9,7 @@ from typing import Any
 from tests.eventually import until
 from tests.evm_rpc.evm import CHAIN, Node, front_of
 from tests.evm_rpc.evm import running as serving
-from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
 
@@ -22,11 +22,11 @@ async def rpc(daemon: Daemon, path: str, method: str) -> Any:
 
 
 async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
         front.is_cut = True
         chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
-        async with running(config_of(network, tmp_path, keys)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             down = await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId")
             assert down["error"] == {"code": -32000, "message": "no node of this chain can be reached"}
             front.is_cut = False
@@ -49,11 +49,11 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
 
 
 async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_tells_it(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
         front.is_cut = True
         chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
-        async with running(config_of(network, tmp_path, keys)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             path = "/ext/bc/31337"
             assert (await status_of(daemon, f"{path}/rpc")) == 404
             assert await admin(daemon, "alias", endpoint="bc/31337", alias="short") == {}
@@ -74,10 +74,10 @@ async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_tells_it(tmp
 
 
 async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_everywhere(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=4)) as network, serving(Node()) as node:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node:
         chain = {"blockchain-id": NAME, "rpc": [f"http://127.0.0.1:{node.port}/rpc"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
-        async with running(config_of(network, tmp_path, keys)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             for taken in ("31337", "1", "p-chain", "c-chain", id_text(bytes([9]) * 32), bytes([9]).hex() * 32):
                 told = f"alias is a name that chains have without it: {taken}"
                 assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == told
@@ -89,8 +89,8 @@ async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_every
 
 async def test_the_c_chain_is_named_by_its_evm_chain_id_where_nobody_configured_it_too(tmp_path: Path) -> None:
     async with (
-        simulated(Plan(validators=4)) as network,
-        running(config_of(network, tmp_path, {"api-admin-enabled": True})) as daemon,
+        run_network(Plan(validators=4)) as network,
+        run_daemon(build_config(network, tmp_path, {"api-admin-enabled": True})) as daemon,
     ):
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
         routes = "/v1/networks/fuji/blockchains/{}"
@@ -119,11 +119,11 @@ async def admin(daemon: Daemon, method: str, **params: str) -> Any:
 
 
 async def test_rate_limits_and_deny_lists_follow_a_chain_through_every_alias(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=4)) as network, serving(Node()) as node:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node:
         chain = {"blockchain-id": NAME, "rpc": [f"http://127.0.0.1:{node.port}/rpc"], "deny-methods": ["eth_mine"]}
         limits = {"rate-limit-per-minute": 6, "rate-limit-loopback": True}
         keys = {"evm-chains": [chain], "api-admin-enabled": True, **limits}
-        async with running(config_of(network, tmp_path, keys)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             assert await admin(daemon, "aliasChain", chain=NAME, alias="mine") == {}
             assert await admin(daemon, "alias", endpoint="bc/mine", alias="short") == {}
             paths = [f"/ext/{name}/rpc" for name in (f"bc/{NAME}", "bc/mine", "short")]

@@ -12,7 +12,7 @@ from tests.evm_rpc.anvil import Anvil, anvil
 from tests.evm_rpc.evm import front_of, recorded_config
 from tests.evm_rpc.test_anvil import FEE_MANAGER_CODE, FIRST, SECOND
 from tests.evm_rpc.test_daemon_derived import ask, blockchain_id, file_of
-from tests.integration.daemon import Daemon, config_of, running
+from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.recorded.recording import RECORDING
 from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS
 from warpseal.simnet.recorded import recorded_network
@@ -28,8 +28,8 @@ async def fronting(node: Anvil, folder: Path, *rpc: str, **keys: object) -> Asyn
     chain = {**entry, "upgrade-file": file_of(folder, UPGRADES)}
     named = {name.replace("_", "-"): value for name, value in keys.items()}
     async with recorded_network(RECORDING) as network:
-        config = config_of(network, folder, {"evm-chains": [chain], **named})
-        async with running(config) as daemon:
+        config = build_config(network, folder, {"evm-chains": [chain], **named})
+        async with run_daemon(config) as daemon:
             yield daemon
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.evm_rpc.evm import CHAIN, Node, all_logged, exchanges, missing, recorded, replay
 from tests.evm_rpc.evm import running as serving
 from tests.evm_rpc.test_subnet_evm import L1S, expected, rows
-from tests.integration.daemon import Daemon, config_of, running
+from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.recorded.recording import RECORDING
 from warpseal.cli.main import main
 from warpseal.evm_rpc.methods import SUBNET_EVM
@@ -47,8 +47,8 @@ async def fronting(folder: Path, nodes: Mapping[str, Node], **keys: object) -> A
             entry = {"blockchain-id": chain_id, "rpc": [node.url], "ws": [ws]}
             chains.append({**entry, "upgrade-file": upgrade_file})
         named = {name.replace("_", "-"): value for name, value in keys.items()}
-        config = config_of(network, folder, {"evm-chains": chains, **named})
-        yield await stack.enter_async_context(running(config))
+        config = build_config(network, folder, {"evm-chains": chains, **named})
+        yield await stack.enter_async_context(run_daemon(config))
 
 
 async def ask(daemon: Daemon, chain_id: str, method: str, params: list[Any]) -> tuple[Any, str | None]:

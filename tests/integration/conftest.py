@@ -1,4 +1,4 @@
-"""Which event loops whole daemons are tested on: uvloop, which they prefer, and for keep-alive both."""
+"""Event loops of whole daemons: uvloop, which they prefer, and both for keep-alive."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run the tests of keep-alive on both loops: when a pong goes out depends on the order in which a loop works."""
+    """Run the tests of keep-alive on both loops: the order of a loop's work decides when a pong is sent."""
     if item.path.name == "test_keep_alive.py":
         return _LOOPS
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(autouse=True)
-def no_fault_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Assert that nothing was logged as an error: whatever others do, it is no fault of the daemon."""
+def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Assert that the daemon logged no error: misbehaviour of peers and clients is none."""
     yield
-    faults = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
-    assert not faults
+    errors = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not errors

@@ -1,4 +1,4 @@
-"""A whole daemon inside of the test's process, on real sockets, and a client that speaks both of its dialects."""
+"""A whole daemon in the test's process, on real sockets, and a client of both aggregation endpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from tests.eventually import until
+import warpseal
+from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon.app import Listening, serve
@@ -25,13 +26,12 @@ from warpseal.simnet.plan import Plan
 from warpseal.simnet.report import aggregator_config
 from warpseal.simnet.values import SimMessage
 
-KEBAB = "/aggregate-signatures"
-V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
-PATIENCE_S = 30.0
-# Loaded with the tests, so that the first daemon of a process is not slower than the others.
+AGGREGATE_PATH = "/aggregate-signatures"
+AGGREGATE_V1_PATH = "/v1/signatureAggregator/fuji/aggregateSignatures"
+# Imported with the tests, so that the first daemon of a process starts as fast as the others.
 _LOADED = start_services
+_PACKAGE = Path(warpseal.__file__).parent
 _daemons: set[asyncio.Task[None]] = set()
-_POLL_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,28 @@ class Reply:
 
     @property
     def detail(self) -> dict[str, Any]:
-        """What an error says to programs."""
+        """The machine-readable part of an error response."""
         detail: dict[str, Any] = self.body["detail"]
         return detail
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A running daemon. task: ends when the daemon does."""
+    """A running daemon. task: ends with the daemon."""
 
     api_url: str
     metrics_url: str
     session: aiohttp.ClientSession
     task: asyncio.Task[None]
 
-    async def kebab(self, message: SimMessage | None = None, **fields: Any) -> Reply:
-        """Ask in the reference's dialect; `_` in field names stands for `-`."""
+    async def aggregate(self, message: SimMessage | None = None, **fields: Any) -> Reply:
+        """Aggregate by the reference's endpoint; `_` in field names stands for `-`."""
         named = {name.replace("_", "-"): value for name, value in fields.items()}
-        return await self.post(KEBAB, {**_subject(message), **named})
+        return await self.post(AGGREGATE_PATH, {**_message_fields(message), **named})
 
-    async def v1(self, message: SimMessage | None = None, **fields: Any) -> Reply:
-        """Ask in the specification's dialect."""
-        return await self.post(V1, {**_subject(message), **fields})
+    async def aggregate_v1(self, message: SimMessage | None = None, **fields: Any) -> Reply:
+        """Aggregate by the endpoint of the specification."""
+        return await self.post(AGGREGATE_V1_PATH, {**_message_fields(message), **fields})
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
         """Post JSON."""
@@ -85,23 +85,23 @@ class Daemon:
             return Reply(response.status, response.headers, await response.json())
 
     async def l1_message(self, subject: Transaction | str, **query: Any) -> Reply:
-        """Ask for the signed message of a P-Chain transaction, or of the hash as it stands there."""
+        """Get the signed message of a P-Chain transaction, or of a transaction hash."""
         tx_hash = subject if isinstance(subject, str) else subject.text
         words = urlencode({name: str(value) for name, value in query.items()})
-        return await self.get(f"{V1}/{tx_hash}" + (f"?{words}" if words else ""))
+        return await self.get(f"{AGGREGATE_V1_PATH}/{tx_hash}" + (f"?{words}" if words else ""))
 
     async def explanation(self, subject: Transaction | str, **query: Any) -> dict[str, Any]:
-        """Return how the signed message of a transaction would come about."""
+        """Return the explanation of a transaction's signed message."""
         reply = await self.l1_message(subject, explain="true", **query)
         assert reply.status == 200, reply.body
         return reply.body
 
     async def ready(self) -> Reply:
-        """Ask whether it is ready, and how what works beside the signing stands."""
+        """Get the readiness and the status of background work."""
         return await self.get("/ready")
 
     async def until_indexed(self, height: int) -> None:
-        """Wait until the P-Chain is followed up to a height, without a gap down to where following ends."""
+        """Wait until the follower has every P-Chain block up to a height."""
 
         async def is_indexed() -> bool:
             follower = (await self.ready()).body.get("follower", {})
@@ -112,7 +112,7 @@ class Daemon:
         await until(is_indexed)
 
     async def metrics(self) -> dict[str, float]:
-        """Return the metrics page: value by series as it stands there, labels included."""
+        """Return the metrics page: value by series, labels included."""
         async with self.session.get(self.metrics_url + "/metrics") as response:
             assert response.status == 200
             lines = (await response.text()).splitlines()
@@ -120,7 +120,7 @@ class Daemon:
         return {name: float(value) for name, _, value in series}
 
     async def until_open(self) -> None:
-        """Wait until the network is known, so that requests are not kept waiting for it any more."""
+        """Wait until the daemon knows the network and requests no longer wait for it."""
 
         async def is_open() -> bool:
             return bool((await self.get("/ready")).body["subnets"])
@@ -128,16 +128,16 @@ class Daemon:
         await until(is_open)
 
     async def until_known(self, message: SimMessage) -> None:
-        """Wait until nodes have told all that a message needs, so that a short time suffices for asking validators."""
+        """Wait until the nodes have answered for a message, so that a short deadline is enough for its validators."""
 
         async def is_known() -> bool:
-            reply = await self.kebab(message, timeout_seconds=0.3)
+            reply = await self.aggregate(message, timeout_seconds=0.3)
             return reply.body.get("code") not in ("starting", "node_unavailable")
 
         await until(is_known)
 
     async def until_ready(self) -> None:
-        """Wait until /ready says so."""
+        """Wait until the daemon is ready."""
 
         async def is_ready() -> bool:
             return (await self.get("/ready")).status == 200
@@ -154,48 +154,50 @@ class Daemon:
 
 
 @asynccontextmanager
-async def simulated(plan: Plan) -> AsyncIterator[SimulatedNetwork]:
-    """Run a simulated network, and assert at its end that no peer ever did anything wrong."""
+async def run_network(plan: Plan) -> AsyncIterator[SimulatedNetwork]:
+    """Run a simulated network, and assert at its end that no peer broke the protocol."""
     async with SimulatedNetwork(plan) as network:
         yield network
         assert network.violations.by_kind() == {}, network.violations.latest
 
 
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Daemon]:
+async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
     """Run a daemon in this process, on this loop."""
     listening: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(config, listening.set_result))
     _daemons.add(task)
     try:
-        await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+        await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_S)
         if task.done():
             await task
-        where = listening.result()
+        urls = listening.result()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
-            yield Daemon(where.api_url, where.metrics_url, session, task)
+            yield Daemon(urls.api_url, urls.metrics_url, session, task)
     finally:
         task.cancel()
         await asyncio.wait((task,))
         _daemons.discard(task)
     assert task.cancelled(), "the daemon ended by itself"
-    if not _daemons:  # Nobody could tell whose a task is.
-        await until(lambda: not list(_left_behind()))  # A question under way may end a moment later.
+    if not _daemons:  # Another daemon's tasks cannot be told from leaked ones.
+        await until(lambda: not list(_leaked_tasks()))  # A request under way may end a moment later.
 
 
-def config_of(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **rooms: Any) -> Config:
-    """Return what a config file for a network makes. keys: more of the file; rooms: settings by room (dicts).
+def build_config(
+    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **packages: Any
+) -> Config:
+    """Return the configuration of a daemon. keys: of the config file; packages: settings by package (dicts).
 
-    Rooms scale what has no key of its own, such as the time between pings.
+    Packages set what has no key, such as the time between pings.
     """
-    config = load(config_file(network, folder, keys), {}, {}).config
-    tuned = {room: replace(getattr(config, room), **settings) for room, settings in rooms.items()}
+    config = load(write_config_file(network, folder, keys), {}, {}).config
+    tuned = {package: replace(getattr(config, package), **settings) for package, settings in packages.items()}
     return replace(config, **tuned)
 
 
-def config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None) -> Path:
-    """Write a config file for a network: the simulation's own, on free loopback ports, with a data folder."""
+def write_config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None) -> Path:
+    """Write a config file for a network: the simulation's own with a data folder, on free loopback ports."""
     own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "config.json"
@@ -203,16 +205,18 @@ def config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any]
     return file
 
 
-def _left_behind() -> Iterator[str]:
-    """Yield the daemon's tasks that still run; those of the simulated network may."""
+def _leaked_tasks() -> Iterator[str]:
+    """Yield the daemon's tasks that still run; tasks of the simulated network may."""
     for task in asyncio.all_tasks():
         code = getattr(task.get_coro(), "cr_code", None)
-        parts = Path(code.co_filename).parts if isinstance(code, CodeType) else ()
-        if "warpseal" in parts and "simnet" not in parts:
+        if not isinstance(code, CodeType):
+            continue
+        file = Path(code.co_filename)
+        if file.is_relative_to(_PACKAGE) and not file.is_relative_to(_PACKAGE / "simnet"):
             yield str(code)
 
 
-def _subject(message: SimMessage | None) -> dict[str, str]:
+def _message_fields(message: SimMessage | None) -> dict[str, str]:
     if message is None:
         return {}
     more = {"justification": message.justification.hex()} if message.justification else {}

@@ -1,4 +1,4 @@
-"""Daemons over an index that is filled: of the recorded network, and of a made-up history in which rewards are paid."""
+"""Daemons with a filled index: of the recorded network, and of a synthetic history with rewards."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from tests.chains.p_vectors import genesis_bytes
 from tests.index.world import made_up_history, write_all
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import Daemon, running
+from tests.integration.daemon import Daemon, run_daemon
 from tests.ledger import world as made_up
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.history.chains import PrimaryChain
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
-MADE_UP_BLOCKS = 260
+SYNTHETIC_BLOCKS = 260
 
 
 @asynccontextmanager
-async def recorded_daemon(folder: Path, node: ReplayNode | None = None, **keys: Any) -> AsyncIterator[Daemon]:
-    """Run a daemon over the recorded network's index. keys: of the config file, `_` for `-`."""
+async def run_recorded_daemon(folder: Path, node: ReplayNode | None = None, **keys: Any) -> AsyncIterator[Daemon]:
+    """Run a daemon with the recorded network's index. keys: of the config file, `_` for `-`."""
     chains = [chain for chain in PrimaryChain if chain.value[0] in keys.get("index_chains", "pxc")]
     async with serving(node or ReplayNode()) as served:
-        await index_all(_folder(folder, served.network_id), served, settings=only(*chains))
-        async with running(config_of(folder, served, **keys)) as daemon:
+        await index_all(_network_folder(folder, served.network_id), served, settings=only(*chains))
+        async with run_daemon(build_config(folder, served, **keys)) as daemon:
             yield daemon
 
 
 @asynccontextmanager
-async def made_up_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncIterator[Daemon]:
-    """Run a daemon over the index of a made-up history of the P-Chain. keys: as above."""
-    url = _written(folder, seed)
+async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncIterator[Daemon]:
+    """Run a daemon with the index of a synthetic P-Chain history. keys: of the config file, `_` for `-`."""
+    url = _write_index(folder, seed)
     chains = {"avm": made_up.X_CHAIN, "evm": made_up.C_CHAIN}
     answers = {
         "platform.getStakingAssetID": {"assetID": id_text(made_up.AVAX)},
         "platform.getCurrentValidators": {"validators": []},
         "info.peers": {"peers": []},
         "platform.getBlockchains": {
-            "blockchains": [_listed(vm_name, chain_id) for vm_name, chain_id in chains.items()],
+            "blockchains": [_blockchain_entry(vm_name, chain_id) for vm_name, chain_id in chains.items()],
         },
     }
     async with (
         serving(ReplayNode(network_id=made_up.NETWORK_ID, answers=answers)) as node,
-        running(config_of(folder, node, index_url=url, index_chains=["p"], **keys)) as daemon,
+        run_daemon(build_config(folder, node, index_url=url, index_chains=["p"], **keys)) as daemon,
     ):
         yield daemon
 
 
-def config_of(folder: Path, node: ReplayNode, **keys: Any) -> Config:
-    """Return the configuration of a daemon that stands before one node."""
-    return load(config_file(folder, node, **keys), {}, {}).config
+def build_config(folder: Path, node: ReplayNode, **keys: Any) -> Config:
+    """Return the configuration of a daemon with one node."""
+    return load(write_config_file(folder, node, **keys), {}, {}).config
 
 
-def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
-    """Write the configuration of a daemon that stands before one node, on free loopback ports."""
+def write_config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
+    """Write the configuration of a daemon with one node, on free loopback ports."""
     genesis = folder / "genesis.zst"
     genesis.write_bytes(zstandard.compress(genesis_bytes("localnet")))
     api = {"base-url": node.url}
@@ -70,7 +70,7 @@ def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
         "data-dir": str(folder / "data"),
         "genesis-file": str(genesis),
         "index-chains": ["p", "x", "c"],
-        # The other tests that run at the same time would leave it no turn.
+        # Tests that run at the same time would leave a low-priority process no CPU time.
         "index-low-priority": False,
     }
     own |= dict.fromkeys(("api-host", "metrics-host"), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
@@ -79,8 +79,8 @@ def config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
     return file
 
 
-async def all_of(daemon: Daemon, path: str, key: str, size: int = 100) -> list[dict[str, Any]]:
-    """Return the items of all pages, each behind the first asked for by its token alone."""
+async def fetch_all(daemon: Daemon, path: str, key: str, size: int = 100) -> list[dict[str, Any]]:
+    """Return the items of all pages; every page after the first is requested by its token alone."""
     joint = "&" if "?" in path else "?"
     body = (await daemon.get(f"{path}{joint}pageSize={size}")).body
     items: list[dict[str, Any]] = list(body[key])
@@ -93,25 +93,25 @@ async def all_of(daemon: Daemon, path: str, key: str, size: int = 100) -> list[d
 
 
 def node_ids(items: Sequence[dict[str, Any]]) -> list[str]:
-    """Return which nodes transactions name."""
+    """Return the ids of the nodes in transactions."""
     return sorted({item["nodeId"] for item in items if "nodeId" in item})
 
 
-def _folder(folder: Path, network_id: int) -> Path:
-    """Return the folder in which a daemon keeps what it has of a network."""
+def _network_folder(folder: Path, network_id: int) -> Path:
+    """Create and return the folder of a network in the data folder."""
     own = folder / "data" / str(network_id)
     own.mkdir(parents=True, exist_ok=True)
     return own
 
 
-def _written(folder: Path, seed: int) -> str:
-    """Write the index of a made-up history and return its URL."""
+def _write_index(folder: Path, seed: int) -> str:
+    """Write the index of a synthetic history and return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{folder}/made-up.db"
-    write_all(url, made_up.PARAMS, [record for record, _ in made_up_history(seed, MADE_UP_BLOCKS)])
+    write_all(url, made_up.PARAMS, [record for record, _ in made_up_history(seed, SYNTHETIC_BLOCKS)])
     return url
 
 
-def _listed(vm_name: str, chain_id: bytes) -> dict[str, str]:
+def _blockchain_entry(vm_name: str, chain_id: bytes) -> dict[str, str]:
     vm_id = id_text(vm_name.encode().ljust(32, b"\x00"))
     return {"id": id_text(chain_id), "name": vm_name, "subnetID": id_text(PRIMARY_NETWORK), "vmID": vm_id}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, Reply, config_of, running, simulated
-from tests.integration.judge import Verdict, judge
+from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -50,13 +50,13 @@ class Scene:
         """Return the indices of the nodes that track the L1."""
         return [one.index for one in self.network.validators if self.l1 in one.subnets]
 
-    def judged(self, reply: Reply, transaction: Transaction) -> Verdict:
+    def judged(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
         """Assert that an answer is the attested message, signed by 67 percent at the height that its header names."""
         assert reply.status == 201, reply.body
         attested = attested_by(transaction)
         height = int(reply.headers[HEIGHT])
         signer = attested.signing_subnet_id
-        return judge(self.network, reply.signed, attested.unsigned.raw, signer, 67, height)
+        return verify_signed_message(self.network, reply.signed, attested.unsigned.raw, signer, 67, height)
 
     async def delivered(self, transaction: Transaction, **query: Any) -> Reply:
         """Assert that a transaction's message is signed and taken by the L1's manager at its epoch's height."""
@@ -79,7 +79,7 @@ async def scene(
     folder: Path, plan: Plan = LIFE, keys: Mapping[str, Any] | None = None, **rooms: Mapping[str, Any]
 ) -> AsyncIterator[Scene]:
     """Run a network and a daemon over it."""
-    async with simulated(plan) as network, beside(network, folder, keys, **rooms) as found:
+    async with run_network(plan) as network, beside(network, folder, keys, **rooms) as found:
         yield found
 
 
@@ -89,7 +89,7 @@ async def beside(
 ) -> AsyncIterator[Scene]:
     """Run a daemon over a network that runs; a second one in the same folder goes on where the first one was."""
     tuned = {room: {**QUICK.get(room, {}), **rooms.get(room, {})} for room in {*QUICK, *rooms}}
-    async with running(config_of(network, folder, keys, **tuned)) as daemon:
+    async with run_daemon(build_config(network, folder, keys, **tuned)) as daemon:
         yield Scene(network, daemon)
 
 

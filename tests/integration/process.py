@@ -1,4 +1,4 @@
-"""The real command as a process of its own: started, talked to, signalled, and never left behind."""
+"""The real command as a process of its own, which ends with the test."""
 
 from __future__ import annotations
 
@@ -10,44 +10,41 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-PATIENCE_S = 30.0
+from tests.eventually import TIMEOUT_S, until
+
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=(\S+)\n")
 
 
 @dataclass
-class Command:
+class RunningCommand:
     """A running `warpseal …`. stderr grows while it runs."""
 
     process: asyncio.subprocess.Process
     stderr: list[str] = field(default_factory=list)
 
     async def listening(self) -> tuple[str, str]:
-        """Return the URLs of API and metrics as soon as the daemon says that it listens."""
+        """Return the URLs of API and metrics once the daemon listens."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             line = (await self.process.stdout.readline()).decode()
         found = _LISTENING.fullmatch(line)
         assert found, f"{line!r}, and on standard error: {''.join(self.stderr)}"
         return found[1], found[2]
 
     async def ended(self) -> int:
-        """Return the exit code when the process has ended."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Wait for the end of the process and return the exit code."""
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.process.wait()
 
-    async def until_said(self, words: str) -> str:
-        """Return the first line on standard error that has these words."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for line in self.stderr:
-                    if words in line:
-                        return line
-                await asyncio.sleep(0.01)
+    async def until_logged(self, words: str) -> str:
+        """Return the first line on standard error that has these words, once there is one."""
+        await until(lambda: any(words in line for line in self.stderr))
+        return next(line for line in self.stderr if words in line)
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What a command that has ended said."""
+class FinishedCommand:
+    """The exit code and the output of a command that has ended."""
 
     code: int
     stdout: str
@@ -55,15 +52,15 @@ class Finished:
 
 
 @asynccontextmanager
-async def started(*arguments: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[Command]:
-    """Run `warpseal …` beside this process; kill it at the end, if it has not ended by then."""
+async def start_command(*arguments: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[RunningCommand]:
+    """Run `warpseal …` and kill it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         *_command(arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=_environment(environ),
     )
-    command = Command(process)
+    command = RunningCommand(process)
     reading = asyncio.create_task(_read(process, command.stderr))
     try:
         yield command
@@ -74,7 +71,7 @@ async def started(*arguments: str, environ: Mapping[str, str] | None = None) -> 
         await reading
 
 
-async def finished(*arguments: str, environ: Mapping[str, str] | None = None) -> Finished:
+async def run_command(*arguments: str, environ: Mapping[str, str] | None = None) -> FinishedCommand:
     """Run `warpseal …` to its end."""
     process = await asyncio.create_subprocess_exec(
         *_command(arguments),
@@ -83,14 +80,14 @@ async def finished(*arguments: str, environ: Mapping[str, str] | None = None) ->
         env=_environment(environ),
     )
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             stdout, stderr = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode is not None
-    return Finished(process.returncode, stdout.decode(), stderr.decode())
+    return FinishedCommand(process.returncode, stdout.decode(), stderr.decode())
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
@@ -98,7 +95,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment without settings that the machine of a developer may have."""
+    """Return the environment without the developer's own settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
     return {**kept, **(more or {})}
 

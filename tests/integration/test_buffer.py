@@ -6,8 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.integration.daemon import Daemon, config_of, running, simulated
-from tests.integration.judge import Verdict, judge
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -23,18 +23,18 @@ def a_plan(rule: str) -> Plan:
 
 async def sixty_and_thirty(
     daemon: Daemon, network: SimulatedNetwork, message: SimMessage, **fields: object
-) -> tuple[Verdict, float]:
+) -> tuple[VerifiedMessage, float]:
     """Ask for a quorum of 60 and a buffer of 30 percent; return the judged answer and how long it took."""
     started = time.monotonic()
-    reply = await daemon.kebab(message, quorum_percentage=60, quorum_percentage_buffer=30, **fields)
+    reply = await daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=30, **fields)
     took_s = time.monotonic() - started
-    return judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60), took_s
+    return verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60), took_s
 
 
 async def test_the_buffer_is_awaited_while_it_may_come(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:slow=600ms")) as network,
-        running(config_of(network, tmp_path, LONG)) as daemon,
+        run_network(a_plan("0-2:slow=600ms")) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         verdict, took_s = await sixty_and_thirty(daemon, network, network.messages_of(PRIMARY_NETWORK)[0])
@@ -44,8 +44,8 @@ async def test_the_buffer_is_awaited_while_it_may_come(tmp_path: Path) -> None:
 
 async def test_a_buffer_that_does_not_come_is_awaited_only_for_so_long_and_not_again(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:silent")) as network,
-        running(config_of(network, tmp_path, SHORT)) as daemon,
+        run_network(a_plan("0-2:silent")) as network,
+        run_daemon(build_config(network, tmp_path, SHORT)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -60,8 +60,8 @@ async def test_a_buffer_that_does_not_come_is_awaited_only_for_so_long_and_not_a
 
 async def test_a_buffer_that_can_no_longer_come_is_not_awaited(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:refuse=7")) as network,
-        running(config_of(network, tmp_path, LONG)) as daemon,
+        run_network(a_plan("0-2:refuse=7")) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = next(one for one in network.messages if one.unsigned.source_chain_id == P_CHAIN)
@@ -72,8 +72,8 @@ async def test_a_buffer_that_can_no_longer_come_is_not_awaited(tmp_path: Path) -
 
 async def test_a_buffer_is_never_awaited_past_the_deadline(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:silent")) as network,
-        running(config_of(network, tmp_path, LONG)) as daemon,
+        run_network(a_plan("0-2:silent")) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -84,28 +84,28 @@ async def test_a_buffer_is_never_awaited_past_the_deadline(tmp_path: Path) -> No
 
 async def test_without_a_buffer_the_answer_leaves_with_the_quorum(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:slow=5s")) as network,
-        running(config_of(network, tmp_path, LONG)) as daemon,
+        run_network(a_plan("0-2:slow=5s")) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         started = time.monotonic()
-        reply = await daemon.v1(message, quorumPercentage=70)
+        reply = await daemon.aggregate_v1(message, quorumPercentage=70)
         assert time.monotonic() - started < 3
-        assert len(judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70).signers) == 7
+        assert len(verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70).signers) == 7
 
 
 async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("0-2:slow=700ms")) as network,
-        running(config_of(network, tmp_path, LONG)) as daemon,
+        run_network(a_plan("0-2:slow=700ms")) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         buffered = asyncio.create_task(sixty_and_thirty(daemon, network, message))
-        plain = await daemon.kebab(message, quorum_percentage=60)
+        plain = await daemon.aggregate(message, quorum_percentage=60)
         assert not buffered.done()
-        assert len(judge(network, plain.signed, message.unsigned.raw, PRIMARY_NETWORK, 60).signers) == 6
+        assert len(verify_signed_message(network, plain.signed, message.unsigned.raw, PRIMARY_NETWORK, 60).signers) == 6
         verdict, _ = await buffered
         assert len(verdict.signers) == 9
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10 + 3

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.integration.daemon import Daemon, Reply, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -73,7 +73,7 @@ async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMes
     }
     if random.random() < 0.2:
         fields["pChainHeight"] = network.state.heights.current - random.randint(-2, 3)
-    asking = asyncio.create_task(daemon.v1(message, **fields))
+    asking = asyncio.create_task(daemon.aggregate_v1(message, **fields))
     if random.random() < 0.1:
         await asyncio.sleep(random.uniform(0.0, 0.2))
         asking.cancel()
@@ -85,7 +85,7 @@ async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMes
 def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int) -> str:
     if reply.status == 201:
         height = int(reply.headers["X-Warpseal-P-Chain-Height"])
-        judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
         return "ok"
     assert reply.body["code"] in CODES, reply.body
     assert reply.status in (400, 502, 503)
@@ -97,10 +97,10 @@ async def test_in_chaos_every_answer_is_right_and_every_failure_has_a_reason(see
     random = Random(seed)
     l1s = (L1Plan(shared=True), L1Plan(validators=7))
     plan = Plan(validators=12, weights="equal:1000", l1s=l1s, seed=seed, messages=30, nodes=2)
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         nodes = [{"base-url": node.uri} for node in network.nodes]
-        config = config_of(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, **TUNED)
-        async with running(config) as daemon:
+        config = build_config(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, **TUNED)
+        async with run_daemon(config) as daemon:
             await daemon.until_ready()
             messages = [message for subnet in network.subnets for message in network.messages_of(subnet.subnet_id)]
             troubling = asyncio.create_task(trouble(network, random))
@@ -119,4 +119,4 @@ async def test_in_chaos_every_answer_is_right_and_every_failure_has_a_reason(see
             network.nodes[0].rpc.outages = {}
             await daemon.until_connected(len(network.validators))
             for message in messages[::9]:
-                assert judged(network, message, await daemon.v1(message, quorumPercentage=90), 90) == "ok"
+                assert judged(network, message, await daemon.aggregate_v1(message, quorumPercentage=90), 90) == "ok"

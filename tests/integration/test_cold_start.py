@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from tests.eventually import until
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import ask_py_ecc, judge
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK
@@ -17,20 +17,20 @@ DOWN = {"*": Outage(OutageKind.DROP)}
 
 
 async def test_a_request_that_comes_before_connections_waits_for_them(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(network.subnets[1].subnet_id)[0]
-        async with running(config_of(network, tmp_path)) as daemon:
-            reply = await daemon.kebab(message)
-        verdict = judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
-        ask_py_ecc(verdict)
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            reply = await daemon.aggregate(message)
+        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+        verify_with_py_ecc(verdict)
 
 
 async def test_a_request_that_comes_before_the_nodes_are_up_waits_for_them(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         network.nodes[0].rpc.outages = dict(DOWN)
-        async with running(config_of(network, tmp_path)) as daemon:
-            asking = asyncio.create_task(daemon.v1(message))
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            asking = asyncio.create_task(daemon.aggregate_v1(message))
             await asyncio.sleep(0.4)
             assert not asking.done()
             assert (await daemon.get("/health")).status == 200
@@ -38,37 +38,37 @@ async def test_a_request_that_comes_before_the_nodes_are_up_waits_for_them(tmp_p
             network.nodes[0].rpc.outages = {}
             reply = await asking
         assert reply.status == 201
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_request_waits_for_validators_that_come_up_after_it(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         for index in range(10):
             network.stop_validator(index)
-        async with running(config_of(network, tmp_path)) as daemon:
-            asking = asyncio.create_task(daemon.kebab(message))
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            asking = asyncio.create_task(daemon.aggregate(message))
             await asyncio.sleep(0.3)
             assert not asking.done()
             for index in range(8):
                 await network.start_validator(index)
             reply = await asking
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_nodes_that_never_come_up_are_named_when_the_time_is_over(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         network.nodes[0].rpc.outages = dict(DOWN)
-        async with running(config_of(network, tmp_path)) as daemon:
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
 
             async def has_asked_the_node() -> bool:
-                reply = await daemon.kebab(message, timeout_seconds=0.05)
+                reply = await daemon.aggregate(message, timeout_seconds=0.05)
                 return bool(reply.body["code"] != "starting")
 
             await until(has_asked_the_node)
             replies = await asyncio.gather(
-                daemon.kebab(message, timeout_seconds=0.4), daemon.v1(message, timeoutSeconds=0.4)
+                daemon.aggregate(message, timeout_seconds=0.4), daemon.aggregate_v1(message, timeoutSeconds=0.4)
             )
         for reply in replies:
             assert reply.status == 502
@@ -78,13 +78,13 @@ async def test_nodes_that_never_come_up_are_named_when_the_time_is_over(tmp_path
 
 
 async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         for index in range(10):
             network.stop_validator(index)
-        async with running(config_of(network, tmp_path)) as daemon:
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_known(message)
-            reply = await daemon.kebab(message, timeout_seconds=0.5)
+            reply = await daemon.aggregate(message, timeout_seconds=0.5)
         assert reply.status == 503
         assert reply.body["code"] == "quorum_not_reached"
         assert reply.detail["verdict"] == "wait"
@@ -94,17 +94,17 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
 
 async def test_validators_that_take_connections_and_say_nothing_hold_nobody_up(tmp_path: Path) -> None:
     plan = Plan(validators=12, l1s=(), rules=(parse_rule("0-1:mute"), parse_rule("2-3:closed")))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         async with asyncio.timeout(8):
-            reply = await daemon.kebab(message, quorum_percentage=66)
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 66)
+            reply = await daemon.aggregate(message, quorum_percentage=66)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 66)
 
 
 async def test_after_a_start_the_daemon_is_ready_and_says_what_is_connected(tmp_path: Path) -> None:
     async with (
-        simulated(PLAN) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         await daemon.until_connected(10)
         await daemon.until_ready()

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, Daemon, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import AGGREGATE_PATH, Daemon, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage
@@ -25,65 +25,76 @@ def asked(network: SimulatedNetwork) -> int:
 
 async def test_two_hundred_distinct_requests_at_once_are_all_answered(tmp_path: Path) -> None:
     async with (
-        simulated(Plan(validators=8, l1s=(), messages=CROWD)) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(Plan(validators=8, l1s=(), messages=CROWD)) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         messages = network.messages_of(PRIMARY_NETWORK)
         assert len(messages) == CROWD
-        replies = await asyncio.gather(*(daemon.kebab(message) for message in messages))
+        replies = await asyncio.gather(*(daemon.aggregate(message) for message in messages))
         for message, reply in zip(messages, replies, strict=True):
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_two_hundred_equal_requests_at_once_make_one_fan_out(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=8, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(8)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         half = CROWD // 2
         replies = await asyncio.gather(
-            *(daemon.kebab(message) for _ in range(half)), *(daemon.v1(message) for _ in range(half))
+            *(daemon.aggregate(message) for _ in range(half)), *(daemon.aggregate_v1(message) for _ in range(half))
         )
         assert {reply.status for reply in replies[:half]} == {200}
         assert {reply.status for reply in replies[half:]} == {201}
         for signed in {reply.signed for reply in replies}:
-            judge(network, signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert asked(network) == 8
         assert network.calls["platform.getValidatorsAt"] == 1
 
 
 async def test_the_log_data_of_a_message_is_the_same_request_as_the_message(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=8, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(8)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         raw = message.unsigned.raw
         # The ABI encoding of one `bytes`: offset, length, content, zeros up to a whole word.
         data = (32).to_bytes(32, "big") + len(raw).to_bytes(32, "big") + raw + bytes(-len(raw) % 32)
-        plain, logged = await asyncio.gather(daemon.kebab(message), daemon.post(KEBAB, {"message": "0x" + data.hex()}))
+        plain, logged = await asyncio.gather(
+            daemon.aggregate(message), daemon.post(AGGREGATE_PATH, {"message": "0x" + data.hex()})
+        )
         for reply in (plain, logged):
-            judge(network, reply.signed, raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, reply.signed, raw, PRIMARY_NETWORK, 67)
         assert asked(network) == 8
 
 
 async def test_callers_of_one_message_with_different_quorums_share_its_shares(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=10, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=10, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         quorums = [1 + place % 100 for place in range(CROWD)]
-        replies = await asyncio.gather(*(daemon.kebab(message, quorum_percentage=quorum) for quorum in quorums))
+        replies = await asyncio.gather(*(daemon.aggregate(message, quorum_percentage=quorum) for quorum in quorums))
         for quorum, reply in zip(quorums, replies, strict=True):
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum)
         assert asked(network) == 10
 
 
 async def test_a_crowd_beyond_the_limit_is_told_so_and_the_others_are_served(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), messages=CROWD, rules=(parse_rule("all:silent"),))
     async with (
-        simulated(plan) as network,
-        running(config_of(network, tmp_path, {"max-requests-in-flight": 100})) as daemon,
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, {"max-requests-in-flight": 100})) as daemon,
     ):
         await daemon.until_connected(8)
         messages = network.messages_of(PRIMARY_NETWORK)
-        clients = [asyncio.create_task(daemon.kebab(message)) for message in messages]
+        clients = [asyncio.create_task(daemon.aggregate(message)) for message in messages]
         await until(lambda: sum(client.done() for client in clients) == 150)
         network.set_behaviour(range(8), "")
         replies = await asyncio.gather(*clients)
@@ -96,27 +107,30 @@ async def test_a_crowd_beyond_the_limit_is_told_so_and_the_others_are_served(tmp
 
 async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=800ms"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, aggregation=ASKED_ONCE)) as daemon,
+    ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        leaving = [asyncio.create_task(daemon.kebab(message)) for _ in range(20)]
-        staying = [asyncio.create_task(daemon.kebab(message, quorum_percentage=80)) for _ in range(3)]
+        leaving = [asyncio.create_task(daemon.aggregate(message)) for _ in range(20)]
+        staying = [asyncio.create_task(daemon.aggregate(message, quorum_percentage=80)) for _ in range(3)]
         await until(lambda: has_taken(daemon, 23))
         for one in leaving:
             one.cancel()
         replies = await asyncio.gather(*staying)
         for reply in replies:
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 80)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 80)
         assert asked(network) == 10
         assert await cancelled(daemon, 20)
 
 
 async def test_when_the_last_client_leaves_nobody_is_asked_again(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:silent"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        clients = [asyncio.create_task(daemon.kebab(message)) for _ in range(5)]
+        clients = [asyncio.create_task(daemon.aggregate(message)) for _ in range(5)]
         await until(lambda: has_taken(daemon, 5))
         await until(lambda: asked(network) >= 18)
         for client in clients:
@@ -130,27 +144,33 @@ async def test_when_the_last_client_leaves_nobody_is_asked_again(tmp_path: Path)
 
 async def test_a_caller_with_a_short_deadline_does_not_end_what_others_wait_for(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=700ms"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, aggregation=ASKED_ONCE)) as daemon,
+    ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        short, long = await asyncio.gather(daemon.kebab(message, timeout_seconds=0.3), daemon.kebab(message))
+        short, long = await asyncio.gather(daemon.aggregate(message, timeout_seconds=0.3), daemon.aggregate(message))
         assert short.status == 504
-        judge(network, long.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(network, long.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert asked(network) == 10
 
 
 async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_others(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=8, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=8, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(8)
         network.nodes[0].rpc.outages = {"platform.getValidatorsAt": Outage(delay_s=0.6)}
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        leaving = asyncio.create_task(daemon.kebab(message, pchain_height=11))
-        staying = asyncio.create_task(daemon.kebab(message, pchain_height=11))
+        leaving = asyncio.create_task(daemon.aggregate(message, pchain_height=11))
+        staying = asyncio.create_task(daemon.aggregate(message, pchain_height=11))
         before = network.calls["platform.getValidatorsAt"]
         await asyncio.sleep(0.2)
         leaving.cancel()
         reply = await staying
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11)
         assert network.calls["platform.getValidatorsAt"] - before == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.daemon import config_of, running, simulated
+from tests.integration.daemon import build_config, run_daemon, run_network
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
 
@@ -12,7 +12,7 @@ PLAN = Plan(validators=5)
 
 
 async def test_without_an_index_the_node_tells_blockchains_and_validators(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         subnet = network.subnets[1]
         assert subnet.manager_chain_id is not None
         networks = "/v1/networks/mainnet"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import made_up_daemon, recorded_daemon
+from tests.integration.indexed_daemon import run_recorded_daemon, run_synthetic_daemon
 
 FUJI = "/v1/networks/fuji"
 TXS, BLOCKS = (f"{FUJI}/blockchains/p-chain/{what}" for what in ("transactions", "blocks"))
@@ -21,7 +21,7 @@ async def headers_of(daemon: Daemon, method: str, path: str, **headers: str) -> 
 
 
 async def test_a_token_may_come_alone_or_with_what_it_continues_and_nothing_else(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         first = await daemon.get(f"{TXS}?sortOrder=asc&pageSize=4")
         token = first.body["nextPageToken"]
         alone = await daemon.get(f"{TXS}?pageToken={token}")
@@ -32,7 +32,7 @@ async def test_a_token_may_come_alone_or_with_what_it_continues_and_nothing_else
             "l1ValidationId": await daemon.get(f"{TXS}?l1ValidationId={'11' * 32}&pageToken={token}"),
             "pageToken": await daemon.get(f"{BLOCKS}?pageToken={token}"),
         }
-    async with recorded_daemon(tmp_path / "other") as daemon:
+    async with run_recorded_daemon(tmp_path / "other") as daemon:
         stranger = await daemon.get(f"{TXS}?pageToken={token}")
     assert (alone.status, alone.body["transactions"]) == (200, repeated.body["transactions"])
     assert (len(alone.body["transactions"]), len(larger.body["transactions"])) == (4, 7)
@@ -44,15 +44,15 @@ async def test_a_token_may_come_alone_or_with_what_it_continues_and_nothing_else
 
 
 async def test_a_token_is_accepted_after_a_restart(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         token = (await daemon.get(f"{BLOCKS}?pageSize=5")).body["nextPageToken"]
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         again = await daemon.get(f"{BLOCKS}?pageToken={token}")
     assert [block["blockNumber"] for block in again.body["blocks"]] == ["14", "13", "12", "11", "10"]
 
 
 async def test_every_answer_tells_how_fresh_it_is_and_pages_of_other_sites_may_read_it(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         answers = [
             await headers_of(daemon, "GET", path, **SITE)
             for path in (BLOCKS, TXS, f"{FUJI}/blockchains/x-chain", f"{FUJI}/rewards", f"{BLOCKS}?pageSize=0")
@@ -76,9 +76,9 @@ async def test_every_answer_tells_how_fresh_it_is_and_pages_of_other_sites_may_r
 
 
 async def test_an_index_that_nobody_fills_is_stale_and_refused_where_that_is_wanted(tmp_path: Path) -> None:
-    async with made_up_daemon(tmp_path) as daemon:
+    async with run_synthetic_daemon(tmp_path) as daemon:
         told, headers, _ = await headers_of(daemon, "GET", BLOCKS)
-    async with made_up_daemon(tmp_path / "strict", max_index_lag_seconds=3600) as daemon:
+    async with run_synthetic_daemon(tmp_path / "strict", max_index_lag_seconds=3600) as daemon:
         refused = await daemon.get(BLOCKS)
         other = await daemon.get(f"{FUJI}/blockchains/p-chain?x=1")
     lag_s = int(headers["x-warpseal-index"].split(";")[3].removeprefix("lag="))
@@ -89,7 +89,7 @@ async def test_an_index_that_nobody_fills_is_stale_and_refused_where_that_is_wan
 
 
 async def test_answers_are_revalidated_compressed_and_told_by_their_heads(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         _, newest, body = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="identity")
         same, unchanged, nothing = await headers_of(daemon, "GET", BLOCKS, If_None_Match=newest["etag"])
         _, packed, _ = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="gzip")
@@ -106,7 +106,7 @@ async def test_answers_are_revalidated_compressed_and_told_by_their_heads(tmp_pa
 
 async def test_what_is_not_there_has_the_specifications_error_body(tmp_path: Path) -> None:
     paths = ("/v1/nothing", "/v2/chains/43114/metrics", f"{FUJI}/subnets", f"{BLOCKS}/", "/v1/networks/local/rewards")
-    async with recorded_daemon(tmp_path, network_names=["fuji"]) as daemon:
+    async with run_recorded_daemon(tmp_path, network_names=["fuji"]) as daemon:
         missing = [await daemon.get(path) for path in (*paths, BLOCKS.replace("fuji", "mainnet"))]
         wrong = await daemon.post(BLOCKS, {})
         echoed = await daemon.get(BLOCKS)
@@ -121,7 +121,7 @@ async def test_what_is_not_there_has_the_specifications_error_body(tmp_path: Pat
 
 async def test_compute_units_are_counted_and_told(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"rate_limit_loopback": True, "rate_limit_per_minute": 150, "rate_limit_per_day": 0}
-    async with recorded_daemon(tmp_path, **limits) as daemon:
+    async with run_recorded_daemon(tmp_path, **limits) as daemon:
         first = await daemon.get(TXS)
         second = await daemon.get(BLOCKS)
         refused = await daemon.get(TXS)
@@ -139,7 +139,7 @@ async def test_compute_units_are_counted_and_told(tmp_path: Path) -> None:
 async def test_clients_that_call_themselves_an_sdk_are_told_its_shapes(tmp_path: Path) -> None:
     agent = "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"
     x_txs = f"{FUJI}/blockchains/x-chain/transactions"
-    async with recorded_daemon(tmp_path, compat="auto") as daemon:
+    async with run_recorded_daemon(tmp_path, compat="auto") as daemon:
         plain = (await daemon.get(x_txs)).body["transactions"][0]
         async with daemon.session.get(daemon.api_url + x_txs, headers={"User-Agent": agent}) as answer:
             sdk = (await answer.json())["transactions"][0]

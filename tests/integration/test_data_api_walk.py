@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.indexer.replay import ReplayNode
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import all_of, made_up_daemon, recorded_daemon
+from tests.integration.indexed_daemon import fetch_all, run_recorded_daemon, run_synthetic_daemon
 from tests.ledger.recorded import params, replayed
 from tests.node.recorded_node import node_id, recorded_result
 from warpseal.chains.ids import parse_address
@@ -34,11 +34,11 @@ def node() -> ReplayNode:
 async def txs_of(daemon: Daemon, path: str, **query: str) -> list[dict[str, Any]]:
     """Return all transactions that a query finds, in pages of 3."""
     words = "&".join(f"{name}={value}" for name, value in query.items())
-    return await all_of(daemon, f"{path}/transactions" + (f"?{words}" if words else ""), "transactions", 3)
+    return await fetch_all(daemon, f"{path}/transactions" + (f"?{words}" if words else ""), "transactions", 3)
 
 
 async def test_transactions_are_found_by_address_account_validation_type_and_time(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         all_p = await txs_of(daemon, P)
         of_wallet = await txs_of(daemon, P, addresses=f"P-{WALLET},{WALLET}", sortOrder="asc")
         since = of_wallet[5]["blockTimestamp"]
@@ -66,7 +66,7 @@ async def test_transactions_are_found_by_address_account_validation_type_and_tim
 
 
 async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         of = {chain: await txs_of(daemon, path) for chain, path in {id_text(P_CHAIN): P, X_ID: X, C_ID: C}.items()}
     found = {tx["txHash"]: tx for txs in of.values() for tx in txs}
     ties = 0
@@ -85,7 +85,7 @@ async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> No
 
 
 async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         on_x, on_c = await txs_of(daemon, X), await txs_of(daemon, C)
         (sdk,) = [tx for tx in await sdk_txs(tmp_path) if tx["txHash"] == on_c[0]["txHash"]]
     keys = 0
@@ -106,7 +106,7 @@ async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> No
 
 
 async def test_an_output_of_a_chain_that_is_not_indexed_is_told_by_its_spending(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path, index_chains=["c"]) as daemon:
+    async with run_recorded_daemon(tmp_path, index_chains=["c"]) as daemon:
         imports = await txs_of(daemon, C, addresses=f"C-{WALLET}", txTypes="ImportTx")
         elsewhere = await daemon.get(f"{X}/transactions")
     assert len(imports) == 2
@@ -122,15 +122,15 @@ async def test_an_output_of_a_chain_that_is_not_indexed_is_told_by_its_spending(
 
 async def sdk_txs(folder: Path) -> list[dict[str, Any]]:
     """Return the C-Chain's transactions as SDKs read them."""
-    async with recorded_daemon(folder / "sdk", compat="sdk") as daemon:
+    async with run_recorded_daemon(folder / "sdk", compat="sdk") as daemon:
         return await txs_of(daemon, C)
 
 
 async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
-        blocks = {path: await all_of(daemon, f"{path}/blocks", "blocks", 4) for path in (P, X, C)}
+    async with run_recorded_daemon(tmp_path) as daemon:
+        blocks = {path: await fetch_all(daemon, f"{path}/blocks", "blocks", 4) for path in (P, X, C)}
         times = [block["blockTimestamp"] for block in blocks[C]]
-        some = await all_of(daemon, f"{C}/blocks?startTimestamp={times[-2]}&endTimestamp={times[1]}", "blocks", 2)
+        some = await fetch_all(daemon, f"{C}/blocks?startTimestamp={times[-2]}&endTimestamp={times[1]}", "blocks", 2)
     assert {path: [int(one["blockNumber"]) for one in of] for path, of in blocks.items()} == {
         P: list(range(19, -1, -1)),
         X: list(range(13, -1, -1)),
@@ -147,7 +147,7 @@ async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
 
 
 async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path) as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         created = [tx for tx in await txs_of(daemon, P) if tx["txType"] == "CreateChainTx"]
         told = [(await daemon.get(f"{FUJI}/blockchains/{tx['txHash']}")).body for tx in created]
         p_chain, x_chain = [(await daemon.get(path)).body for path in (P, X)]
@@ -169,7 +169,7 @@ async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Pat
 
 
 async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path) -> None:
-    async with recorded_daemon(tmp_path, node()) as daemon:
+    async with run_recorded_daemon(tmp_path, node()) as daemon:
         reply = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}")
         removed = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}?validationStatus=removed")
         of_l1 = await daemon.get(f"{FUJI}/validators/{node_id_text(L1_VALIDATOR)}")
@@ -193,18 +193,18 @@ async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path
 
 
 async def test_the_four_states_of_a_made_up_history_are_told_with_what_was_paid(tmp_path: Path) -> None:
-    async with made_up_daemon(tmp_path) as daemon:
-        txs = await all_of(daemon, f"{P}/transactions", "transactions")
+    async with run_synthetic_daemon(tmp_path) as daemon:
+        txs = await fetch_all(daemon, f"{P}/transactions", "transactions")
         nodes = sorted({tx["nodeId"] for tx in txs if "nodeId" in tx})
         over = [
             one
             for status in ("completed", "removed")
             for name in nodes
-            for one in await all_of(
+            for one in await fetch_all(
                 daemon, f"{FUJI}/validators/{name}?validationStatus={status}&sortOrder=asc", "validators", 1
             )
         ]
-        rewards = await all_of(daemon, f"{FUJI}/rewards?nodeIds={','.join(nodes)}", "historicalRewards", 2)
+        rewards = await fetch_all(daemon, f"{FUJI}/rewards?nodeIds={','.join(nodes)}", "historicalRewards", 2)
     paid = {one["txHash"]: one["rewards"] for one in over if "rewardTxHash" in one.get("rewards", ())}
     assert {one["validationStatus"] for one in over} == {"completed", "removed"}
     assert all(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.daemon import Daemon, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -19,35 +19,35 @@ QUICK_GOSSIP = {"gossip_interval_s": 0.05, "address_save_interval_s": 0.05}
 async def sign_with_all(daemon: Daemon, network: SimulatedNetwork, place: int = 0) -> None:
     """Ask every validator of the Primary Network to sign, each of which is needed."""
     message = network.messages_of(PRIMARY_NETWORK)[place]
-    reply = await daemon.kebab(message, quorum_percentage=100)
-    verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
+    reply = await daemon.aggregate(message, quorum_percentage=100)
+    verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
     assert len(verdict.signers) == 10
 
 
 async def test_gossip_finds_everybody_from_one_known_peer(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(L1Plan(validators=10, shared=True), L1Plan(validators=4)), info_peers=1, seed=3)
-    async with simulated(plan) as network, running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
         await sign_with_all(daemon, network)
         await daemon.until_connected(14)
 
 
 async def test_one_manually_tracked_peer_is_enough(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=10, info_peers=0)) as network:
+    async with run_network(Plan(validators=10, info_peers=0)) as network:
         known = network.validators[4]
         assert known.address is not None
         keys = {"manually-tracked-peers": [{"id": known.name, "ip": known.address.endpoint}]}
-        async with running(config_of(network, tmp_path, keys, peers=QUICK_GOSSIP)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys, peers=QUICK_GOSSIP)) as daemon:
             await sign_with_all(daemon, network)
 
 
 async def test_a_restart_needs_nobody_to_tell_addresses(tmp_path: Path) -> None:
-    async with simulated(SHARED) as network:
-        async with running(config_of(network, tmp_path)) as daemon:
+    async with run_network(SHARED) as network:
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(10)
         identity = (tmp_path / "data" / "88888" / "identity.pem").read_bytes()
         network.nodes[0].rpc.outages = {"info.peers": Outage(OutageKind.HTTP_500)}
         # Without gossip either: everybody is dialled where he was when the first daemon stopped.
-        async with running(config_of(network, tmp_path, peers={"gossip_interval_s": 60.0})) as daemon:
+        async with run_daemon(build_config(network, tmp_path, peers={"gossip_interval_s": 60.0})) as daemon:
             await sign_with_all(daemon, network)
             assert (await daemon.metrics())["warpseal_peer_dials_total"] == 10
         assert (tmp_path / "data" / "88888" / "identity.pem").read_bytes() == identity
@@ -55,19 +55,22 @@ async def test_a_restart_needs_nobody_to_tell_addresses(tmp_path: Path) -> None:
 
 
 async def test_a_validator_that_moved_while_the_daemon_was_down_is_found(tmp_path: Path) -> None:
-    async with simulated(SHARED) as network:
-        async with running(config_of(network, tmp_path)) as daemon:
+    async with run_network(SHARED) as network:
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(10)
         for index in (0, 7):
             network.stop_validator(index)
             await network.start_validator(index, moved=True)
         network.nodes[0].rpc.outages = {"info.peers": Outage(OutageKind.HTTP_500)}
-        async with running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
             await sign_with_all(daemon, network)
 
 
 async def test_a_validator_that_moves_while_the_daemon_runs_is_found_by_gossip(tmp_path: Path) -> None:
-    async with simulated(SHARED) as network, running(config_of(network, tmp_path, peers=QUICK_GOSSIP)) as daemon:
+    async with (
+        run_network(SHARED) as network,
+        run_daemon(build_config(network, tmp_path, peers=QUICK_GOSSIP)) as daemon,
+    ):
         await daemon.until_connected(10)
         network.stop_validator(3)
         await daemon.until_connected(9)
@@ -76,7 +79,7 @@ async def test_a_validator_that_moves_while_the_daemon_runs_is_found_by_gossip(t
 
 
 async def test_a_validator_that_hangs_up_is_dialled_again(tmp_path: Path) -> None:
-    async with simulated(SHARED) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(SHARED) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         for place in range(2):
             for index in range(10):
@@ -89,14 +92,14 @@ async def test_a_validator_that_hangs_up_is_dialled_again(tmp_path: Path) -> Non
 async def test_a_configured_node_that_is_a_validator_itself_is_found_though_nobody_lists_it(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), node_is_validator=True)
     no_gossip = {"gossip_interval_s": 60.0}
-    async with simulated(plan) as network, running(config_of(network, tmp_path, peers=no_gossip)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, peers=no_gossip)) as daemon:
         await sign_with_all(daemon, network)
 
 
 async def test_validators_with_rsa_certificates_sign_as_well(tmp_path: Path) -> None:
     async with (
-        simulated(Plan(validators=10, l1s=(), rsa=2)) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(Plan(validators=10, l1s=(), rsa=2)) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         await sign_with_all(daemon, network)
 
@@ -104,10 +107,13 @@ async def test_validators_with_rsa_certificates_sign_as_well(tmp_path: Path) -> 
 async def test_with_fewer_connections_than_validators_the_heaviest_are_connected(tmp_path: Path) -> None:
     # Places 3 to 9 have 91 % of the stake.
     plan = Plan(validators=10, l1s=(), weights="200/300/400/1300/1300/1300/1300/1300/1300/1300")
-    async with simulated(plan) as network, running(config_of(network, tmp_path, {"max-connections": 7})) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, {"max-connections": 7})) as daemon,
+    ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        reply = await daemon.kebab(message, quorum_percentage=90)
-        verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 90)
+        reply = await daemon.aggregate(message, quorum_percentage=90)
+        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 90)
         assert set(verdict.signers) == {validator.bls_key for validator in network.validators[3:]}
         await asyncio.sleep(0.3)
         assert sum(validator.counts.open_connections for validator in network.validators) == 7
@@ -115,12 +121,12 @@ async def test_with_fewer_connections_than_validators_the_heaviest_are_connected
 
 
 async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> None:
-    async with simulated(SHARED) as network:
+    async with run_network(SHARED) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with running(config_of(network, tmp_path, {"allow-private-ips": False})) as daemon:
+        async with run_daemon(build_config(network, tmp_path, {"allow-private-ips": False})) as daemon:
             # All simulated validators are on the loopback address, which is a private one.
             async with asyncio.timeout(10):
-                kebab, v1 = await asyncio.gather(daemon.kebab(message), daemon.v1(message))
+                kebab, v1 = await asyncio.gather(daemon.aggregate(message), daemon.aggregate_v1(message))
             assert (await daemon.metrics())["warpseal_peer_dials_total"] == 0
     assert kebab.status == v1.status == 503
     assert kebab.detail["verdict"] == v1.detail["verdict"] == "wait"
@@ -129,12 +135,12 @@ async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> 
 
 
 async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=10, info_peers=0)) as network:
+    async with run_network(Plan(validators=10, info_peers=0)) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with running(config_of(network, tmp_path, peers={"address_timeout_s": 0.5})) as daemon:
+        async with run_daemon(build_config(network, tmp_path, peers={"address_timeout_s": 0.5})) as daemon:
             async with asyncio.timeout(10):
-                first = await daemon.kebab(message)
-                second = await daemon.kebab(message)
+                first = await daemon.aggregate(message)
+                second = await daemon.aggregate(message)
     for reply in (first, second):
         assert reply.status == 503
         assert reply.detail["counts"] == {"no_address": 10}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, Reply, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import AGGREGATE_PATH, Reply, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -30,15 +30,15 @@ def asked(network: SimulatedNetwork) -> int:
 def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int = 67) -> int:
     """Judge an answer by the set at the height that it names; return that height."""
     height = int(reply.headers["X-Warpseal-P-Chain-Height"])
-    judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
+    verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
     return height
 
 
 async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(10)
         message, subnet_id = l1_message(network), network.subnets[1].subnet_id
-        assert judged(network, message, await daemon.kebab(message, quorum_percentage=100), 100) == 20
+        assert judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == 20
         before = asked(network)
         for index in range(3):
             network.change_weight(subnet_id, index, 5000 + index)
@@ -48,7 +48,7 @@ async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand
             return (await daemon.metrics())["warpseal_proposed_height"] == height
 
         await until(is_at_the_new_height)
-        assert judged(network, message, await daemon.kebab(message, quorum_percentage=100), 100) == height
+        assert judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == height
         assert asked(network) == before
 
 
@@ -56,31 +56,31 @@ async def test_while_sets_change_with_every_block_all_answers_fit_the_height_the
     plan = Plan(
         validators=10, l1s=(L1Plan(shared=True),), height=20, block_interval_s=0.05, churn_every=1, messages=40, seed=5
     )
-    async with simulated(plan) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         heights = set()
         for place in range(40):
             message = l1_message(network, place % 35)
-            heights.add(judged(network, message, await daemon.kebab(message, quorum_percentage=80), 80))
+            heights.add(judged(network, message, await daemon.aggregate(message, quorum_percentage=80), 80))
             await asyncio.sleep(0.02)
         assert len(heights) > 5
 
 
 async def test_a_validator_that_joins_is_connected_and_asked(tmp_path: Path) -> None:
     plan = Plan(validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:joins=21"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         newcomer = network.validators[8]
         assert newcomer.counts.connections == 0
         network.advance()
         await daemon.until_connected(9)
         message = l1_message(network)
-        judged(network, message, await daemon.kebab(message, quorum_percentage=100), 100)
+        judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100)
         assert newcomer.counts.shares == 1
 
 
 async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None:
     plan = Plan(validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:leaves=21"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(9)
         network.advance()
         await daemon.until_connected(8)
@@ -88,59 +88,65 @@ async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None
 
 
 async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         subnet_id = network.subnets[1].subnet_id
         message, other = network.messages_of(subnet_id)[:2]
         network.change_weight(subnet_id, 0, 100_000)
-        old = await daemon.kebab(message, pchain_height=20, quorum_percentage=100)
-        new = await daemon.v1(message, pChainHeight=21)
+        old = await daemon.aggregate(message, pchain_height=20, quorum_percentage=100)
+        new = await daemon.aggregate_v1(message, pChainHeight=21)
         assert judged(network, message, old) == 20
         assert judged(network, message, new) == 21
-        assert len(judge(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
+        assert len(verify_signed_message(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
         # One validator would do at 21, but what was signed at 20 fits there, too, and nobody is asked again.
-        assert len(judge(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
-        equal = await daemon.kebab(other, pchain_height=20)
-        assert len(judge(network, equal.signed, other.unsigned.raw, subnet_id, 67, 20).signers) == 7
+        assert len(verify_signed_message(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
+        equal = await daemon.aggregate(other, pchain_height=20)
+        assert len(verify_signed_message(network, equal.signed, other.unsigned.raw, subnet_id, 67, 20).signers) == 7
 
 
 async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: Path) -> None:
     keys = {"max-p-chain-lookback": 5}
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, keys)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
         message = l1_message(network)
-        for reply in (await daemon.kebab(message, pchain_height=14), await daemon.v1(message, pChainHeight=14)):
+        for reply in (
+            await daemon.aggregate(message, pchain_height=14),
+            await daemon.aggregate_v1(message, pChainHeight=14),
+        ):
             assert reply.status == 400
             assert reply.body["code"] == "height_too_old"
             assert "max-p-chain-lookback" in str(reply.body)
-        assert judged(network, message, await daemon.kebab(message, pchain_height=15)) == 15
+        assert judged(network, message, await daemon.aggregate(message, pchain_height=15)) == 15
 
 
 async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Path) -> None:
     keys = {"max-p-chain-lookback": 1}
     async with (
-        simulated(PLAN) as network,
-        running(config_of(network, tmp_path, keys, validators=QUICK)) as daemon,
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, keys, validators=QUICK)) as daemon,
     ):
         await daemon.until_ready()
         message, other = l1_message(network), l1_message(network, 1)
         # The epoch of five blocks began at 20; at 24 that is too far back, but for its being the epoch's.
         network.advance(2)
-        assert judged(network, message, await daemon.kebab(message, pchain_height=22)) == 22
+        assert judged(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
         network.advance(2)
 
         async def is_at_24() -> bool:
             return (await daemon.metrics())["warpseal_proposed_height"] == 24
 
         await until(is_at_24)
-        assert judged(network, other, await daemon.kebab(other, pchain_height=22)) == 22
-        assert judged(network, other, await daemon.kebab(other, pchain_height=20)) == 20
-        assert (await daemon.kebab(other, pchain_height=21)).body["code"] == "height_too_old"
+        assert judged(network, other, await daemon.aggregate(other, pchain_height=22)) == 22
+        assert judged(network, other, await daemon.aggregate(other, pchain_height=20)) == 20
+        assert (await daemon.aggregate(other, pchain_height=21)).body["code"] == "height_too_old"
 
 
 async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = l1_message(network)
         async with asyncio.timeout(5):
-            replies = [await daemon.kebab(message, pchain_height=31), await daemon.v1(message, pChainHeight="31")]
+            replies = [
+                await daemon.aggregate(message, pchain_height=31),
+                await daemon.aggregate_v1(message, pChainHeight="31"),
+            ]
         for reply in replies:
             assert reply.status == 400
             assert reply.body["code"] == "height_too_new"
@@ -148,9 +154,9 @@ async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) ->
 
 
 async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         message = l1_message(network)
-        asking = asyncio.create_task(daemon.kebab(message, pchain_height=30))
+        asking = asyncio.create_task(daemon.aggregate(message, pchain_height=30))
         await asyncio.sleep(0.2)
         assert not asking.done()
         network.advance(10)
@@ -158,12 +164,12 @@ async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_height_that_does_not_come_in_time_is_wait(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_ready()
         message = l1_message(network)
         kebab, v1 = await asyncio.gather(
-            daemon.kebab(message, pchain_height=21, timeout_seconds=1),
-            daemon.v1(message, pChainHeight=21, timeoutSeconds=1),
+            daemon.aggregate(message, pchain_height=21, timeout_seconds=1),
+            daemon.aggregate_v1(message, pChainHeight=21, timeoutSeconds=1),
         )
         assert (kebab.status, v1.status) == (504, 503)
         for reply in (kebab, v1):
@@ -178,27 +184,27 @@ def emptying(rule: str) -> Plan:
 
 async def test_an_empty_set_at_a_named_height_is_the_callers_fault(tmp_path: Path) -> None:
     async with (
-        simulated(emptying("leaves=21")) as network,
-        running(config_of(network, tmp_path, validators=QUICK)) as daemon,
+        run_network(emptying("leaves=21")) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
     ):
         message = l1_message(network)
         network.advance()
-        reply = await daemon.kebab(message, pchain_height=21)
+        reply = await daemon.aggregate(message, pchain_height=21)
         assert (reply.status, reply.body["code"]) == (400, "no_validators")
-        assert judged(network, message, await daemon.kebab(message, pchain_height=20)) == 20
+        assert judged(network, message, await daemon.aggregate(message, pchain_height=20)) == 20
 
 
 async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: Path) -> None:
     async with (
-        simulated(emptying("joins=21")) as network,
-        running(config_of(network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1})) as daemon,
+        run_network(emptying("joins=21")) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1})) as daemon,
     ):
         message = network.messages_of(network.subnets[1].subnet_id)[0]
         await daemon.until_known(message)
-        reply = await daemon.kebab(message, timeout_seconds=1)
+        reply = await daemon.aggregate(message, timeout_seconds=1)
         assert reply.status == 504
         assert reply.body["code"] == "quorum_not_reached"
-        asking = asyncio.create_task(daemon.kebab(message))
+        asking = asyncio.create_task(daemon.aggregate(message))
         await asyncio.sleep(0.3)
         assert not asking.done()
         network.advance()
@@ -206,40 +212,40 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
 
 
 async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         stranger = UnsignedMessage.build(
             network.network_id, ChainID(b"\x07" * 32), l1_message(network).unsigned.payload
         )
         body: dict[str, Any] = {"message": stranger.raw.hex()}
-        reply = await daemon.post(KEBAB, body)
+        reply = await daemon.post(AGGREGATE_PATH, body)
         assert (reply.status, reply.body["code"]) == (404, "unknown_chain")
         assert reply.detail == {"blockchainId": id_text(b"\x07" * 32)}
         message = network.messages_of(PRIMARY_NETWORK)[0]
         for spelling in (id_text(b"\x08" * 32), (b"\x08" * 32).hex()):
-            reply = await daemon.v1(message, signingSubnetId=spelling)
+            reply = await daemon.aggregate_v1(message, signingSubnetId=spelling)
             assert (reply.status, reply.body["code"]) == (400, "unknown_subnet")
 
 
 async def test_a_chain_that_appears_is_found_though_it_was_unknown_before(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = l1_message(network)
         chain = network.state.chains.pop(message.unsigned.source_chain_id)
-        assert (await daemon.kebab(message)).status == 404
+        assert (await daemon.aggregate(message)).status == 404
         network.state.chains[chain.chain_id] = chain
 
         async def is_found() -> bool:
-            return (await daemon.kebab(message)).status == 200
+            return (await daemon.aggregate(message)).status == 200
 
         await until(is_found)
 
 
 async def test_a_message_of_another_network_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = l1_message(network).unsigned
         foreign = UnsignedMessage.build(1, message.source_chain_id, message.payload)
         await daemon.until_ready()
         before = network.calls["platform.validatedBy"]
-        reply = await daemon.post(KEBAB, {"message": foreign.raw.hex()})
+        reply = await daemon.post(AGGREGATE_PATH, {"message": foreign.raw.hex()})
         assert (reply.status, reply.body["code"]) == (400, "wrong_network")
         assert network.calls["platform.validatedBy"] == before
         assert asked(network) == 0

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import Daemon, Reply, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -27,7 +27,7 @@ AT_ONCE_S = 0.05
 async def warm(rule: str, folder: Path, **changes: Any) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
     """Run a network of ten, four of which follow `rule`, and a daemon that is connected to all of them."""
     plan = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),), messages=20)
-    async with simulated(plan) as network, running(config_of(network, folder, **changes)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, folder, **changes)) as daemon:
         await daemon.until_connected(10)
         yield network, daemon
 
@@ -63,7 +63,7 @@ def assert_wait(reply: Reply, status: int) -> None:
 async def test_what_the_p_chain_refuses_for_good_is_never(code: int, reason: str, tmp_path: Path) -> None:
     async with warm(f"0-3:refuse={code}/no\x1b[31m way", tmp_path) as (network, daemon):
         message = p_chain_messages(network)[0]
-        kebab, v1 = await daemon.kebab(message), await daemon.v1(message)
+        kebab, v1 = await daemon.aggregate(message), await daemon.aggregate_v1(message)
         assert_never(kebab)
         assert_never(v1)
         assert v1.body["error"] == "Bad Request"
@@ -90,7 +90,7 @@ async def test_what_the_p_chain_refuses_for_good_is_never(code: int, reason: str
 async def test_what_is_lost_for_now_is_wait_in_both_dialects(rule: str, reason: str, tmp_path: Path) -> None:
     async with warm(rule, tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        kebab, v1 = await daemon.kebab(message), await daemon.v1(message)
+        kebab, v1 = await daemon.aggregate(message), await daemon.aggregate_v1(message)
         assert_wait(kebab, 503)
         assert_wait(v1, 503)
         assert v1.body["error"] == "Service Unavailable"
@@ -103,7 +103,7 @@ async def test_silence_lasts_until_the_deadline_and_is_wait(tmp_path: Path) -> N
         message = network.messages_of(PRIMARY_NETWORK)[0]
         started = time.monotonic()
         kebab, v1 = await asyncio.gather(
-            daemon.kebab(message, timeout_seconds=1.5), daemon.v1(message, timeoutSeconds=1.5)
+            daemon.aggregate(message, timeout_seconds=1.5), daemon.aggregate_v1(message, timeoutSeconds=1.5)
         )
         assert time.monotonic() - started >= 1.5
         assert_wait(kebab, 504)
@@ -117,13 +117,13 @@ async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_as
         l1 = network.subnets[1].subnet_id
         # The ninth message of an EVM chain tells an uptime.
         uptime, other = network.messages_of(l1)[8], network.messages_of(l1)[0]
-        reply = await daemon.kebab(uptime)
+        reply = await daemon.aggregate(uptime)
         assert_wait(reply, 503)
         assert reply.detail["counts"]["uptime_not_reached"] == 4
         asked = [validator.counts.app_requests for validator in network.validators[:4]]
         assert asked == [1, 1, 1, 1]
         # The same code about another message may change: it is asked again until the deadline.
-        assert_wait(await daemon.kebab(other, timeout_seconds=2), 504)
+        assert_wait(await daemon.aggregate(other, timeout_seconds=2), 504)
         assert all(validator.counts.app_requests >= 3 for validator in network.validators[:4])
 
 
@@ -134,7 +134,7 @@ async def test_a_warm_daemon_fails_within_fifty_milliseconds(rule: str, chain: s
         took = []
         for message in messages[:8]:
             started = time.monotonic()
-            assert (await daemon.kebab(message)).status in (400, 503)
+            assert (await daemon.aggregate(message)).status in (400, 503)
             took.append(time.monotonic() - started)
         # The best of several: the machine may be busy, the daemon is not to wait.
         assert min(took) < AT_ONCE_S
@@ -144,9 +144,9 @@ async def test_an_unreachable_buffer_never_fails_a_request(tmp_path: Path) -> No
     async with warm("0-3:refuse=7", tmp_path) as (network, daemon):
         message = p_chain_messages(network)[0]
         started = time.monotonic()
-        reply = await daemon.kebab(message, quorum_percentage=60, quorum_percentage_buffer=40)
+        reply = await daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40)
         assert time.monotonic() - started < 1.5
-        verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
+        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
         assert len(verdict.signers) == 6
 
 
@@ -157,31 +157,35 @@ async def test_validators_that_are_gone_are_wait_and_the_answer_names_when_they_
         await daemon.until_connected(6)
         await asyncio.sleep(0.3)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        reply = await daemon.kebab(message, timeout_seconds=0.2)
+        reply = await daemon.aggregate(message, timeout_seconds=0.2)
         assert_wait(reply, 503)
         assert reply.detail["counts"]["not_connected"] == 4
         for index in range(4):
             await network.start_validator(index)
         await asyncio.sleep(int(reply.headers["Retry-After"]))
-        judge(network, (await daemon.kebab(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(
+            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+        )
 
 
 async def test_one_caller_fails_while_another_with_a_lower_quorum_is_served(tmp_path: Path) -> None:
     async with warm("0-3:refuse=-1", tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         high, low, middle = await asyncio.gather(
-            daemon.kebab(message, quorum_percentage=67),
-            daemon.kebab(message, quorum_percentage=34),
-            daemon.kebab(message, quorum_percentage=60),
+            daemon.aggregate(message, quorum_percentage=67),
+            daemon.aggregate(message, quorum_percentage=34),
+            daemon.aggregate(message, quorum_percentage=60),
         )
         assert_never(high)
-        judge(network, low.signed, message.unsigned.raw, PRIMARY_NETWORK, 34)
-        judge(network, middle.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
+        verify_signed_message(network, low.signed, message.unsigned.raw, PRIMARY_NETWORK, 34)
+        verify_signed_message(network, middle.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
 
 
 async def test_no_refusal_outlives_its_request(tmp_path: Path) -> None:
     async with warm("0-3:refuse=7", tmp_path) as (network, daemon):
         message = p_chain_messages(network)[0]
-        assert_never(await daemon.kebab(message))
+        assert_never(await daemon.aggregate(message))
         network.set_behaviour(range(4), "")
-        judge(network, (await daemon.kebab(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(
+            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+        )

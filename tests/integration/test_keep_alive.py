@@ -11,9 +11,9 @@ from pathlib import Path
 
 import uvloop
 
-from tests.integration.beside import Beside, beside
-from tests.integration.daemon import Daemon, config_of, running
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, build_config, run_daemon
+from tests.integration.message_verifier import verify_signed_message
+from tests.integration.threaded_network import ThreadedNetwork, run_threaded_network
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import PRIMARY_NETWORK
@@ -50,8 +50,8 @@ async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_en
         interval_s = INTERVAL_S * 2**attempt
         ours = {"ping_interval_s": interval_s, "silence_timeout_s": SILENCES * interval_s}
         async with (
-            beside(plan_of(interval_s)) as other,
-            running(config_of(other.network, tmp_path / str(attempt), peers=ours)) as daemon,
+            run_threaded_network(plan_of(interval_s)) as other,
+            run_daemon(build_config(other.network, tmp_path / str(attempt), peers=ours)) as daemon,
         ):
             await daemon.until_connected(VALIDATORS)
             late_s = max(await stall_again_and_again(cycles * interval_s, interval_s), other.worst_lag_s)
@@ -89,12 +89,12 @@ async def run_for(seconds: float) -> float:
     return late_s
 
 
-async def assert_nobody_hung_up(other: Beside, daemon: Daemon) -> None:
+async def assert_nobody_hung_up(other: ThreadedNetwork, daemon: Daemon) -> None:
     """Assert that each validator saw one connection in all, and that everybody still signs."""
     page = await daemon.metrics()
     assert not [name for name in page if name.startswith("warpseal_peer_disconnects_total")]
     assert page["warpseal_peer_connections"] == VALIDATORS
     assert [validator.counts.connections for validator in other.network.validators] == [1] * VALIDATORS
     message = other.network.messages_of(PRIMARY_NETWORK)[0]
-    reply = await daemon.kebab(message, quorum_percentage=100)
-    judge(other.network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
+    reply = await daemon.aggregate(message, quorum_percentage=100)
+    verify_signed_message(other.network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)

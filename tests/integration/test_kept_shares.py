@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, config_file, config_of, running, simulated
-from tests.integration.judge import judge
-from tests.integration.nursery import nursery
+from tests.integration.daemon import AGGREGATE_PATH, build_config, run_daemon, run_network, write_config_file
+from tests.integration.forked_daemons import run_daemon_forker
+from tests.integration.message_verifier import verify_signed_message
 from tests.store.signed import made
 from warpseal.bls import sign
 from warpseal.simnet.network import SimulatedNetwork
@@ -48,11 +48,14 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
     store_url: str, tmp_path: Path
 ) -> None:
     plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/2-3:silent"),))
-    async with simulated(plan) as network, nursery(config_file(network, tmp_path, {"store-url": store_url})) as nest:
+    async with (
+        run_network(plan) as network,
+        run_daemon_forker(write_config_file(network, tmp_path, {"store-url": store_url})) as forker,
+    ):
         l1 = network.subnets[1].subnet_id
         body = {"message": network.messages_of(l1)[0].unsigned.raw.hex()}
-        async with nest.born() as life, aiohttp.ClientSession(await life.listening) as session:
-            asking = asyncio.create_task(session.post(KEBAB, json=body).__aenter__())
+        async with forker.start() as life, aiohttp.ClientSession(await life.listening) as session:
+            asking = asyncio.create_task(session.post(AGGREGATE_PATH, json=body).__aenter__())
             await until(lambda: shares_in(store_url) == 2)
             life.kill()
             with pytest.raises(aiohttp.ClientError):
@@ -60,13 +63,13 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
         network.set_behaviour(range(len(network.validators)), "")
         before = asked(network)
         async with (
-            nest.born() as life,
+            forker.start() as life,
             aiohttp.ClientSession(await life.listening) as session,
             asyncio.timeout(PATIENCE_S),
-            session.post(KEBAB, json=body) as response,
+            session.post(AGGREGATE_PATH, json=body) as response,
         ):
             signed = (await response.json())["signed-message"]
-        verdict = judge(network, signed, bytes.fromhex(body["message"]), l1, 67)
+        verdict = verify_signed_message(network, signed, bytes.fromhex(body["message"]), l1, 67)
         assert len(verdict.signers) >= 3
         more = [after - earlier for earlier, after in zip(before, asked(network), strict=True)]
         assert more[:3] == [0, 0, 0]
@@ -84,19 +87,19 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
     store_url: str, tmp_path: Path
 ) -> None:
     plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/all:closed"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         l1 = network.subnets[1].subnet_id
         sent = network.messages_of(l1)[0].unsigned
         conversion = network.p_chain.conversion_of(l1)
         assert conversion.attested is not None
-        config = config_of(network, tmp_path, {"store-url": store_url})
+        config = build_config(network, tmp_path, {"store-url": store_url})
         await asyncio.to_thread(made, store_url)
         await asyncio.to_thread(import_shares, network, store_url, [sent, conversion.attested.unsigned])
-        async with running(config) as daemon:
-            reply = await daemon.post(KEBAB, {"message": sent.raw.hex()})
-            judge(network, reply.signed, sent.raw, l1, 67)
+        async with run_daemon(config) as daemon:
+            reply = await daemon.post(AGGREGATE_PATH, {"message": sent.raw.hex()})
+            verify_signed_message(network, reply.signed, sent.raw, l1, 67)
             reply = await daemon.get(GET + conversion.text)
-            judge(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
+            verify_signed_message(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
         assert sum(asked(network)[1:]) == 0
 
 

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, config_file, simulated
-from tests.integration.nursery import Nursery, nursery
+from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
+from tests.integration.forked_daemons import DaemonForker, run_daemon_forker
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -43,7 +43,7 @@ class Lane:
     """
 
     network: SimulatedNetwork
-    nest: Nursery
+    forker: DaemonForker
     number: int
     rnd: Random
     messages: Iterator[SimMessage]
@@ -62,7 +62,7 @@ class Lane:
 
     async def live(self) -> None:
         """Let a daemon live, ask it, and kill it at a moment by chance: while it starts, or after some answers."""
-        async with self.nest.born() as life:
+        async with self.forker.start() as life:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
@@ -75,11 +75,13 @@ class Lane:
 
     async def asked_again(self) -> list[int]:
         """Ask a last daemon for everything that was ever answered; return the statuses."""
-        async with self.nest.born() as life:
+        async with self.forker.start() as life:
             async with aiohttp.ClientSession(await life.listening) as session:
-                statuses = [await self._status(session.post(KEBAB, json=_body(message))) for message in self.posted]
+                statuses = [
+                    await self._status(session.post(AGGREGATE_PATH, json=_body(message))) for message in self.posted
+                ]
                 statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.got]
-            assert await life.stop() == 0, self.nest.log()
+            assert await life.stop() == 0, self.forker.log()
         return statuses
 
     async def _ask(self, api_url: str) -> None:
@@ -93,7 +95,7 @@ class Lane:
         for message in self.messages:
             began = monotonic()
             try:
-                status = await self._status(session.post(KEBAB, json=_body(message)))
+                status = await self._status(session.post(AGGREGATE_PATH, json=_body(message)))
             except aiohttp.ClientError:
                 return
             assert status == 200
@@ -153,14 +155,14 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 async def test_nothing_that_was_answered_is_lost_in_200_kills(
     fresh_store_url: Callable[[], str], tmp_path: Path
 ) -> None:
-    async with simulated(PLAN) as network, AsyncExitStack() as stack:
+    async with run_network(PLAN) as network, AsyncExitStack() as stack:
         messages = iter(network.messages_of(network.subnets[1].subnet_id))
         lanes: dict[str, Lane] = {}
         for number in range(LANES):
             url = fresh_store_url()
-            file = config_file(network, tmp_path / str(number), {"store-url": url})
-            nest = await stack.enter_async_context(nursery(file))
-            lanes[url] = Lane(network, nest, number, Random(number), messages)
+            file = write_config_file(network, tmp_path / str(number), {"store-url": url})
+            forker = await stack.enter_async_context(run_daemon_forker(file))
+            lanes[url] = Lane(network, forker, number, Random(number), messages)
         async with asyncio.TaskGroup() as tasks:
             for lane in lanes.values():
                 tasks.create_task(lane.lives(KILLS // LANES))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.eventually import until
-from tests.integration.daemon import simulated
+from tests.integration.daemon import run_network
 from tests.integration.l1_scene import LIFE, Scene, beside, scene, validation_of
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan
@@ -44,7 +44,7 @@ async def test_what_is_accepted_is_signed_at_once_and_unasked(tmp_path: Path) ->
 
 async def test_subnets_that_are_not_tracked_are_left_alone(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=4, spare=1), L1Plan(validators=4, spare=1))
-    async with simulated(replace(LIFE, l1s=l1s)) as network:
+    async with run_network(replace(LIFE, l1s=l1s)) as network:
         tracked, other = (one.subnet_id for one in network.subnets[1:])
         async with beside(network, tmp_path, {**EAGER, "tracked-subnet-ids": [id_text(tracked)]}) as running:
             await running.daemon.until_indexed(network.p_chain.height)
@@ -55,7 +55,7 @@ async def test_subnets_that_are_not_tracked_are_left_alone(tmp_path: Path) -> No
 
 
 async def test_a_lost_quorum_is_tried_again_even_by_the_next_process(tmp_path: Path) -> None:
-    async with simulated(LIFE) as network:
+    async with run_network(LIFE) as network:
         impatient = {"default_timeout_s": 0.3}
         async with beside(network, tmp_path, EAGER, aggregation=impatient) as running:
             await running.daemon.until_indexed(network.p_chain.height)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import Reply, simulated
+from tests.integration.daemon import Reply, run_network
 from tests.integration.l1_scene import HEIGHT, HEIGHT_SOURCE, LIFE, beside, scene
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.l1_messages import bootstrap_validation_id
@@ -39,7 +39,7 @@ async def test_the_height_is_the_epochs_unless_the_caller_says_otherwise(tmp_pat
 
 async def test_an_epoch_is_asked_for_once_a_second_per_chain(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=3), L1Plan(validators=3), L1Plan(validators=3, manager="C"))
-    async with simulated(Plan(validators=3, l1s=l1s, messages=0)) as network, beside(network, tmp_path) as running:
+    async with run_network(Plan(validators=3, l1s=l1s, messages=0)) as network, beside(network, tmp_path) as running:
         conversions = [network.p_chain.conversion_of(one.subnet_id) for one in network.subnets[1:]]
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -57,7 +57,7 @@ async def test_where_there_are_no_epochs_it_is_the_proposed_height(tmp_path: Pat
 
 @pytest.mark.parametrize("nodes", [1, 2])
 async def test_any_node_that_runs_the_managers_chain_knows_its_epoch(tmp_path: Path, nodes: int) -> None:
-    async with simulated(replace(LIFE, nodes=nodes)) as network:
+    async with run_network(replace(LIFE, nodes=nodes)) as network:
         urls = [{"base-url": node.uri} for node in network.nodes]
         network.nodes[0].leave(network.manager(network.subnets[-1].subnet_id).chain_id)
         network.advance(3)

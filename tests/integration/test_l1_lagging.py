@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.daemon import simulated
+from tests.integration.daemon import run_network
 from tests.integration.l1_scene import LIFE, Scene, beside, validation_of
 from warpseal.simnet.ledger import Transaction
 
@@ -17,7 +17,7 @@ UNFOLLOWED = {"follow-p-chain": False}
 @asynccontextmanager
 async def two_nodes(folder: Path, *, followed: bool = False) -> AsyncIterator[Scene]:
     """Run a daemon with two nodes, and nobody who signs for the L1."""
-    async with simulated(replace(LIFE, nodes=2)) as network:
+    async with run_network(replace(LIFE, nodes=2)) as network:
         urls = [{"base-url": node.uri} for node in network.nodes]
         keys = {"p-chain-api": urls, "info-api": urls, **({} if followed else UNFOLLOWED)}
         async with beside(network, folder, keys) as running:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import simulated
+from tests.integration.daemon import run_network
 from tests.integration.l1_scene import (
     HEIGHT_SOURCE,
     SIGNING_SUBNET,
@@ -49,7 +49,7 @@ async def lived(running: Scene, transaction: Transaction) -> None:
 
 @pytest.mark.parametrize("manager", ["own", "C", "l1-0"])
 async def test_each_transaction_of_a_life_is_answered_as_the_p_chain_attests_it(tmp_path: Path, manager: str) -> None:
-    async with simulated(a_life(manager)) as network:
+    async with run_network(a_life(manager)) as network:
         l1, p_chain = network.subnets[-1].subnet_id, network.p_chain
         async with beside(network, tmp_path) as running:
             initial = running.nodes_of_l1()[:4]
@@ -100,9 +100,13 @@ async def test_what_was_posted_serves_those_who_ask_by_transaction_and_the_other
         conversion = running.network.p_chain.conversion_of(running.l1)
         registration = running.network.p_chain.register(running.l1)
         got = await running.delivered(registration)
-        posted = await running.daemon.v1(attested_by(conversion), signingSubnetId=id_text(running.l1), pChainHeight=20)
+        posted = await running.daemon.aggregate_v1(
+            attested_by(conversion), signingSubnetId=id_text(running.l1), pChainHeight=20
+        )
         before = running.asked()
         assert (await running.delivered(conversion)).signed == posted.signed
-        again = await running.daemon.v1(attested_by(registration), signingSubnetId=id_text(running.l1), pChainHeight=20)
+        again = await running.daemon.aggregate_v1(
+            attested_by(registration), signingSubnetId=id_text(running.l1), pChainHeight=20
+        )
         assert again.signed == got.signed
         assert running.asked() == before

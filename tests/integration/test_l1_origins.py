@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import simulated
+from tests.integration.daemon import run_network
 from tests.integration.l1_scene import LIFE, Scene, attested_by, beside, scene, until_status, validation_of
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
@@ -50,7 +50,7 @@ async def test_a_fresh_daemon_finds_initial_validators_without_any_index(tmp_pat
 
 
 async def test_the_callers_proof_serves_only_where_it_proves_the_validation(tmp_path: Path) -> None:
-    async with simulated(LIFE) as network:
+    async with run_network(LIFE) as network:
         async with beside(network, tmp_path, UNFOLLOWED) as running:
             registration, removal = removed(running)
             other, _ = removed(running)
@@ -80,7 +80,7 @@ async def test_the_callers_proof_serves_only_where_it_proves_the_validation(tmp_
 
 
 async def test_the_logs_of_the_managers_chain_tell_where_it_is_configured(tmp_path: Path) -> None:
-    async with simulated(LIFE) as network, beside(network, tmp_path, evm_chains(network)) as running:
+    async with run_network(LIFE) as network, beside(network, tmp_path, evm_chains(network)) as running:
         registration, removal = removed(running)
         await running.delivered(removal)
         assert await source(running, removal) == "manager_chain"
@@ -89,7 +89,7 @@ async def test_the_logs_of_the_managers_chain_tell_where_it_is_configured(tmp_pa
 
 
 async def test_until_the_index_has_it_callers_are_told_how_far_it_is(tmp_path: Path) -> None:
-    async with simulated(LIFE) as network:
+    async with run_network(LIFE) as network:
         network.advance(30)
         for method in BLOCKS:
             network.nodes[0].rpc.outages[method] = Outage(OutageKind.HTTP_500)

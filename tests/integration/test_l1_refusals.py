@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import V1, Reply
+from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
 from tests.integration.l1_scene import LIFE, Scene, scene, until_status, validation_of
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS
 from warpseal.simnet.ledger import Transaction
@@ -79,7 +79,7 @@ async def test_each_code_of_the_p_chain_arrives_with_its_reason_and_advice(tmp_p
                 "signingSubnetId": id_text(running.l1),
                 "timeoutSeconds": TIMEOUT_S,
             }
-            return await running.daemon.post(V1, body)
+            return await running.daemon.post(AGGREGATE_V1_PATH, body)
 
         replies = await asyncio.gather(*(ask(code) for code in questions))
         for code, reply in zip(questions, replies, strict=True):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Reply, simulated
-from tests.integration.judge import ask_py_ecc, canonical, parse
+from tests.integration.daemon import Reply, run_network
 from tests.integration.l1_scene import HEIGHT, Scene, beside, until_status
+from tests.integration.message_verifier import build_canonical_keys, parse_signed_message, verify_with_py_ecc
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -49,7 +49,7 @@ def founded(network: SimulatedNetwork) -> Founded:
     """Convert the subnet, its validators being all nodes but the one with the key that sorts first."""
     subnet_id = network.subnets[-1].subnet_id
     nodes = [one for one in network.validators if subnet_id in one.subnets]
-    keys = canonical(SetEntry(one.node_id, one.bls_key, 1) for one in nodes)[0]
+    keys = build_canonical_keys(SetEntry(one.node_id, one.bls_key, 1) for one in nodes)[0]
     first, *members = sorted(nodes, key=lambda one: keys.index((one.bls_key, 1)))
     conversion = network.p_chain.convert(subnet_id, [one.index for one in members])
     network.advance(network.plan.epoch_blocks)
@@ -70,7 +70,7 @@ async def at_a_new_epoch(running: Scene, transaction: Transaction) -> Reply:
 
 
 async def test_a_new_set_costs_no_request_while_the_signers_stay(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, beside(network, tmp_path) as running:
+    async with run_network(PLAN) as network, beside(network, tmp_path) as running:
         l1 = founded(network)
         before = await running.delivered(l1.conversion)
         network.p_chain.register(l1.subnet_id, l1.first_key, weight=100)
@@ -79,9 +79,11 @@ async def test_a_new_set_costs_no_request_while_the_signers_stay(tmp_path: Path)
         after = await at_a_new_epoch(running, l1.conversion)
         assert l1.requests() == requests
         verdict = running.judged(after, l1.conversion)
-        ask_py_ecc(verdict)
+        verify_with_py_ecc(verdict)
         assert network.manager(l1.subnet_id).deliver(bytes.fromhex(after.signed)).accepted
-        (unsigned, bits, signature), (_, moved, same) = (parse(bytes.fromhex(one.signed)) for one in (before, after))
+        (unsigned, bits, signature), (_, moved, same) = (
+            parse_signed_message(bytes.fromhex(one.signed)) for one in (before, after)
+        )
         assert unsigned == verdict.unsigned
         assert signature == same
         # One key came before all others, so that each bit moved by one.
@@ -90,7 +92,7 @@ async def test_a_new_set_costs_no_request_while_the_signers_stay(tmp_path: Path)
 
 @pytest.mark.parametrize("restart", [False, True], ids=["in-one-life", "after-a-restart"])
 async def test_when_signers_leave_only_the_missing_weight_is_asked_for(tmp_path: Path, restart: bool) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         l1 = founded(network)
         leaving, *staying, silent = l1.members
         network.set_behaviour(silent, "silent")
@@ -108,7 +110,7 @@ async def test_when_signers_leave_only_the_missing_weight_is_asked_for(tmp_path:
                 running = await life.enter_async_context(beside(network, tmp_path))
             reply = await at_a_new_epoch(running, l1.conversion)
             verdict = running.judged(reply, l1.conversion)
-            ask_py_ecc(verdict)
+            verify_with_py_ecc(verdict)
             assert network.manager(l1.subnet_id).deliver(bytes.fromhex(reply.signed)).accepted
             asked = {one for one, count in l1.requests().items() if count > requests[one]}
             assert silent in asked
@@ -118,7 +120,7 @@ async def test_when_signers_leave_only_the_missing_weight_is_asked_for(tmp_path:
 
 
 async def test_what_is_stored_of_a_superseded_message_serves_as_long_as_it_reaches_the_quorum(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, beside(network, tmp_path) as running:
+    async with run_network(PLAN) as network, beside(network, tmp_path) as running:
         l1 = founded(network)
         change = network.p_chain.set_weight(bootstrap_validation_id(l1.subnet_id, 0), 1_010)
         signed = running.judged(await running.delivered(change), change)

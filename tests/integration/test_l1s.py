@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -31,25 +31,25 @@ def l1_keys(network: SimulatedNetwork, places: range) -> set[bytes]:
 async def test_nearly_drained_validators_sign_only_where_the_quorum_needs_them(tmp_path: Path) -> None:
     # Below 2,048 nAVAX; heavier than the others, and used last all the same.
     async with (
-        simulated(a_plan("l1-0/0-2:balance=2047+weight=1500")) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(a_plan("l1-0/0-2:balance=2047+weight=1500")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         await daemon.until_connected(15)
         subnet_id = network.subnets[1].subnet_id
         enough, needed = l1_message(network, 0), l1_message(network, 1)
-        reply = await daemon.kebab(enough, quorum_percentage=60)
-        verdict = judge(network, reply.signed, enough.unsigned.raw, subnet_id, 60)
+        reply = await daemon.aggregate(enough, quorum_percentage=60)
+        verdict = verify_signed_message(network, reply.signed, enough.unsigned.raw, subnet_id, 60)
         assert set(verdict.signers) == l1_keys(network, range(3, 10))
-        reply = await daemon.kebab(needed, quorum_percentage=67)
-        verdict = judge(network, reply.signed, needed.unsigned.raw, subnet_id, 67)
+        reply = await daemon.aggregate(needed, quorum_percentage=67)
+        verdict = verify_signed_message(network, reply.signed, needed.unsigned.raw, subnet_id, 67)
         assert set(verdict.signers) > l1_keys(network, range(3, 10))
         assert len(verdict.signers) == 8
 
 
 async def test_a_validator_that_became_inactive_since_the_sets_height_is_reluctant(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan(lag=3)) as network,
-        running(config_of(network, tmp_path, validators=QUICK)) as daemon,
+        run_network(a_plan(lag=3)) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
     ):
         await daemon.until_connected(15)
         subnet_id = network.subnets[1].subnet_id
@@ -58,36 +58,36 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
         # In the set at the proposed height they are still members with a key.
         assert network.state.heights.proposed == 20
         message, other = l1_message(network, 0), l1_message(network, 1)
-        reply = await daemon.kebab(message, quorum_percentage=70)
-        assert set(judge(network, reply.signed, message.unsigned.raw, subnet_id, 70, 20).signers) == l1_keys(
-            network, range(3, 10)
-        )
-        reply = await daemon.kebab(other, quorum_percentage=71)
-        assert len(judge(network, reply.signed, other.unsigned.raw, subnet_id, 71, 20).signers) == 8
+        reply = await daemon.aggregate(message, quorum_percentage=70)
+        assert set(
+            verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70, 20).signers
+        ) == l1_keys(network, range(3, 10))
+        reply = await daemon.aggregate(other, quorum_percentage=71)
+        assert len(verify_signed_message(network, reply.signed, other.unsigned.raw, subnet_id, 71, 20).signers) == 8
 
 
 async def test_reluctant_validators_are_not_waited_for_while_others_suffice(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("l1-0/0-2:balance=5+silent")) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(a_plan("l1-0/0-2:balance=5+silent")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         message = l1_message(network)
         async with asyncio.timeout(8):
-            reply = await daemon.kebab(message, quorum_percentage=70)
-        judge(network, reply.signed, message.unsigned.raw, network.subnets[1].subnet_id, 70)
+            reply = await daemon.aggregate(message, quorum_percentage=70)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, network.subnets[1].subnet_id, 70)
 
 
 async def test_weight_without_a_key_counts_and_can_make_a_quorum_impossible_for_ever(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("l1-0/0-2:inactive")) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(a_plan("l1-0/0-2:inactive")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         subnet_id, message = network.subnets[1].subnet_id, l1_message(network)
-        reply = await daemon.kebab(message, quorum_percentage=70)
-        assert len(judge(network, reply.signed, message.unsigned.raw, subnet_id, 70).signers) == 7
+        reply = await daemon.aggregate(message, quorum_percentage=70)
+        assert len(verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70).signers) == 7
         for never in (
-            await daemon.kebab(message, quorum_percentage=100),
-            await daemon.v1(message, quorumPercentage=71),
+            await daemon.aggregate(message, quorum_percentage=100),
+            await daemon.aggregate_v1(message, quorumPercentage=71),
         ):
             assert (never.status, never.body["code"]) == (400, "quorum_impossible")
             assert never.detail["verdict"] == "never"
@@ -99,24 +99,24 @@ async def test_weight_without_a_key_counts_and_can_make_a_quorum_impossible_for_
 
 async def test_keyless_stake_of_the_primary_network_counts_too(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("0-3:keyless"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = network.messages_of(network.subnets[0].subnet_id)[0]
-        reply = await daemon.kebab(message, quorum_percentage=60)
-        judge(network, reply.signed, message.unsigned.raw, network.subnets[0].subnet_id, 60)
-        assert (await daemon.kebab(message)).body["code"] == "quorum_impossible"
+        reply = await daemon.aggregate(message, quorum_percentage=60)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, network.subnets[0].subnet_id, 60)
+        assert (await daemon.aggregate(message)).body["code"] == "quorum_impossible"
 
 
 async def test_twenty_l1s_are_served_in_a_row_though_none_is_tracked(tmp_path: Path) -> None:
     l1s = tuple(L1Plan(validators=3) for _ in range(20))
     async with (
-        simulated(Plan(validators=5, l1s=l1s, messages=2)) as network,
-        running(config_of(network, tmp_path, {"tracked-subnet-ids": []})) as daemon,
+        run_network(Plan(validators=5, l1s=l1s, messages=2)) as network,
+        run_daemon(build_config(network, tmp_path, {"tracked-subnet-ids": []})) as daemon,
     ):
         await daemon.until_ready()
         for subnet in network.subnets[1:]:
             message = network.messages_of(subnet.subnet_id)[0]
-            reply = await daemon.v1(message, quorumPercentage=100)
-            judge(network, reply.signed, message.unsigned.raw, subnet.subnet_id, 100)
+            reply = await daemon.aggregate_v1(message, quorumPercentage=100)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, subnet.subnet_id, 100)
         # All stay connected for a while, and none of them counts for readiness.
         await daemon.until_connected(5 + 60)
         page = await daemon.metrics()
@@ -128,28 +128,35 @@ async def test_twenty_l1s_are_served_in_a_row_though_none_is_tracked(tmp_path: P
 
 async def test_an_l1_that_nobody_asks_for_any_more_is_let_go(tmp_path: Path) -> None:
     async with (
-        simulated(Plan(validators=5, l1s=(L1Plan(validators=3),))) as network,
-        running(
-            config_of(network, tmp_path, {"tracked-subnet-ids": []}, validators={"untrack_unused_after_s": 0.3})
+        run_network(Plan(validators=5, l1s=(L1Plan(validators=3),))) as network,
+        run_daemon(
+            build_config(network, tmp_path, {"tracked-subnet-ids": []}, validators={"untrack_unused_after_s": 0.3})
         ) as daemon,
     ):
         await daemon.until_connected(5)
         message = l1_message(network)
-        judge(network, (await daemon.kebab(message)).signed, message.unsigned.raw, message.signing_subnet_id, 67)
+        verify_signed_message(
+            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, message.signing_subnet_id, 67
+        )
         await daemon.until_connected(5)
         page = await daemon.metrics()
         assert f'warpseal_connected_weight{{subnet_id="{id_text(message.signing_subnet_id)}"}}' not in page
         assert not any(network.validators[5].name in series for series in page)
         # It is followed again as soon as somebody asks.
         other = l1_message(network, 1)
-        judge(network, (await daemon.kebab(other)).signed, other.unsigned.raw, other.signing_subnet_id, 67)
+        verify_signed_message(
+            network, (await daemon.aggregate(other)).signed, other.unsigned.raw, other.signing_subnet_id, 67
+        )
 
 
 async def test_two_l1s_with_different_sets_sign_one_message_each_by_its_own_set(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=4), L1Plan(validators=6))
-    async with simulated(Plan(validators=5, l1s=l1s)) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=5, l1s=l1s)) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         conversion = network.messages[0]
         for subnet in network.subnets:
-            reply = await daemon.kebab(conversion, signing_subnet_id=id_text(subnet.subnet_id))
-            judge(network, reply.signed, conversion.unsigned.raw, subnet.subnet_id, 67)
+            reply = await daemon.aggregate(conversion, signing_subnet_id=id_text(subnet.subnet_id))
+            verify_signed_message(network, reply.signed, conversion.unsigned.raw, subnet.subnet_id, 67)
             assert reply.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(subnet.subnet_id)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import ChainKind
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
@@ -20,7 +20,7 @@ LATE_S = 1.2
 @pytest.mark.parametrize("kind", [ChainKind.EVM, ChainKind.P])
 async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(L1Plan(shared=True),), rules=(parse_rule(f"0-4:after={LATE_S}s"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         is_p = kind is ChainKind.P
         message = next(
@@ -29,9 +29,9 @@ async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> 
             if (one.unsigned.source_chain_id == P_CHAIN) == is_p and one.signing_subnet_id != PRIMARY_NETWORK
         )
         started = time.monotonic()
-        reply = await daemon.kebab(message, signing_subnet_id=message.signing_subnet_id.hex())
+        reply = await daemon.aggregate(message, signing_subnet_id=message.signing_subnet_id.hex())
         took_s = time.monotonic() - started
-        judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
         assert took_s >= LATE_S - 0.1
         assert network.validators[9].counts.app_requests == 1
         assert all(network.validators[index].counts.app_requests >= 2 for index in range(2))
@@ -39,41 +39,41 @@ async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> 
 
 async def test_everybody_signs_late_and_few_are_asked_in_the_meantime(tmp_path: Path) -> None:
     plan = Plan(validators=40, l1s=(), rules=(parse_rule(f"all:after={LATE_S}s"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(40)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        reply = await daemon.kebab(message)
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        reply = await daemon.aggregate(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         asked = sum(validator.counts.app_requests for validator in network.validators)
         # Everybody at first and once more when the first has signed; in between eight at a time.
         assert asked < 40 * 2 + 8 * 6
 
 
 async def test_half_of_the_stake_connects_late(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=10, l1s=())) as network:
+    async with run_network(Plan(validators=10, l1s=())) as network:
         for index in range(5):
             network.stop_validator(index)
-        async with running(config_of(network, tmp_path)) as daemon:
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(5)
             message = network.messages_of(PRIMARY_NETWORK)[0]
-            asking = asyncio.create_task(daemon.v1(message))
+            asking = asyncio.create_task(daemon.aggregate_v1(message))
             await asyncio.sleep(0.5)
             assert not asking.done()
             for index in range(5):
                 await network.start_validator(index)
             reply = await asking
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10
 
 
 async def test_validators_that_come_and_go_while_a_request_runs_are_made_use_of(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("0-3:after=600ms"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        asking = asyncio.create_task(daemon.kebab(message))
+        asking = asyncio.create_task(daemon.aggregate(message))
         await asyncio.sleep(0.1)
         for index in range(10):
             network.disconnect(index)
         reply = await asking
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.indexer.replay import ReplayNode, serving
-from tests.integration.daemon import running
-from tests.integration.indexed_daemon import config_of
+from tests.integration.daemon import run_daemon
+from tests.integration.indexed_daemon import build_config
 
 
 async def test_blocks_that_waited_for_the_index_are_deleted_at_the_start(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ async def test_blocks_that_waited_for_the_index_are_deleted_at_the_start(tmp_pat
     other = folder / "waiting-blocks.txt"
     for file in (*leftovers, other):
         file.write_bytes(b"left by an earlier version")
-    async with serving(node), running(config_of(tmp_path, node)) as daemon:
+    async with serving(node), run_daemon(build_config(tmp_path, node)) as daemon:
         await daemon.until_open()
         assert not any(file.exists() for file in leftovers)
         assert other.exists()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import ask_py_ecc, judge
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK
@@ -27,42 +27,42 @@ def a_plan(*rules: str, weights: str = "equal:1000") -> Plan:
 
 @pytest.mark.parametrize("lie", [*LIES, *CUTS])
 async def test_a_lie_of_three_in_ten_does_no_harm(lie: str, tmp_path: Path) -> None:
-    async with simulated(a_plan(f"0,4,7:{lie}")) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(a_plan(f"0,4,7:{lie}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
-            reply = await daemon.kebab(message, quorum_percentage=70)
-            verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70)
+            reply = await daemon.aggregate(message, quorum_percentage=70)
+            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70)
             assert not set(verdict.signers) & keys_of(network, LIARS)
 
 
 @pytest.mark.parametrize("oddity", ["duplicate=3", "twice=wrong", "twice=garbage", "twice=empty", "twice=short"])
 async def test_whoever_signs_well_at_first_counts_whatever_follows(oddity: str, tmp_path: Path) -> None:
-    async with simulated(a_plan(f"0,4,7:{oddity}")) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(a_plan(f"0,4,7:{oddity}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
-            reply = await daemon.kebab(message, quorum_percentage=100)
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
+            reply = await daemon.aggregate(message, quorum_percentage=100)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
 
 
 async def test_slow_validators_are_waited_for_when_they_are_needed(tmp_path: Path) -> None:
     async with (
-        simulated(a_plan("1,2,3,8:slow=300ms-600ms")) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(a_plan("1,2,3,8:slow=300ms-600ms")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        reply = await daemon.v1(message, quorumPercentage=100)
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
+        reply = await daemon.aggregate_v1(message, quorumPercentage=100)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
 
 
 async def test_a_heavy_liar_is_found_out_once_and_then_spoils_no_sum_any_more(tmp_path: Path) -> None:
     # The heaviest validator is preferred as a signer, so its wrong share enters the first sum.
     async with (
-        simulated(a_plan("0:wrong", weights="3000/1000/1000/1000/1000/1000/1000/1000/1000/1000")) as network,
-        running(config_of(network, tmp_path)) as daemon,
+        run_network(a_plan("0:wrong", weights="3000/1000/1000/1000/1000/1000/1000/1000/1000/1000")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
-            reply = await daemon.kebab(message, quorum_percentage=75)
-            verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 75)
+            reply = await daemon.aggregate(message, quorum_percentage=75)
+            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 75)
             assert not set(verdict.signers) & keys_of(network, (0,))
         page = await daemon.metrics()
         name = network.validators[0].name
@@ -71,22 +71,22 @@ async def test_a_heavy_liar_is_found_out_once_and_then_spoils_no_sum_any_more(tm
 
 
 async def test_a_liar_that_becomes_honest_counts_again(tmp_path: Path) -> None:
-    async with simulated(a_plan("0-3:wrong")) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(a_plan("0-3:wrong")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        assert (await daemon.kebab(message)).status == 503
+        assert (await daemon.aggregate(message)).status == 503
         network.set_behaviour(range(4), "")
-        reply = await daemon.kebab(message)
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        reply = await daemon.aggregate(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_every_kind_of_trouble_at_once(tmp_path: Path) -> None:
     rules = [f"{place}:{lie}" for place, lie in enumerate((*LIES, *CUTS))]
     rules += ["12:duplicate=5", "13:twice=wrong", "14:slow=200ms", "15:flood=500", "16:after=700ms", "17:twice=drop"]
     plan = Plan(validators=40, weights="equal:1000", l1s=(), rules=tuple(parse_rule(rule) for rule in rules))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in network.messages_of(PRIMARY_NETWORK)[:2]:
-            reply = await daemon.kebab(message, quorum_percentage=67)
-            verdict = judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            reply = await daemon.aggregate(message, quorum_percentage=67)
+            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
             assert not set(verdict.signers) & keys_of(network, tuple(range(12)))
-        ask_py_ecc(verdict)
+        verify_with_py_ecc(verdict)

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -77,7 +77,7 @@ class Node:
 
 @asynccontextmanager
 async def node(folder: Path, keys: Mapping[str, Any] = ON) -> AsyncIterator[Node]:
-    async with simulated(PLAN) as network, running(config_of(network, folder, keys)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, folder, keys)) as daemon:
         yield Node(daemon, network, folder)
 
 
@@ -145,9 +145,9 @@ async def test_aliases_of_the_file_are_there_at_each_start_and_others_are_not(tm
     file = tmp_path / "aliases.json"
     file.write_text(json.dumps({P_CHAIN: ["from-file"]}))
     keys = {**ON, "chain-aliases-file": str(file)}
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         for _ in range(2):
-            async with running(config_of(network, tmp_path, keys)) as daemon:
+            async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
                 asked = Node(daemon, network, tmp_path)
                 aliases = (await asked.admin("getChainAliases", chain=P_CHAIN))["aliases"]
                 assert ("from-file" in aliases, "given" in aliases) == (True, False)
@@ -282,9 +282,9 @@ async def test_an_alias_stands_for_its_chain_in_the_data_api_too(tmp_path: Path)
 
 
 async def test_paths_given_away_before_the_network_is_known_stay_given_away_and_harm_nobody(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         network.nodes[0].rpc.outages = {"*": Outage(OutageKind.DROP)}
-        async with running(config_of(network, tmp_path, ON)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, ON)) as daemon:
             asked = Node(daemon, network, tmp_path)
             for alias in ("bc/X", "C", "evm"):
                 assert await asked.admin("alias", endpoint="health", alias=alias) == {}
@@ -296,9 +296,9 @@ async def test_paths_given_away_before_the_network_is_known_stay_given_away_and_
 
 async def test_checks_behind_ready_run_when_their_input_changes_however_far_the_next_round_is(tmp_path: Path) -> None:
     quick = {"height_poll_s": 0.05, "height_stale_after_s": 0.5}
-    async with simulated(PLAN) as network:
-        config = config_of(network, tmp_path, {"health-check-frequency": "1h"}, validators=quick)
-        async with running(config) as daemon:
+    async with run_network(PLAN) as network:
+        config = build_config(network, tmp_path, {"health-check-frequency": "1h"}, validators=quick)
+        async with run_daemon(config) as daemon:
             asked = Node(daemon, network, tmp_path)
             await asked.until_healthy()
             quorum = f"quorum-{P_CHAIN}"

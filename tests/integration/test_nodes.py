@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.report import free_ports
@@ -32,44 +32,55 @@ def both(network: SimulatedNetwork, *first: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list(OutageKind))
 async def test_when_the_first_node_fails_the_second_one_stands_in(kind: OutageKind, tmp_path: Path) -> None:
     settings = {**QUICK, "node": {"call_timeout_s": 1.0}}
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, both(network), **settings)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, both(network), **settings)) as daemon,
+    ):
         await daemon.until_ready()
         assert network.nodes[1].rpc.calls["platform.getProposedHeight"] == 0
         network.nodes[0].rpc.outages = {"*": Outage(kind)}
         for place, message in enumerate(network.messages_of(network.subnets[1].subnet_id)[:4]):
             network.advance()
-            reply = await daemon.kebab(message, pchain_height=20 + place)
-            judge(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, 20 + place)
+            reply = await daemon.aggregate(message, pchain_height=20 + place)
+            verify_signed_message(
+                network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, 20 + place
+            )
         assert network.nodes[1].rpc.calls["platform.getProposedHeight"] > 0
         assert (await daemon.get("/ready")).status == 200
 
 
 async def test_nodes_that_are_dead_at_the_start_do_no_harm(tmp_path: Path) -> None:
     dead = [f"http://127.0.0.1:{port}" for port in free_ports(2)]
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, both(network, *dead))) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, both(network, *dead))) as daemon,
+    ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        reply = await daemon.v1(message)
-        judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        reply = await daemon.aggregate_v1(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_node_of_another_network_is_never_believed(tmp_path: Path) -> None:
     foreign_plan = Plan(validators=1, l1s=(), network_id=5, height=900)
-    async with simulated(PLAN) as network, simulated(foreign_plan) as foreign:
+    async with run_network(PLAN) as network, run_network(foreign_plan) as foreign:
         keys = both(network)
         keys["p-chain-api"] = [{"base-url": foreign.node_uri}, *keys["p-chain-api"]]
-        async with running(config_of(network, tmp_path, keys, **QUICK)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
             message = network.messages_of(PRIMARY_NETWORK)[0]
-            reply = await daemon.kebab(message)
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            reply = await daemon.aggregate(message)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
             assert reply.headers["X-Warpseal-P-Chain-Height"] == "20"
         assert set(foreign.calls) == {"info.getNetworkID"}
 
 
 async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_does_not(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, both(network), **QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, both(network), **QUICK)) as daemon,
+    ):
         await daemon.until_ready()
         known, other, third = network.messages_of(PRIMARY_NETWORK)[:3]
-        assert (await daemon.kebab(known, pchain_height=19)).status == 200
+        assert (await daemon.aggregate(known, pchain_height=19)).status == 200
         for node in network.nodes:
             node.rpc.outages = dict(DOWN)
 
@@ -77,7 +88,7 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
             return (await daemon.get("/ready")).status == 503
 
         await until(is_down)
-        for reply in (await daemon.kebab(known), await daemon.v1(known)):
+        for reply in (await daemon.aggregate(known), await daemon.aggregate_v1(known)):
             assert reply.status == 502
             assert reply.body["code"] == "node_unavailable"
             assert [one["position"] for one in reply.detail["nodes"]] == [0, 1]
@@ -85,21 +96,24 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
             assert not any(str(node.port) in str(reply.body) for node in network.nodes)
             assert int(reply.headers["Retry-After"]) >= 1
         # A message that nobody has signed yet, at a height whose set is at hand.
-        reply = await daemon.kebab(other, pchain_height=19)
-        judge(network, reply.signed, other.unsigned.raw, PRIMARY_NETWORK, 67, 19)
-        assert (await daemon.kebab(third, pchain_height=18)).status == 502
+        reply = await daemon.aggregate(other, pchain_height=19)
+        verify_signed_message(network, reply.signed, other.unsigned.raw, PRIMARY_NETWORK, 67, 19)
+        assert (await daemon.aggregate(third, pchain_height=18)).status == 502
         health = await daemon.get("/health")
         assert (health.status, health.body["status"]) == (200, "down")
         for node in network.nodes:
             node.rpc.outages = {}
         await daemon.until_ready()
-        reply = await daemon.v1(third)
-        judge(network, reply.signed, third.unsigned.raw, PRIMARY_NETWORK, 67)
+        reply = await daemon.aggregate_v1(third)
+        verify_signed_message(network, reply.signed, third.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_node_that_comes_back_is_used_again(tmp_path: Path) -> None:
     settings = {**QUICK, "node": {"retry_failed_after_s": 0.2}}
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path, both(network), **settings)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, both(network), **settings)) as daemon,
+    ):
         await daemon.until_ready()
         network.nodes[0].rpc.outages = dict(DOWN)
         await until(lambda: network.nodes[1].rpc.calls["platform.getProposedHeight"] > 3)
@@ -111,23 +125,23 @@ async def test_a_node_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 async def test_a_lagging_second_node_never_moves_the_height_back(tmp_path: Path) -> None:
     behind_plan = Plan(validators=8, l1s=(L1Plan(shared=True),), height=10)
-    async with simulated(PLAN) as network, simulated(behind_plan) as behind:
+    async with run_network(PLAN) as network, run_network(behind_plan) as behind:
         keys = both(network)
         keys["p-chain-api"] = [{"base-url": network.node_uri}, {"base-url": behind.node_uri}]
-        async with running(config_of(network, tmp_path, keys, validators={"height_poll_s": 0.02})) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys, validators={"height_poll_s": 0.02})) as daemon:
             await daemon.until_ready()
             network.nodes[0].rpc.outages = {"platform.getProposedHeight": Outage(OutageKind.DROP)}
             await until(lambda: behind.calls["platform.getProposedHeight"] > 2)
             assert (await daemon.metrics())["warpseal_proposed_height"] == 20
             message = network.messages_of(PRIMARY_NETWORK)[0]
-            reply = await daemon.kebab(message)
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, 20)
+            reply = await daemon.aggregate(message)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, 20)
 
 
 async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     secret = "s3cr3t-k3y"
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         dead = free_ports(1)[0]
         nodes = [
             {
@@ -138,12 +152,12 @@ async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest
             {"base-url": network.node_uri},
         ]
         keys = {"p-chain-api": nodes, "info-api": nodes}
-        async with running(config_of(network, tmp_path, keys, **QUICK)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
             message = network.messages_of(PRIMARY_NETWORK)[0]
-            assert (await daemon.kebab(message)).status == 200
+            assert (await daemon.aggregate(message)).status == 200
             network.nodes[0].rpc.outages = dict(DOWN)
             network.advance()
-            reply = await daemon.kebab(message, pchain_height=17, timeout_seconds=1)
+            reply = await daemon.aggregate(message, pchain_height=17, timeout_seconds=1)
             assert reply.status == 502
             assert secret not in str(reply.body)
             assert secret not in str(await daemon.metrics())
@@ -154,10 +168,10 @@ async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest
 
 async def test_one_set_fetch_serves_many_requests_at_one_height(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), messages=100)
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_ready()
         before = network.calls["platform.getValidatorsAt"]
         messages = network.messages_of(PRIMARY_NETWORK)
-        replies = await asyncio.gather(*(daemon.kebab(message, pchain_height=12) for message in messages))
+        replies = await asyncio.gather(*(daemon.aggregate(message, pchain_height=12) for message in messages))
         assert {reply.status for reply in replies} == {200}
         assert network.calls["platform.getValidatorsAt"] - before == 1

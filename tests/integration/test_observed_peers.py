@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.store.world import PATIENCE_S, store_at
 from warpseal.config.keys import Config
 from warpseal.simnet.network import SimulatedNetwork
@@ -32,7 +32,7 @@ def store_url(folder: Path) -> str:
 
 def quick_config(network: SimulatedNetwork, folder: Path) -> Config:
     """A daemon that hurries, with a store that the test looks into."""
-    return config_of(network, folder, {"store-url": store_url(folder)}, **QUICK)
+    return build_config(network, folder, {"store-url": store_url(folder)}, **QUICK)
 
 
 async def own_id(daemon: Daemon) -> NodeID:
@@ -76,10 +76,10 @@ async def observe(seconds: float) -> None:
 
 
 async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_restart(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         gone, there = network.validators[0].node_id, network.validators[1].node_id
         began = time.monotonic()
-        async with running(quick_config(network, tmp_path)) as daemon:
+        async with run_daemon(quick_config(network, tmp_path)) as daemon:
             observer = await own_id(daemon)
             await daemon.until_connected(4)
             await observe(0.8)
@@ -98,7 +98,7 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
 
         await observe(1.0)
         began = time.monotonic()
-        async with running(quick_config(network, tmp_path)) as daemon:
+        async with run_daemon(quick_config(network, tmp_path)) as daemon:
             assert await own_id(daemon) == observer
             await daemon.until_connected(4)
             await observe(0.8)
@@ -111,9 +111,9 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
 
 
 async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         known, unknown = network.validators[0], network.validators[1]
-        async with running(quick_config(network, tmp_path)) as daemon:
+        async with run_daemon(quick_config(network, tmp_path)) as daemon:
             observer = await own_id(daemon)
             of_node = await uptime_told(daemon, known.name)
             assert await uptime_told(daemon, unknown.name) == of_node
@@ -121,7 +121,7 @@ async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Pa
         halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
         async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             await store.observed.keep(observer, [], halves)
-        async with running(quick_config(network, tmp_path)) as daemon:
+        async with run_daemon(quick_config(network, tmp_path)) as daemon:
             uptime, reachability = await uptime_told(daemon, known.name)
             assert (round(uptime), round(reachability)) == (50, 50)
             assert await uptime_told(daemon, unknown.name) == of_node

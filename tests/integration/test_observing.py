@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, V1, Daemon, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.runtime.request_id import request_id
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -54,16 +54,16 @@ async def traffic(network: SimulatedNetwork, daemon: Daemon) -> None:
     await daemon.until_ready()
     good = network.messages_of(PRIMARY_NETWORK)
     bad = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
-    assert (await daemon.kebab(good[0], quorum_percentage=60)).status == 200
-    assert (await daemon.v1(good[0], quorumPercentage=60)).status == 201
-    assert (await daemon.kebab(bad, quorum_percentage=60)).status == 200
-    assert (await daemon.kebab(bad)).status == 400
-    assert (await daemon.v1(bad, quorumPercentage=100)).status == 400
-    assert (await daemon.post(KEBAB, {"mesage": "00"})).status == 400
+    assert (await daemon.aggregate(good[0], quorum_percentage=60)).status == 200
+    assert (await daemon.aggregate_v1(good[0], quorumPercentage=60)).status == 201
+    assert (await daemon.aggregate(bad, quorum_percentage=60)).status == 200
+    assert (await daemon.aggregate(bad)).status == 400
+    assert (await daemon.aggregate_v1(bad, quorumPercentage=100)).status == 400
+    assert (await daemon.post(AGGREGATE_PATH, {"mesage": "00"})).status == 400
 
 
 async def test_the_metrics_page_tells_of_the_traffic(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await traffic(network, daemon)
         page = await daemon.metrics()
         primary = id_text(PRIMARY_NETWORK)
@@ -103,8 +103,8 @@ async def test_the_metrics_page_tells_of_the_traffic(tmp_path: Path) -> None:
 async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=())
     async with (
-        simulated(plan) as network,
-        running(config_of(network, tmp_path, {"advertised-version": "1.14.2"})) as daemon,
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, {"advertised-version": "1.14.2"})) as daemon,
     ):
         await daemon.until_connected(4)
         assert (await daemon.metrics())["warpseal_newer_peers"] == 4
@@ -114,39 +114,47 @@ async def test_a_clock_that_differs_from_the_peers_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(validators=10, l1s=(), settings=NodeSettings(clock=lambda: time.time() + 45))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         await until(lambda: any("clock" in record.getMessage() for record in caplog.records))
         assert 43 <= (await daemon.metrics())["warpseal_clock_offset_seconds"] <= 47
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        judge(network, (await daemon.kebab(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        verify_signed_message(
+            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+        )
 
 
 async def test_a_scrape_between_requests_costs_nobody_anything(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=10, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=10, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         messages = network.messages_of(PRIMARY_NETWORK)
         replies, _ = await asyncio.gather(
-            asyncio.gather(*(daemon.kebab(message) for message in messages)),
+            asyncio.gather(*(daemon.aggregate(message) for message in messages)),
             asyncio.gather(*(daemon.metrics() for _ in range(20))),
         )
         for message, reply in zip(messages, replies, strict=True):
-            judge(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lines) -> None:
     plan = Plan(validators=10, weights="5000/1000", l1s=(L1Plan(validators=3),), rules=(parse_rule("0:wrong"),))
-    async with simulated(plan) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(13)
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
         bodies = [{"message": one.unsigned.raw.hex(), "quorum-percentage": 50} for one in (first, second)]
         replies = await asyncio.gather(
             *(
                 daemon.post(path, body, {"X-Request-Id": name})
-                for path, body, name in ((KEBAB, bodies[0], "first-1"), (V1, bodies[1], "second-2"))
+                for path, body, name in (
+                    (AGGREGATE_PATH, bodies[0], "first-1"),
+                    (AGGREGATE_V1_PATH, bodies[1], "second-2"),
+                )
             )
         )
         assert [reply.headers["X-Request-Id"] for reply in replies] == ["first-1", "second-2"]
-        judge(network, replies[0].signed, first.unsigned.raw, PRIMARY_NETWORK, 50)
+        verify_signed_message(network, replies[0].signed, first.unsigned.raw, PRIMARY_NETWORK, 50)
 
         def is_told() -> bool:
             return all(any(name == "warpseal.api" for name, _ in lines.of(one)) for one in ("first-1", "second-2"))
@@ -163,14 +171,17 @@ async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lin
 
 
 async def test_requests_without_an_id_or_with_an_unusable_one_get_one(tmp_path: Path) -> None:
-    async with simulated(Plan(validators=4, l1s=())) as network, running(config_of(network, tmp_path)) as daemon:
+    async with (
+        run_network(Plan(validators=4, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         body = {"message": message.unsigned.raw.hex()}
         made = [
-            (await daemon.post(KEBAB, body, headers)).headers["X-Request-Id"]
+            (await daemon.post(AGGREGATE_PATH, body, headers)).headers["X-Request-Id"]
             for headers in (None, {"X-Request-Id": "x" * 129}, {"X-Request-Id": "tab\there"})
         ]
         assert len(set(made)) == 3
         assert all(name.isprintable() and 0 < len(name) <= 128 and "here" not in name for name in made)
         kept = "k" * 128
-        assert (await daemon.post(KEBAB, body, {"X-Request-Id": kept})).headers["X-Request-Id"] == kept
+        assert (await daemon.post(AGGREGATE_PATH, body, {"X-Request-Id": kept})).headers["X-Request-Id"] == kept

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, select
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration import indexed_daemon
-from tests.integration.daemon import config_of, running, simulated
-from tests.integration.judge import judge
-from tests.integration.process import started
+from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
+from tests.integration.process import start_command
 from tests.paths import VECTORS
 from warpseal.bls import parse_public_key, verify, verify_aggregate
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -102,7 +102,7 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
     tmp_path: Path, old: dict[str, Any]
 ) -> None:
     unpack(tmp_path / "data", "store.db")
-    async with simulated(SILENT) as network, running(config_of(network, tmp_path)) as daemon:
+    async with run_network(SILENT) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         signers = {
             message.unsigned.raw.hex(): subnet.subnet_id
             for subnet in network.subnets
@@ -114,15 +114,15 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
             unsigned = answer["unsigned"]
             reply = await daemon.post("/aggregate-signatures", {"message": unsigned})
             assert reply.signed == answer["signed"]
-            judge(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
+            verify_signed_message(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
         assert not any(validator.counts.app_requests for validator in network.validators)
 
 
 async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(tmp_path: Path) -> None:
     place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
     async with serving(ReplayNode()) as node:
-        file = indexed_daemon.config_file(tmp_path, node, index_chains=["p"])
-        async with started("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
+        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, node_id_text
@@ -112,12 +112,12 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     """Run a daemon beside a network of its own, or beside this one."""
     if network is None:
-        async with simulated(PLAN) as own, scene(folder, keys, network=own) as made:
+        async with run_network(PLAN) as own, scene(folder, keys, network=own) as made:
             yield made
         return
     tracked = [id_text(network.subnets[one].subnet_id) for one in (TRACKED, PERMISSIONED)]
-    config = config_of(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
-    async with running(config) as daemon:
+    config = build_config(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
+    async with run_daemon(config) as daemon:
         yield Scene(network, daemon)
 
 
@@ -181,7 +181,7 @@ async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refu
 
 
 async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))
         file = tmp_path / "aliases.json"
         file.write_text(json.dumps({id_text(chain): ["of-file"]}))
@@ -205,7 +205,7 @@ async def test_other_chains_are_not_there(tmp_path: Path) -> None:
 
 async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: Path) -> None:
     """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
         keys = {"evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]}
         async with scene(tmp_path, keys, network=network) as here:
@@ -257,7 +257,7 @@ async def listing_node(node: Listing) -> AsyncIterator[str]:
 
 async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(tmp_path: Path) -> None:
     listing, silent = Listing(), Listing(404)
-    async with simulated(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
+    async with run_network(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
         first, second = network.state.chains_of(network.subnets[TRACKED].subnet_id)
         chains = [{"blockchain-id": id_text(one), "rpc": [rpc]} for one, rpc in ((first, url), (second, other))]
         async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
@@ -271,7 +271,7 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
 
 async def test_uptime_is_kept_over_a_restart_and_downtime_of_ours_is_nobodys_uptime(tmp_path: Path) -> None:
     now, ran_s = asyncio.get_running_loop().time, 0.0
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         began = now()
         async with scene(tmp_path, network=network) as here:
             (chain, _), (index, *_) = here.chains(TRACKED), here.nodes(TRACKED)
@@ -310,7 +310,7 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
 
 
 async def test_what_was_unknown_at_the_start_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         (node,) = network.nodes
         chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))
         await node.down()

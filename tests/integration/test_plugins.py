@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import Daemon, config_of, running, simulated
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.ops.plugins.machines import install, told, vm_id
 from warpseal.simnet.plan import Plan
 
@@ -19,7 +19,7 @@ NOT_FOUND = "handshake failed: vm process not found"
 async def daemon_with(folder: Path, **keys: object) -> AsyncIterator[Daemon]:
     """A daemon with administration, whose plugins are in the folder `plugins` of its data folder, the default."""
     given = {"api-admin-enabled": True, "plugin-protocol-version": 45, **keys}
-    async with simulated(Plan(validators=4)) as network, running(config_of(network, folder, given)) as daemon:
+    async with run_network(Plan(validators=4)) as network, run_daemon(build_config(network, folder, given)) as daemon:
         yield daemon
 
 

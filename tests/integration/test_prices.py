@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import all_of, made_up_daemon, node_ids
+from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon
 from tests.ledger import world as made_up
 from warpseal.errors import StartupError
 from warpseal.warp.ids import id_text
@@ -24,9 +24,9 @@ AVAX = id_text(made_up.AVAX)
 
 async def rewards_of(daemon: Daemon, **more: str) -> list[dict[str, Any]]:
     """Return all rewards that were paid."""
-    txs = await all_of(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
+    txs = await fetch_all(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
     words = "".join(f"&{name}={value}" for name, value in more.items())
-    return await all_of(daemon, f"{NETWORK}/rewards?nodeIds={','.join(node_ids(txs))}{words}", "historicalRewards")
+    return await fetch_all(daemon, f"{NETWORK}/rewards?nodeIds={','.join(node_ids(txs))}{words}", "historicalRewards")
 
 
 def day_of(reward: dict[str, Any], times: dict[str, int]) -> str:
@@ -36,7 +36,7 @@ def day_of(reward: dict[str, Any], times: dict[str, int]) -> str:
 
 async def times_of(daemon: Daemon) -> dict[str, int]:
     """Return when each transaction was accepted."""
-    txs = await all_of(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
+    txs = await fetch_all(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
     return {tx["txHash"]: tx["blockTimestamp"] for tx in txs}
 
 
@@ -64,14 +64,14 @@ async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tupl
 
 
 async def test_without_a_source_no_price_is_invented(tmp_path: Path) -> None:
-    async with made_up_daemon(tmp_path) as daemon:
+    async with run_synthetic_daemon(tmp_path) as daemon:
         rewards = await rewards_of(daemon)
     assert len(rewards) > 10
     assert not [one for one in rewards if "historicalPrice" in one["reward"]]
 
 
 async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_path: Path) -> None:
-    async with made_up_daemon(tmp_path) as daemon:
+    async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
         days = sorted({day_of(one, times) for one in await rewards_of(daemon) if one["reward"]["assetId"] == AVAX})
     assert len(days) >= 3
@@ -82,7 +82,7 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
             "price_url": f"{url}/avax/{{date}}?in={{currency}}",
             "price_path": "market.price.{currency}",
         }
-        async with made_up_daemon(tmp_path / "again", price_file=str(file), **web_source) as daemon:
+        async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), **web_source) as daemon:
             rewards = await rewards_of(daemon, currency="eur")
             again = await rewards_of(daemon, currency="eur")
     assert again == rewards
@@ -97,12 +97,12 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
 
 
 async def test_sdks_are_told_prices_as_numbers(tmp_path: Path) -> None:
-    async with made_up_daemon(tmp_path) as daemon:
+    async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
         days = {day_of(one, times) for one in await rewards_of(daemon)}
     file = tmp_path / "prices.csv"
     file.write_text("date,currency,price\n" + "".join(f"{day},usd,5.25\n" for day in days))
-    async with made_up_daemon(tmp_path / "again", price_file=str(file), compat="sdk") as daemon:
+    async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), compat="sdk") as daemon:
         prices = [one["reward"].get("historicalPrice") for one in await rewards_of(daemon)]
     assert {"currencyCode": "usd", "value": 5.25} in prices
 
@@ -111,5 +111,5 @@ async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_
     file = tmp_path / "prices.csv"
     file.write_text("date,currency,price\n2024-03-09,usd,nothing\n")
     with pytest.raises(StartupError, match=r"price-file .*prices\.csv, line 2"):
-        async with made_up_daemon(tmp_path / "data", price_file=str(file)) as daemon:
+        async with run_synthetic_daemon(tmp_path / "data", price_file=str(file)) as daemon:
             await daemon.task

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import KEBAB, V1, config_file, simulated
-from tests.integration.judge import judge
-from tests.integration.process import finished, started
+from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, run_network, write_config_file
+from tests.integration.message_verifier import verify_signed_message
+from tests.integration.process import run_command, start_command
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -26,7 +26,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK
 PLAN = Plan(validators=6, l1s=())
 
 
-async def ask(url: str, message: SimMessage, path: str = KEBAB) -> tuple[int, dict[str, str]]:
+async def ask(url: str, message: SimMessage, path: str = AGGREGATE_PATH) -> tuple[int, dict[str, str]]:
     async with (
         aiohttp.ClientSession() as session,
         session.post(url + path, json={"message": message.unsigned.raw.hex()}) as response,
@@ -39,13 +39,13 @@ def asked(network: SimulatedNetwork) -> int:
 
 
 async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with started("serve", "--config", str(config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
             api_url, _ = await daemon.listening()
             status, body = await ask(api_url, message)
             assert status == 200
-            judge(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
@@ -58,21 +58,21 @@ async def test_the_ports_listen_before_the_database_and_certificate_libraries_ar
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: signal.Signals, tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:slow=1s"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        async with started("serve", "--config", str(config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
             api_url, _ = await daemon.listening()
-            asking = [asyncio.create_task(ask(api_url, first, path)) for path in (KEBAB, V1)]
+            asking = [asyncio.create_task(ask(api_url, first, path)) for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)]
             await until(lambda: asked(network) == 6)
             daemon.process.send_signal(number)
-            await daemon.until_said("stopping")
+            await daemon.until_logged("stopping")
             await asyncio.sleep(0.1)
             with pytest.raises(aiohttp.ClientConnectionError):
                 await ask(api_url, second)
             (kebab, kebab_body), (v1, v1_body) = await asyncio.gather(*asking)
             assert (kebab, v1) == (200, 201)
-            judge(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
-            judge(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             assert await daemon.ended() == 0
         async with open_store(StoreSettings(), tmp_path / "data" / "88888", read_only=True) as store:
             assert len({row.node_id for row in await store.addresses.load()}) == len(network.validators)
@@ -81,10 +81,10 @@ async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: s
 
 async def test_a_request_longer_than_the_grace_period_is_told_that_the_daemon_stops(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        file = config_file(network, tmp_path, {"grace-period-seconds": 0.3})
-        async with started("serve", "--config", str(file)) as daemon:
+        file = write_config_file(network, tmp_path, {"grace-period-seconds": 0.3})
+        async with start_command("serve", "--config", str(file)) as daemon:
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
@@ -96,14 +96,14 @@ async def test_a_request_longer_than_the_grace_period_is_told_that_the_daemon_st
 
 async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
-    async with simulated(plan) as network:
+    async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with started("serve", "--config", str(config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
             daemon.process.terminate()
-            await daemon.until_said("stopping")
+            await daemon.until_logged("stopping")
             assert daemon.process.returncode is None
             begun = time.monotonic()
             daemon.process.terminate()
@@ -114,23 +114,23 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_daemon_that_is_still_starting_stops_as_well(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         dead = {"base-url": "http://127.0.0.1:9"}
-        file = config_file(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
-        async with started("serve", "--config", str(file)) as daemon:
+        file = write_config_file(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
+        async with start_command("serve", "--config", str(file)) as daemon:
             await daemon.listening()
             daemon.process.terminate()
             assert await daemon.ended() == 0
 
 
 async def test_a_second_daemon_on_one_data_dir_exits_and_says_why(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
-        file = config_file(network, tmp_path)
-        async with started("serve", "--config", str(file)) as first:
+    async with run_network(PLAN) as network:
+        file = write_config_file(network, tmp_path)
+        async with start_command("serve", "--config", str(file)) as first:
             api_url, _ = await first.listening()
             message = network.messages_of(PRIMARY_NETWORK)[0]
             assert (await ask(api_url, message))[0] == 200
-            second = await finished("serve", "--config", str(file))
+            second = await run_command("serve", "--config", str(file))
             assert second.code == 1
             assert str(tmp_path / "data" / "88888") in second.stderr
             assert "Traceback" not in second.stderr
@@ -139,14 +139,14 @@ async def test_a_second_daemon_on_one_data_dir_exits_and_says_why(tmp_path: Path
 
 
 async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
-        file = config_file(network, tmp_path)
+    async with run_network(PLAN) as network:
+        file = write_config_file(network, tmp_path)
         identities = set()
         for place in range(2):
-            async with started("serve", "--config", str(file)) as daemon:
+            async with start_command("serve", "--config", str(file)) as daemon:
                 api_url, _ = await daemon.listening()
                 assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[place]))[0] == 200
-                line = await daemon.until_said("daemon started")
+                line = await daemon.until_logged("daemon started")
                 identities.add(next(word for word in line.split() if word.startswith("node_id=")))
                 daemon.process.kill()
                 assert await daemon.ended() == -signal.SIGKILL
@@ -154,39 +154,39 @@ async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path:
 
 
 async def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
-        file = config_file(network, tmp_path, {"api-port": network.nodes[0].port})
-        ended = await finished("serve", "--config", str(file))
+    async with run_network(PLAN) as network:
+        file = write_config_file(network, tmp_path, {"api-port": network.nodes[0].port})
+        ended = await run_command("serve", "--config", str(file))
     assert ended.code == 1
     assert f"port {network.nodes[0].port}" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 async def test_config_file_as_the_first_flag_means_serve_and_the_environment_counts(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
-        file = config_file(network, tmp_path, {"api-port": 1})
+    async with run_network(PLAN) as network:
+        file = write_config_file(network, tmp_path, {"api-port": 1})
         environ = {"API_PORT": "2", "WARPSEAL_API_PORT": "0", "LOG_LEVEL": "debug"}
-        async with started("--config-file", str(file), environ=environ) as daemon:
+        async with start_command("--config-file", str(file), environ=environ) as daemon:
             api_url, metrics_url = await daemon.listening()
             assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[0]))[0] == 200
             async with aiohttp.ClientSession() as session, session.get(metrics_url + "/metrics") as response:
                 assert "warpseal_build_info" in await response.text()
-            assert await daemon.until_said("DEBUG")
+            assert await daemon.until_logged("DEBUG")
 
 
 async def test_one_line_of_the_log_tells_of_a_request_that_went_well(tmp_path: Path) -> None:
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with started("serve", "--config", str(config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
             api_url, _ = await daemon.listening()
             body = json.dumps({"message": message.unsigned.raw.hex()}).encode()
             headers = {"X-Request-Id": "for-the-log-1", "Content-Type": "application/json"}
             async with (
                 aiohttp.ClientSession() as session,
-                session.post(api_url + KEBAB, data=body, headers=headers) as response,
+                session.post(api_url + AGGREGATE_PATH, data=body, headers=headers) as response,
             ):
                 assert response.status == 200
-            line = await daemon.until_said("warpseal.api request")
+            line = await daemon.until_logged("warpseal.api request")
             for words in ("request_id=for-the-log-1", "status=200", "signers=", "message_id=", "height=20"):
                 assert words in line
             # At the level of every day a request that went well has this one line.
@@ -197,20 +197,20 @@ async def test_one_line_of_the_log_tells_of_a_request_that_went_well(tmp_path: P
 async def test_a_network_and_a_daemon_as_two_processes_with_the_config_that_the_network_wrote(tmp_path: Path) -> None:
     file, config = tmp_path / "network.json", tmp_path / "config.json"
     arguments = ("--validators", "7", "--messages", "3", "--presign", "1", "--behave", "0:wrong", "--write", str(file))
-    async with started("simnet", *arguments) as network:
+    async with start_command("simnet", *arguments) as network:
         assert network.process.stdout is not None
         assert (await network.process.stdout.readline()).startswith(b"simnet ready node=http://127.0.0.1:")
         written = json.loads(file.read_text())
         # Keys of the reference only; our own settings come from the environment.
         config.write_text(json.dumps(written["config"]))
         environ = {"WARPSEAL_DATA_DIR": str(tmp_path / "data"), "WARPSEAL_API_HOST": "127.0.0.1"}
-        async with started("--config-file", str(config), environ=environ) as daemon:
+        async with start_command("--config-file", str(config), environ=environ) as daemon:
             api_url, _ = await daemon.listening()
             assert api_url == f"http://127.0.0.1:{written['config']['api-port']}"
             async with aiohttp.ClientSession() as session:
                 for item in written["messages"]:
                     body = {"message": item["message"], "justification": item["justification"], "quorumPercentage": 80}
-                    async with session.post(api_url + V1, json=body) as response:
+                    async with session.post(api_url + AGGREGATE_V1_PATH, json=body) as response:
                         assert response.status == 201, await response.text()
                 async with session.get(written["nodeUri"] + "/simnet/violations") as response:
                     assert (await response.json())["byKind"] == {}
@@ -221,7 +221,7 @@ async def test_a_network_and_a_daemon_as_two_processes_with_the_config_that_the_
 
 
 async def test_the_demo_shows_the_whole_way_and_ends_well() -> None:
-    ended = await finished("demo")
+    ended = await run_command("demo")
     assert ended.code == 0, ended.stdout + ended.stderr
     assert "py-ecc, an independent implementation, verifies it" in ended.stdout
     assert "Traceback" not in ended.stderr

@@ -13,9 +13,9 @@ from time import perf_counter
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, run_network
 from tests.integration.l1_scene import LIFE, Scene, asked, beside, until_status, validation_of
+from tests.integration.message_verifier import verify_signed_message
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
@@ -29,7 +29,7 @@ Outage = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.fixture(autouse=True)
-def no_fault_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that of all that was logged as an error nothing is about anything but the store."""
     yield
     faults = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
@@ -60,9 +60,9 @@ def _locked(path: Path) -> Iterator[None]:
 async def posted(running: Scene, message: SimMessage) -> float:
     """Assert that a message is signed; return the seconds that it took."""
     began = perf_counter()
-    reply = await running.daemon.v1(message)
+    reply = await running.daemon.aggregate_v1(message)
     took_s = perf_counter() - began
-    judge(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+    verify_signed_message(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
     return took_s
 
 
@@ -76,7 +76,7 @@ async def is_up(daemon: Daemon) -> bool:
 
 async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path, failing: tuple[str, Outage]) -> None:
     url, outage = failing
-    async with simulated(PLAN) as network:
+    async with run_network(PLAN) as network:
         async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             first, *others = network.messages_of(running.l1)[:8]
             await running.daemon.until_connected(len(network.validators) - 1)
@@ -106,7 +106,7 @@ async def _is_down(daemon: Daemon) -> bool:
 
 async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, failing: tuple[str, Outage]) -> None:
     url, outage = failing
-    async with simulated(LIFE) as network:
+    async with run_network(LIFE) as network:
         async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             conversion = network.p_chain.conversion_of(running.l1)
             await running.delivered(conversion)
@@ -136,7 +136,7 @@ async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
     tmp_path: Path, failing: tuple[str, Outage]
 ) -> None:
     url, outage = failing
-    async with simulated(replace(LIFE, messages=1)) as network:
+    async with run_network(replace(LIFE, messages=1)) as network:
         async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             registration = network.p_chain.register(running.l1)
             await running.delivered(registration)

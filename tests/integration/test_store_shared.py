@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, config_of, running, simulated
-from tests.integration.judge import judge
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_scene import Scene, asked, beside, validation_of
+from tests.integration.message_verifier import verify_signed_message
 from warpseal.errors import StartupError
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -42,15 +42,15 @@ def requests(network: SimulatedNetwork) -> dict[int, int]:
     return {one.index: one.counts.app_requests for one in network.validators}
 
 
-async def signed(running: Scene, message: SimMessage) -> str:
+async def signed(run_daemon: Scene, message: SimMessage) -> str:
     """Return the signed message after a look at it."""
-    reply = await running.daemon.v1(message, pChainHeight=HEIGHT)
-    judge(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, HEIGHT)
+    reply = await run_daemon.daemon.aggregate_v1(message, pChainHeight=HEIGHT)
+    verify_signed_message(run_daemon.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, HEIGHT)
     return reply.signed
 
 
 async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgres_url: str) -> None:
-    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
         message = network.messages_of(first.l1)[0]
         registration = network.p_chain.register(first.l1)
         answers = [await signed(first, message), (await first.delivered(registration)).signed]
@@ -64,11 +64,11 @@ async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgre
 
 
 async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str) -> None:
-    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
         message = network.messages_of(first.l1)[0]
         seats = first.nodes_of_l1()[:4]
         network.set_behaviour(seats[2:], "silent")
-        assert (await first.daemon.v1(message, timeoutSeconds=1.5)).status == 503
+        assert (await first.daemon.aggregate_v1(message, timeoutSeconds=1.5)).status == 503
         network.set_behaviour(seats, "")
         network.set_behaviour(seats[:2], "silent")
         # Shares are written within a second.
@@ -84,7 +84,7 @@ async def leads(daemon: Daemon) -> bool:
 
 
 async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres_url: str) -> None:
-    async with simulated(PLAN) as network, AsyncExitStack() as life:
+    async with run_network(PLAN) as network, AsyncExitStack() as life:
         first = await life.enter_async_context(beside(network, tmp_path / "first", {"store-url": postgres_url}))
         await first.daemon.until_indexed(network.p_chain.height)
         async with beside(network, tmp_path / "second", {"store-url": postgres_url}) as second:
@@ -109,7 +109,7 @@ async def either(first: Scene, second: Scene, height: int) -> bool:
 
 async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: str) -> None:
     keys = {"eager-l1-messages": True}
-    async with simulated(PLAN) as network, two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
+    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
         # Either may lead; the other one looks at what was read every five seconds.
         await until(lambda: either(first, second, network.p_chain.height))
         registration = network.p_chain.register(first.l1)
@@ -127,10 +127,10 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
 
 async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_path: Path) -> None:
     keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
-    async with simulated(PLAN) as network, beside(network, tmp_path / "first", keys) as first:
+    async with run_network(PLAN) as network, beside(network, tmp_path / "first", keys) as first:
         await first.daemon.until_ready()
         with pytest.raises(StartupError) as caught:
-            async with running(config_of(network, tmp_path / "second", keys)) as second:
+            async with run_daemon(build_config(network, tmp_path / "second", keys)) as second:
                 await second.task
         assert "store.db" in str(caught.value)
         assert "in use" in str(caught.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import simulated
+from tests.integration.daemon import run_network
 from tests.l1.world import STORY, World, over, wanted, world
 from warpseal.errors import (
     InvalidTimeout,
@@ -196,7 +196,7 @@ async def test_a_change_while_validators_are_asked_ends_the_asking(tmp_path: Pat
 
 
 async def test_a_restarted_daemon_answers_without_asking_anybody(tmp_path: Path) -> None:
-    async with simulated(STORY) as network:
+    async with run_network(STORY) as network:
         conversion = network.p_chain.conversion_of(network.subnets[1].subnet_id)
         registration = network.p_chain.register(network.subnets[1].subnet_id)
         async with over(network, tmp_path, QUICK) as running:
@@ -299,7 +299,7 @@ async def test_the_callers_justification_serves_where_it_proves_the_validation(t
 
 
 async def test_what_was_stored_needs_no_origin(tmp_path: Path) -> None:
-    async with simulated(STORY) as network:
+    async with run_network(STORY) as network:
         registration = network.p_chain.register(network.subnets[1].subnet_id)
         removal = network.p_chain.remove(validation(registration))
         assert removal.attested is not None

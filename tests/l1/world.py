@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.integration.daemon import config_of, simulated
+from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.l1.context import L1Deps
@@ -68,7 +68,7 @@ async def world(
     folder: Path, plan: Plan = STORY, settings: L1Settings | None = None, *, evm: bool = False
 ) -> AsyncIterator[World]:
     """Run a simulated network and the use case over it. evm: its EVM chains are configured."""
-    async with simulated(plan) as network, over(network, folder, settings, evm=evm) as running:
+    async with run_network(plan) as network, over(network, folder, settings, evm=evm) as running:
         yield running
 
 
@@ -81,7 +81,7 @@ async def over(
     evm: bool = False,
 ) -> AsyncIterator[World]:
     """Run the use case over a network that runs; what it stored is in the folder."""
-    config = config_of(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
+    config = build_config(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from blspy import G2Element, PopSchemeMPL
 
 from tests import paths
-from tests.integration.judge import canonical, parse
+from tests.integration.message_verifier import build_canonical_keys, parse_signed_message
 from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import EMPTY_NODE_ID
 
@@ -56,7 +56,7 @@ def validators(subnet_id: str, height: int = HEIGHT) -> tuple[list[tuple[bytes, 
     asked = {"height": height, "subnetID": subnet_id}
     for line in _lines("platform.jsonl"):
         if line["method"] == "platform.getValidatorsAt" and line["params"] == asked:
-            return canonical(_member(entry) for entry in line["result"].values())
+            return build_canonical_keys(_member(entry) for entry in line["result"].values())
     raise LookupError(f"no set of {subnet_id} at {height} was recorded")
 
 
@@ -76,7 +76,7 @@ def subnet_of(unsigned: bytes) -> str:
 
 def signers_of(signed: bytes, height: int = HEIGHT) -> list[bytes]:
     """Return the public keys behind a signed message's bit set, by the set of its source chain's subnet."""
-    unsigned, indices, _ = parse(signed)
+    unsigned, indices, _ = parse_signed_message(signed)
     keys, _ = validators(subnet_of(unsigned), height)
     return [keys[index][0] for index in indices]
 

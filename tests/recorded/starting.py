@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
-from tests.integration.daemon import Daemon, config_of, running
+from tests.integration.daemon import Daemon, build_config, run_daemon
 from warpseal.simnet.network import SimulatedNetwork
 
 # Only what nobody ever answers takes so long; nothing else comes near it.
@@ -16,4 +16,4 @@ REQUEST_TIMEOUT_S: Final = 2.0
 def started(network: SimulatedNetwork, folder: Path, **keys: object) -> AbstractAsyncContextManager[Daemon]:
     """Start a daemon on the network. keys: more of its config file; `_` stands for `-`."""
     named = {name.replace("_", "-"): value for name, value in keys.items()}
-    return running(config_of(network, folder, {"request-timeout-seconds": REQUEST_TIMEOUT_S, **named}))
+    return run_daemon(build_config(network, folder, {"request-timeout-seconds": REQUEST_TIMEOUT_S, **named}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.daemon import Daemon
-from tests.integration.judge import ask_py_ecc, judge
+from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from tests.l1.test_derived import delivered, recorded_txs
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.warp.ids import SubnetID, id_text, parse_id
@@ -52,4 +52,4 @@ async def test_the_recorded_shares_sign_the_removal(daemon: Daemon, network: Sim
     assert reply.status == 201, reply.body
     unsigned = dict(delivered())[42].raw
     height = int(reply.headers["X-Warpseal-P-Chain-Height"])
-    ask_py_ecc(judge(network, reply.signed, unsigned, L1_ID, 67, height))
+    verify_with_py_ecc(verify_signed_message(network, reply.signed, unsigned, L1_ID, 67, height))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.aggregator.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
 from tests.integration.daemon import Daemon
-from tests.integration.judge import parse
+from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording
 from tests.recorded.starting import started
 from warpseal.simnet.network import SimulatedNetwork
@@ -46,8 +46,11 @@ def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
     """Only the choice of signers is free: the message and its signed form are the reference's."""
     ours, theirs = (bytes.fromhex(said["signed-message"]) for said in (body, json.loads(exchange.body)))
     assert body.keys() == {"signed-message"}
-    assert parse(ours)[0] == parse(theirs)[0]
-    assert recording.sum_of_shares(parse(ours)[0], recording.signers_of(ours)) == parse(ours)[2]
+    assert parse_signed_message(ours)[0] == parse_signed_message(theirs)[0]
+    assert (
+        recording.sum_of_shares(parse_signed_message(ours)[0], recording.signers_of(ours))
+        == parse_signed_message(ours)[2]
+    )
 
 
 @pytest.mark.parametrize("exchange", SPEAKING, ids=lambda one: str(one.position))

@@ -9,7 +9,7 @@ from blspy import G1Element, G2Element, PopSchemeMPL
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.api.aggregator.reference_table import load_exchanges
-from tests.integration.judge import parse
+from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording
 
 ANSWERS = {
@@ -21,7 +21,7 @@ ANSWERS = {
 
 
 def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> None:
-    asked = {parse(answer)[0] for answer in ANSWERS}
+    asked = {parse_signed_message(answer)[0] for answer in ANSWERS}
     assert asked == recording.shares().keys()
     subnets = {recording.subnet_of(unsigned) for unsigned in asked}
     assert subnets == {recording.PRIMARY, recording.L1, recording.PERMISSIONED}
@@ -29,7 +29,7 @@ def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> N
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=ANSWERS.get)
 def test_the_recorded_shares_of_its_bit_set_sum_up_to_the_references_bytes(answer: bytes) -> None:
-    unsigned, _, signature = parse(answer)
+    unsigned, _, signature = parse_signed_message(answer)
     assert recording.sum_of_shares(unsigned, recording.signers_of(answer)) == signature
 
 
@@ -41,6 +41,6 @@ def test_every_recorded_share_is_the_signature_of_its_key() -> None:
 
 @pytest.mark.parametrize("subnet_id", [recording.PRIMARY, recording.L1, recording.PERMISSIONED])
 def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
-    answer = next(one for one in ANSWERS if recording.subnet_of(parse(one)[0]) == subnet_id)
-    unsigned, _, signature = parse(answer)
+    answer = next(one for one in ANSWERS if recording.subnet_of(parse_signed_message(one)[0]) == subnet_id)
+    unsigned, _, signature = parse_signed_message(answer)
     assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(answer), unsigned, signature)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import pytest
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.api.aggregator.reference_table import SIGNED, load_exchanges
-from tests.integration.daemon import KEBAB, V1, Daemon
-from tests.integration.judge import judge, parse
+from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon
+from tests.integration.message_verifier import parse_signed_message, verify_signed_message
 from tests.recorded import recording
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.recorded import rewritten_node_ids
@@ -36,8 +36,8 @@ def _hold(network: SimulatedNetwork, signed: str, position: int) -> bytes:
     """Assert that `signed` (hex) is valid, and made of recorded shares only; return its bytes."""
     raw, unsigned = bytes.fromhex(signed), _unsigned(position)
     quorum = int(str(_request(position).get("quorum-percentage", 67)))
-    judge(network, signed, unsigned, SubnetID(parse_id(recording.subnet_of(unsigned))), quorum)
-    assert recording.sum_of_shares(unsigned, recording.signers_of(raw)) == parse(raw)[2]
+    verify_signed_message(network, signed, unsigned, SubnetID(parse_id(recording.subnet_of(unsigned))), quorum)
+    assert recording.sum_of_shares(unsigned, recording.signers_of(raw)) == parse_signed_message(raw)[2]
     return raw
 
 
@@ -50,18 +50,18 @@ async def test_every_recorded_validator_with_a_key_is_reached_over_tls(daemon: D
 async def test_every_recorded_success_is_answered_from_the_recorded_shares(
     network: SimulatedNetwork, daemon: Daemon, position: int
 ) -> None:
-    reply = await daemon.post(KEBAB, _request(position))
+    reply = await daemon.post(AGGREGATE_PATH, _request(position))
     ours = _hold(network, reply.signed, position)
     theirs = bytes.fromhex(json.loads(EXCHANGES[position].body)["signed-message"])
-    assert set(parse(ours)[1]) <= set(parse(theirs)[1])
-    if parse(ours)[1] == parse(theirs)[1]:
+    assert set(parse_signed_message(ours)[1]) <= set(parse_signed_message(theirs)[1])
+    if parse_signed_message(ours)[1] == parse_signed_message(theirs)[1]:
         assert ours == theirs
 
 
 async def test_the_bytes_are_the_references_wherever_the_quorum_needs_everybody_whom_it_took(daemon: Daemon) -> None:
     equal = set()
     for position in SIGNED:
-        reply = await daemon.post(KEBAB, _request(position))
+        reply = await daemon.post(AGGREGATE_PATH, _request(position))
         if reply.body == json.loads(EXCHANGES[position].body):
             equal.add(recording.subnet_of(_unsigned(position)))
     assert equal == {recording.PRIMARY, recording.L1, recording.PERMISSIONED}
@@ -69,22 +69,22 @@ async def test_the_bytes_are_the_references_wherever_the_quorum_needs_everybody_
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
 async def test_py_ecc_agrees_with_the_daemon(daemon: Daemon, position: int) -> None:
-    signed = bytes.fromhex((await daemon.post(KEBAB, _request(position))).signed)
-    unsigned, _, signature = parse(signed)
+    signed = bytes.fromhex((await daemon.post(AGGREGATE_PATH, _request(position))).signed)
+    unsigned, _, signature = parse_signed_message(signed)
     assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(signed), unsigned, signature)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
 async def test_both_dialects_give_the_same_signed_message(daemon: Daemon, position: int) -> None:
-    kebab = await daemon.post(KEBAB, _request(position))
-    v1 = await daemon.post(V1, {"message": _request(position)["message"], "quorumPercentage": 67})
+    kebab = await daemon.post(AGGREGATE_PATH, _request(position))
+    v1 = await daemon.post(AGGREGATE_V1_PATH, {"message": _request(position)["message"], "quorumPercentage": 67})
     assert (kebab.status, v1.status) == (200, 201)
     assert v1.signed == kebab.signed
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
 async def test_the_answer_says_which_subnet_signed_at_which_height(daemon: Daemon, position: int) -> None:
-    reply = await daemon.post(KEBAB, _request(position))
+    reply = await daemon.post(AGGREGATE_PATH, _request(position))
     assert reply.headers["X-Warpseal-Signing-Subnet-Id"] == recording.subnet_of(_unsigned(position))
     assert reply.headers["X-Warpseal-P-Chain-Height"] == str(recording.HEIGHT)
 
@@ -93,21 +93,21 @@ async def test_the_full_quorum_that_the_reference_never_reaches_is_reached_while
     network: SimulatedNetwork, daemon: Daemon
 ) -> None:
     """At height 18 the fourth validator was active; now it is not, but it signs."""
-    quiet = await daemon.post(KEBAB, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 99}))
-    full = await daemon.post(KEBAB, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 100}))
+    quiet = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 99}))
+    full = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 100}))
     inactive = recording.keys_by_node()[recording.INACTIVE]
     assert inactive not in recording.signers_of(bytes.fromhex(quiet.signed), height=18)
     signers = recording.signers_of(bytes.fromhex(full.signed), height=18)
     assert inactive in signers
     assert len(signers) == 4
-    unsigned, _, signature = parse(bytes.fromhex(full.signed))
+    unsigned, _, signature = parse_signed_message(bytes.fromhex(full.signed))
     assert recording.sum_of_shares(unsigned, signers) == signature
 
 
 async def test_the_full_quorum_without_the_key_of_the_inactive_one_is_refused_for_good_and_at_once(
     daemon: Daemon,
 ) -> None:
-    reply = await daemon.post(KEBAB, _request(OF_THE_L1, **{"quorum-percentage": 100}))
+    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"quorum-percentage": 100}))
     assert (reply.status, reply.body["code"]) == (400, "quorum_impossible")
     keys, total = recording.validators(recording.L1)
     lost = total - sum(weight for _, weight in keys)
@@ -124,7 +124,7 @@ async def test_the_full_quorum_without_the_key_of_the_inactive_one_is_refused_fo
 async def test_who_stays_silent_is_named_at_the_deadline(network: SimulatedNetwork, daemon: Daemon) -> None:
     """Validators of the named subnet do not run the message's chain, and nodes stay silent then."""
     elsewhere = {"signing-subnet-id": recording.PERMISSIONED, "timeout-seconds": 0.5}
-    reply = await daemon.post(KEBAB, _request(OF_THE_L1, **elsewhere))
+    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **elsewhere))
     assert (reply.status, reply.detail["verdict"]) == (504, "wait")
     assert reply.detail["signedWeight"] == "0"
     assert reply.detail["counts"] == {"no_answer": 1}

@@ -1,6 +1,6 @@
-"""Daemons that are born by the hundred: real processes, forked from one that has loaded the program already.
+"""Daemons as real processes that start fast: a process that has imported the program forks them.
 
-A process of its own, without threads or an event loop, forks: each child runs `warpseal serve` as the command does.
+That process has no threads and no event loop; each child runs `warpseal serve` like the command.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_S = 60.0
+from tests.eventually import TIMEOUT_S
+
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=\S+")
-# Who is killed may have begun a line.
+# A killed daemon may have begun a line.
 _ENDED = re.compile(r".*ended (-?\d+)")
 _PARENT = """
 import os, sys
@@ -36,8 +37,8 @@ for config in map(str.strip, sys.stdin):
 
 
 @dataclass
-class Life:
-    """One daemon's life. api_url: known as soon as it listens; ended: with its exit code."""
+class ForkedDaemon:
+    """A forked daemon. listening: resolves to its API URL; ended: resolves to its exit code."""
 
     pid: int
     listening: asyncio.Future[str] = field(default_factory=asyncio.Future)
@@ -45,65 +46,65 @@ class Life:
     _killed: bool = False
 
     def kill(self) -> None:
-        """End it at once, whatever it is doing. Only the first call does something: pids are used again."""
+        """Kill it. Only the first call has an effect, since pids are reused."""
         if not self._killed and not self.ended.done():
             self._killed = True
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     async def stop(self) -> int:
-        """End it politely; return its exit code."""
+        """Terminate it and return its exit code."""
         os.kill(self.pid, signal.SIGTERM)
-        return await asyncio.wait_for(asyncio.shield(self.ended), PATIENCE_S)
+        return await asyncio.wait_for(asyncio.shield(self.ended), TIMEOUT_S)
 
 
-class Nursery:
-    """Where the daemons of one config file are born, one after another."""
+class DaemonForker:
+    """Starts daemons of one config file, one after another."""
 
     def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
         self._process = process
         self._config = config
 
     @asynccontextmanager
-    async def born(self) -> AsyncIterator[Life]:
-        """Run a daemon; nothing of it is left behind."""
+    async def start(self) -> AsyncIterator[ForkedDaemon]:
+        """Run a daemon and kill it at the end if it still runs."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{self._config}\n".encode())
-        life = Life(int(await self._line()))
-        listener = asyncio.create_task(self._listen(life))
+        daemon = ForkedDaemon(int(await self._line()))
+        listener = asyncio.create_task(self._listen(daemon))
         try:
-            yield life
+            yield daemon
         finally:
-            life.kill()
-            await asyncio.wait_for(listener, PATIENCE_S)
+            daemon.kill()
+            await asyncio.wait_for(listener, TIMEOUT_S)
 
     def log(self) -> str:
-        """Return what all of them said."""
+        """Return the log of all of them."""
         return Path(f"{self._config}.log").read_text()
 
-    async def _listen(self, life: Life) -> None:
+    async def _listen(self, daemon: ForkedDaemon) -> None:
         while (ended := _ENDED.fullmatch(line := await self._line())) is None:
             if found := _LISTENING.fullmatch(line):
-                life.listening.set_result(found[1])
-        life.ended.set_result(int(ended[1]))
-        life.listening.cancel()
+                daemon.listening.set_result(found[1])
+        daemon.ended.set_result(int(ended[1]))
+        daemon.listening.cancel()
 
     async def _line(self) -> str:
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_S)
-        assert line, "the nursery has ended"
+        line = await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_S)
+        assert line, "the forking process has ended"
         return line.decode().strip()
 
 
 @asynccontextmanager
-async def nursery(config: Path) -> AsyncIterator[Nursery]:
-    """Hold a process that has loaded the program."""
+async def run_daemon_forker(config: Path) -> AsyncIterator[DaemonForker]:
+    """Run the forking process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, stdin=pipe, stdout=pipe, env=kept)
     try:
-        yield Nursery(process, config)
+        yield DaemonForker(process, config)
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), PATIENCE_S)
+        await asyncio.wait_for(process.wait(), TIMEOUT_S)

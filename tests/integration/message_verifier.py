@@ -1,6 +1,6 @@
-"""An independent judge of signed messages: own parser, own canonical order, own arithmetic; blspy and py-ecc directly.
+"""An independent verifier of signed messages: own parser, own canonical order, own arithmetic.
 
-Nothing of the daemon is used here; who validates with which weight is taken from the simulated P-Chain.
+It uses no code of the daemon; validators and weights come from the simulated P-Chain.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _FIELD_MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What was found in a valid signed message. signers: public keys; weight: theirs."""
+class VerifiedMessage:
+    """The parts of a valid signed message. signers: public keys; weight: their sum."""
 
     unsigned: bytes
     signers: tuple[bytes, ...]
@@ -31,16 +31,16 @@ class Verdict:
     total: int
 
 
-def judge(
+def verify_signed_message(
     network: SimulatedNetwork, signed: str, unsigned: bytes, subnet_id: SubnetID, quorum: int, height: int | None = None
-) -> Verdict:
+) -> VerifiedMessage:
     """Assert that `signed` (hex) is `unsigned` signed by `quorum` percent of a subnet's weight at a height.
 
     height: None for the proposed height of this moment.
     """
     at = network.state.heights.proposed if height is None else height
-    keys, total = canonical(network.state.set_at(subnet_id, at))
-    found, indices, signature = parse(bytes.fromhex(signed))
+    keys, total = build_canonical_keys(network.state.set_at(subnet_id, at))
+    found, indices, signature = parse_signed_message(bytes.fromhex(signed))
     assert found == unsigned
     assert indices
     assert indices[-1] < len(keys)
@@ -49,16 +49,16 @@ def judge(
     assert Fraction(weight, total) >= Fraction(quorum, 100), f"{weight} of {total} is below {quorum} %"
     points = [G1Element.from_bytes(key) for key, _ in chosen]
     assert PopSchemeMPL.fast_aggregate_verify(points, unsigned, G2Element.from_bytes(signature))
-    return Verdict(unsigned, tuple(key for key, _ in chosen), signature, weight, total)
+    return VerifiedMessage(unsigned, tuple(key for key, _ in chosen), signature, weight, total)
 
 
-def ask_py_ecc(verdict: Verdict) -> None:
-    """Assert the same with an implementation that shares nothing with ours; takes a second."""
+def verify_with_py_ecc(verdict: VerifiedMessage) -> None:
+    """Verify the signature with py-ecc as well; this takes a second."""
     assert G2ProofOfPossession.FastAggregateVerify(list(verdict.signers), verdict.unsigned, verdict.signature)  # type: ignore[arg-type]
 
 
-def parse(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
-    """Return the unsigned message, the signers' indices and the signature; every oddity is an assertion."""
+def parse_signed_message(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
+    """Return the unsigned message, the signers' indices and the signature; anything unexpected fails an assertion."""
     version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
     assert version == 0
     end = 42 + length
@@ -73,7 +73,7 @@ def parse(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
     return raw[:end], tuple(index for index in range(8 * count) if number >> index & 1), signature
 
 
-def canonical(members: Iterable[SetEntry]) -> tuple[list[tuple[bytes, int]], int]:
+def build_canonical_keys(members: Iterable[SetEntry]) -> tuple[list[tuple[bytes, int]], int]:
     """Return (key, weight) in canonical order, equal keys merged, and the total weight, keyless weight included."""
     weights: dict[bytes, int] = {}
     total = 0

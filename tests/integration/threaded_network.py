@@ -1,4 +1,4 @@
-"""A simulated network on a thread and a loop of its own: the daemon's loop can stall while the network lives."""
+"""A simulated network on its own thread and event loop, so that the daemon's loop can stall while the network runs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 
-_BEAT_S = 0.005
+_INTERVAL_S = 0.005
 
 
 @dataclass
-class Beside:
-    """A network in another thread: to be looked at only. worst_lag_s: for how long that thread once stood still."""
+class ThreadedNetwork:
+    """A network in another thread: read only. worst_lag_s: the longest stall of that thread."""
 
     network: SimulatedNetwork
     loop: asyncio.AbstractEventLoop
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     worst_lag_s: float = 0.0
 
-    async def live(self) -> None:
-        """Measure how late the thread's own timers are, until stopped."""
+    async def measure_lag(self) -> None:
+        """Measure the delay of the thread's timers, until stopped."""
         while not self.stopped.is_set():
-            due_at = self.loop.time() + _BEAT_S
-            await asyncio.sleep(_BEAT_S)
+            due_at = self.loop.time() + _INTERVAL_S
+            await asyncio.sleep(_INTERVAL_S)
             self.worst_lag_s = max(self.worst_lag_s, self.loop.time() - due_at)
 
 
 @asynccontextmanager
-async def beside(plan: Plan) -> AsyncIterator[Beside]:
-    """Run a network in another thread; whether its peers did anything wrong is for the caller to look at."""
-    ready: Future[Beside] = Future()
+async def run_threaded_network(plan: Plan) -> AsyncIterator[ThreadedNetwork]:
+    """Run a network in another thread; the caller checks its violations."""
+    ready: Future[ThreadedNetwork] = Future()
     thread = threading.Thread(target=lambda: asyncio.run(_run(plan, ready)), name="network")
     thread.start()
     try:
@@ -48,12 +48,12 @@ async def beside(plan: Plan) -> AsyncIterator[Beside]:
         await asyncio.to_thread(thread.join)
 
 
-async def _run(plan: Plan, ready: Future[Beside]) -> None:
+async def _run(plan: Plan, ready: Future[ThreadedNetwork]) -> None:
     try:
         async with SimulatedNetwork(plan) as network:
-            other = Beside(network, asyncio.get_running_loop())
+            other = ThreadedNetwork(network, asyncio.get_running_loop())
             ready.set_result(other)
-            await other.live()
+            await other.measure_lag()
     except BaseException as error:
         if not ready.done():
             ready.set_exception(error)
