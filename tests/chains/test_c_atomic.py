@@ -68,7 +68,7 @@ def test_the_recorded_blocks_hold_the_wallets_transactions() -> None:
         parsed = parse_atomic_txs(extra, batch=True)
         assert encode_atomic_txs(parsed, batch=True) == extra
         found |= {id_text(tx.id): height for tx in parsed}
-    accepted = {asked["txID"]: int(told["blockHeight"]) for asked, told in results(FILE, "avax.getAtomicTxStatus")}
+    accepted = {asked["txID"]: int(result["blockHeight"]) for asked, result in results(FILE, "avax.getAtomicTxStatus")}
     assert found == accepted
     assert set(found) == {WALLET[name] for name in KINDS}
 
@@ -76,18 +76,18 @@ def test_the_recorded_blocks_hold_the_wallets_transactions() -> None:
 def test_every_recorded_transaction_decodes_and_its_id_is_the_nodes() -> None:
     in_blocks = {tx.id: tx for extra in EXTRA for tx in parse_atomic_txs(extra, batch=True)}
     for name, kind in KINDS.items():
-        ((_, told),) = results(FILE, "avax.getAtomicTx", txID=WALLET[name])
-        tx = parse_atomic_tx(checked(told["tx"]))
+        ((_, result),) = results(FILE, "avax.getAtomicTx", txID=WALLET[name])
+        tx = parse_atomic_tx(checked(result["tx"]))
         assert (id_text(tx.id), tx.kind) == (WALLET[name], kind)
         assert tx.encode() == tx.raw == in_blocks[tx.id].raw
         assert (tx.unsigned.network_id, tx.unsigned.blockchain_id) == (88888, parse_id(C_CHAIN))
 
 
 def test_an_export_to_x_is_what_the_x_chain_imports() -> None:
-    ((_, told),) = results(FILE, "avax.getAtomicTx", txID=WALLET["c_export_x"])
-    (exported,) = exported_outputs(parse_atomic_tx(checked(told["tx"])))
-    ((_, told),) = results("avm.jsonl", "avm.getTx", txID=WALLET["x_import_c"], encoding="hex")
-    tx = parse_x_tx(checked(told["tx"]))
+    ((_, result),) = results(FILE, "avax.getAtomicTx", txID=WALLET["c_export_x"])
+    (exported,) = exported_outputs(parse_atomic_tx(checked(result["tx"])))
+    ((_, result),) = results("avm.jsonl", "avm.getTx", txID=WALLET["x_import_c"], encoding="hex")
+    tx = parse_x_tx(checked(result["tx"]))
     assert isinstance(tx.unsigned, x_txs.ImportTx)
     (imported,) = tx.unsigned.imported_inputs
     assert imported.utxo_id == exported.id
@@ -164,7 +164,7 @@ def test_transactions_of_a_block_round_trip(made: tuple[AtomicTx, ...]) -> None:
 
 @given(st.binary(max_size=200) | damaged(*EXTRA, *VECTORS.values()), st.booleans())
 def test_any_bytes_are_refused_or_parse_to_transactions_that_encode_to_them(raw: bytes, batch: bool) -> None:
-    if (error := refusal(lambda each: parse_atomic_txs(each, batch=batch), raw)) is not None:
+    if (error := refusal(lambda item: parse_atomic_txs(item, batch=batch), raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:
         assert encode_atomic_txs(parse_atomic_txs(raw, batch=batch), batch=batch) == raw

@@ -113,7 +113,7 @@ def test_every_recorded_transaction_equals_the_nodes_json() -> None:
         assert (base.network_id, id_text(base.blockchain_id)) == (unsigned["networkID"], unsigned["blockchainID"])
         assert [out.output.amount for out in base.outputs] == [out["output"]["amount"] for out in unsigned["outputs"]]
         assert [id_text(spent.tx_id) for spent in base.inputs] == [spent["txID"] for spent in unsigned["inputs"]]
-        signatures = [["0x" + each.hex() for each in credential.signatures] for credential in tx.credentials]
+        signatures = [["0x" + signature.hex() for signature in credential.signatures] for credential in tx.credentials]
         assert signatures == [credential["credential"]["signatures"] for credential in shown["credentials"]]
 
 
@@ -157,7 +157,7 @@ def test_minting_a_fungible_asset_produces_the_amount_and_the_right_to_mint() ->
     ]
     assert isinstance(operation.operation, MintOperation)
     assert operation.operation.transfer_output.amount == 777
-    assert [type(each) for each in tx.credentials] == [Credential, Credential]
+    assert [type(credential) for credential in tx.credentials] == [Credential, Credential]
     assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [MintOutput, TransferOutput]
 
 
@@ -167,7 +167,7 @@ def test_minting_an_nft_produces_one_with_its_payload_for_each_owner() -> None:
     (operation,) = tx.unsigned.operations
     assert isinstance(operation.operation, NftMintOperation)
     assert (operation.operation.group_id, operation.operation.payload) == (2, b"https://example.org/deed/1.json")
-    assert [type(each) for each in tx.credentials] == [Credential, NftCredential]
+    assert [type(credential) for credential in tx.credentials] == [Credential, NftCredential]
     (owner,) = operation.operation.owners
     assert produced_outputs(tx)[-1].output == NftTransferOutput(2, operation.operation.payload, owner)
 
@@ -177,7 +177,7 @@ def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
     assert isinstance(tx.unsigned, OperationTx)
     (operation,) = tx.unsigned.operations
     assert isinstance(operation.operation, PropertyMintOperation)
-    assert [type(each) for each in tx.credentials] == [Credential, PropertyCredential]
+    assert [type(credential) for credential in tx.credentials] == [Credential, PropertyCredential]
     assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [PropertyMintOutput, PropertyOwnedOutput]
 
 
@@ -233,7 +233,7 @@ def test_the_first_asset_of_a_genesis_is_avax(network: str, holders: int) -> Non
 
 def consumed(tx: XTx) -> list[UtxoID]:
     """Return the ids of the X-Chain's outputs that `tx` spends, not those that it imports."""
-    spent = [each.utxo_id for each in tx.unsigned.base.inputs]
+    spent = [tx_input.utxo_id for tx_input in tx.unsigned.base.inputs]
     if isinstance(tx.unsigned, OperationTx):
         spent += [used.utxo_id for operation in tx.unsigned.operations for used in operation.consumed]
     return spent

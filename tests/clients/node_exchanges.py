@@ -57,7 +57,7 @@ def _public(name: str, params: list[Any], expected: Any, **given: Any) -> Exchan
 
 
 def _recorded(method: str, *params: Any) -> Any:
-    return next(one["result"] for one in exchanges("l1-0", method) if one["params"] == list(params))
+    return next(exchange["result"] for exchange in exchanges("l1-0", method) if exchange["params"] == list(params))
 
 
 def _has(*names: str) -> Callable[[Any], bool]:

@@ -39,6 +39,6 @@ async def outcomes(script: str, *arguments: str, calls: Sequence[Call]) -> list[
             process.kill()
             await process.wait()
     assert process.returncode == 0, errors.decode()
-    told = [json.loads(line) for line in output.decode().splitlines()]
-    assert len(told) == len(calls)
-    return told
+    results = [json.loads(line) for line in output.decode().splitlines()]
+    assert len(results) == len(calls)
+    return results

@@ -42,7 +42,7 @@ class PrimaryNode(ReplayNode):
         whole = {} if method == "info.peers" else {"subnetID": P_CHAIN, **params, "nodeIDs": []}
         whole = super()._result(path, method, whole)
         ((key, listed),) = ((key, listed) for key, listed in whole.items() if isinstance(listed, list))
-        return whole | {key: [one for one in listed if one["nodeID"] in named]}
+        return whole | {key: [entry for entry in listed if entry["nodeID"] in named]}
 
 
 @dataclass
@@ -55,7 +55,7 @@ class L1Node(Node):
         """Answer with all validators, or those that are named."""
         call = await request.json()
         named = call["params"].get("nodeIDs")
-        found = [one for one in self.listed() if not named or one["nodeID"] in named]
+        found = [entry for entry in self.listed() if not named or entry["nodeID"] in named]
         return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
 
 
@@ -96,7 +96,7 @@ class Scene:
 
         async def is_indexed() -> bool:
             index = (await self.daemon.ready()).body.get("index", {})
-            return {chain: each.get("height") for chain, each in index.items()} == {
+            return {chain: item.get("height") for chain, item in index.items()} == {
                 chain: str(tip) for chain, tip in TIPS.items()
             }
 

@@ -70,7 +70,7 @@ def ids_of(pages: list[dict[str, Any]]) -> list[str]:
     found: list[str] = []
     for page in pages:
         name = next((name for name in _IDS if name in page), None)
-        found += [page["blockchainId"]] if name is None else [one[_IDS[name]] for one in page[name]]
+        found += [page["blockchainId"]] if name is None else [item[_IDS[name]] for item in page[name]]
     return found
 
 

@@ -49,8 +49,8 @@ async def assert_fits(daemon: Daemon, subject: Subject) -> None:
     """Assert that each page fits the subject's model, and that pages of another size hold the same."""
     pages = await bodies(daemon, paged(subject).url, AGENT)
     for page in pages:
-        told = sdk.read_transactions(page) if subject.model in _TRANSACTIONS else sdk.read(page, subject.model)
-        assert isinstance(told, subject.model)
+        result = sdk.read_transactions(page) if subject.model in _TRANSACTIONS else sdk.read(page, subject.model)
+        assert isinstance(result, subject.model)
     whole = await bodies(daemon, subject.with_page_size(100).url if len(pages) > 1 else subject.url, AGENT)
     assert ids_of(list(map(msgspec.json.decode, pages))) == ids_of(list(map(msgspec.json.decode, whole)))
 
@@ -66,7 +66,7 @@ async def test_rewards_and_past_validations_of_a_made_up_history_have_it_too(tmp
             await assert_fits(daemon, subject)
 
 
-@pytest.mark.parametrize("subject", [one for one in SUBJECTS if one.model not in _TRANSACTIONS], ids=str)
+@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.model not in _TRANSACTIONS], ids=str)
 async def test_what_nobody_contests_is_the_same_for_everybody(scene: Scene, subject: Subject) -> None:
     assert await bodies(scene.daemon, subject.url, {}) == await bodies(scene.daemon, subject.url, AGENT)
 
@@ -74,8 +74,8 @@ async def test_what_nobody_contests_is_the_same_for_everybody(scene: Scene, subj
 async def test_the_wallet_was_on_all_three_chains(scene: Scene) -> None:
     """No SDK takes this: their list of blockchain ids is that of the public networks."""
     (body,) = await bodies(scene.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
-    told: dict[str, Any] = msgspec.json.decode(body)
-    (one,) = told["addresses"]
-    assert (list(told), list(one), len(set(one["blockchainIds"]))) == (["addresses"], ["address", "blockchainIds"], 3)
+    result: dict[str, Any] = msgspec.json.decode(body)
+    (one,) = result["addresses"]
+    assert (list(result), list(one), len(set(one["blockchainIds"]))) == (["addresses"], ["address", "blockchainIds"], 3)
     with pytest.raises(msgspec.ValidationError):
         sdk.read(body, sdk.Interactions)

@@ -40,8 +40,8 @@ async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
 async def test_every_page_of_the_recorded_network_is_read(scene: Scene, sdk: str) -> None:
     """What is in all the pages is what one long page of ours has, in its order."""
     sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
-    told = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
-    read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, told, strict=True)}
+    response = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
+    read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, response, strict=True)}
     assert [(name, outcome) for name, outcome in read.items() if "error" in outcome] == []
     for subject in SUBJECTS:
         whole = subject.with_page_size(100) if "list" in subject.function else subject
@@ -59,20 +59,20 @@ async def test_rewards_and_past_validations_of_a_made_up_history_are_read(tmp_pa
     """With prices, delegations and removals; what is in all the pages is what we tell in other ones."""
     async with priced_daemon(tmp_path) as daemon:
         found = await past_of(daemon)
-        told = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in found])
-        assert [one.get("error") for one in told] == [None] * len(found)
-        for subject, one in zip(found, told, strict=True):
+        reply = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in found])
+        assert [item.get("error") for item in reply] == [None] * len(found)
+        for subject, match in zip(found, reply, strict=True):
             path, key = subject.url, LISTS[subject.model]
-            assert ids_of(one["pages"]) == ids_of([{key: await fetch_all(daemon, path, key, 50)}])
-    rewards, validations = items(told[:1], "historicalRewards"), items(told[1:-1], "validators")
-    assert {one["rewardType"] for one in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
-    assert {"currencyCode": "usd", "value": 5.25} in [one["reward"].get("historicalPrice") for one in rewards]
-    assert {one["validationStatus"] for one in validations} == {"active", "completed", "removed"}
-    assert (len(rewards), len(items(told[-1:], "transactions"))) == (40, 419)
+            assert ids_of(match["pages"]) == ids_of([{key: await fetch_all(daemon, path, key, 50)}])
+    rewards, validations = items(reply[:1], "historicalRewards"), items(reply[1:-1], "validators")
+    assert {reward["rewardType"] for reward in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
+    assert {"currencyCode": "usd", "value": 5.25} in [reward["reward"].get("historicalPrice") for reward in rewards]
+    assert {validation["validationStatus"] for validation in validations} == {"active", "completed", "removed"}
+    assert (len(rewards), len(items(reply[-1:], "transactions"))) == (40, 419)
 
 
-def items(told: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    return [one for each in told for page in each["pages"] for one in page[key]]
+def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [entry for item in result for page in item["pages"] for entry in page[key]]
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -80,18 +80,18 @@ async def test_every_shape_is_read(sdk: str) -> None:
     """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
     world = WORLD.with_data(compat=Compat.AUTO)
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
-    chain_ids = [id_text(one.chain_id) for one in (s.EVM_CHAIN, s.OTHER_CHAIN)]
+    chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [
         *[(PRIMARY + "transactions.listLatest", {**whose, **size, "blockchainId": chain}) for chain in CHAINS],
         (PRIMARY + "getChainIdsForAddresses", whose),
         (PRIMARY + "rewards.listHistoricalRewards", {**whose, **size, "currency": "usd"}),
         (PRIMARY + "getValidatorDetails", {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)}),
-        *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": one}) for one in chain_ids],
+        *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item}) for item in chain_ids],
     ]
     async with client_of(world) as client:
-        told = await asked(sdk, str(client._base_url).rstrip("/"), calls)
-    assert [one.get("error") for one in told] == [None] * len(calls)
-    p, x, c, touched, rewards, validations, evm, other = (one["pages"] for one in told)
+        reply = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+    assert [item.get("error") for item in reply] == [None] * len(calls)
+    p, x, c, touched, rewards, validations, evm, other = (item["pages"] for item in reply)
     for chain, pages in zip(CHAINS, (p, x, c), strict=True):
         assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
     assert len(ids_of(p)) == len(p) == 3
@@ -99,7 +99,7 @@ async def test_every_shape_is_read(sdk: str) -> None:
     assert [page["historicalRewards"][0]["reward"]["historicalPrice"]["value"] for page in rewards] == [42.42] * 2
     states = [page["validators"][0]["validationStatus"] for page in validations]
     assert set(states) == {"active", "completed", "pending", "removed"}
-    assert [one[0]["evmChainId"] for one in (evm, other)] == [99999, 0]
+    assert [item[0]["evmChainId"] for item in (evm, other)] == [99999, 0]
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -111,8 +111,8 @@ async def test_refusals_are_the_errors_that_sdks_have_for_them(scene: Scene, sdk
         (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
         (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
     ]
-    errors = [one["error"] for one in await asked(sdk, scene.daemon.api_url, calls)]
-    assert [(one["kind"].removesuffix("Error"), one["statusCode"]) for one in errors] == [
+    errors = [request["error"] for request in await asked(sdk, scene.daemon.api_url, calls)]
+    assert [(error["kind"].removesuffix("Error"), error["statusCode"]) for error in errors] == [
         ("NotFound", 404),
         ("BadRequest", 400),
         ("BadRequest", 400),
@@ -136,18 +136,20 @@ async def test_signed_messages_are_read(tmp_path: Path, sdk: str) -> None:
             (AGGREGATOR + "aggregate", {"network": NETWORK, "signatureAggregatorRequest": request_of(message)}),
         ]
         await scene.daemon.until_ready()
-        told = await asked(sdk, scene.daemon.api_url, calls)
-        (reply,) = told[0]["pages"]
+        response = await asked(sdk, scene.daemon.api_url, calls)
+        (reply,) = response[0]["pages"]
         attested = attested_by(conversion)
         height = int((await scene.daemon.l1_message(conversion)).headers[HEIGHT])
         verify_signed_message(
             scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height
         )
-        assert [(one["error"]["kind"].removesuffix("Error"), one["error"]["statusCode"]) for one in told[1:3]] == [
+        assert [
+            (item["error"]["kind"].removesuffix("Error"), item["error"]["statusCode"]) for item in response[1:3]
+        ] == [
             ("BadRequest", 400),
             ("NotFound", 404),
         ]
-        (reply,) = told[3]["pages"]
+        (reply,) = response[3]["pages"]
         verify_signed_message(
             scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
         )

@@ -17,17 +17,20 @@ SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
 async def test_every_function_gets_its_answer(tmp_path: Path) -> None:
     justified = (L1_RPC, "getRegistrationJustification", {"validationID": REGISTERED, "subnetIDStr": SUBNET})
     calls: list[Call] = [(L1_RPC, "functions", {})]
-    calls += [(one.path if one.path == C_RPC else L1_RPC, one.function, dict(one.given or {})) for one in EXCHANGES]
+    calls += [
+        (exchange.path if exchange.path == C_RPC else L1_RPC, exchange.function, dict(exchange.given or {}))
+        for exchange in EXCHANGES
+    ]
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
         await scene.until_there(C_RPC)
-        told = await outcomes("node_api.mjs", scene.daemon.api_url, calls=[*calls, justified])
-    has = told[0]["result"]
-    driven = {one.function for one in EXCHANGES} | {"getRegistrationJustification"}
+        result = await outcomes("node_api.mjs", scene.daemon.api_url, calls=[*calls, justified])
+    has = result[0]["result"]
+    driven = {exchange.function for exchange in EXCHANGES} | {"getRegistrationJustification"}
     assert {f"{part}.{name}" for part in ("admin", "health") for name in has[part]} | set(has["public"]) == driven
-    for exchange, one in zip(EXCHANGES, told[1:-1], strict=True):
-        exchange.assert_answered(one)
-        ((sent),) = one["sent"]
+    for exchange, item in zip(EXCHANGES, result[1:-1], strict=True):
+        exchange.assert_answered(item)
+        ((sent),) = item["sent"]
         assert (sent["path"], sent["type"]) == (exchange.path, "application/json")
         assert (sent["body"]["method"], sent["body"]["params"]) == (exchange.method, exchange.params)
-    raw = bytes.fromhex(told[-1]["result"]["justification"])
+    raw = bytes.fromhex(result[-1]["result"]["justification"])
     assert L1ValidatorRegistrationJustification.parse(raw).validation_id == parse_id(REGISTERED)

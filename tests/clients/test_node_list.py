@@ -99,7 +99,7 @@ async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(t
             cpu, lock, memory = (read_profile(file) for file in sorted(folder.iterdir()))
             assert cpu.units == (("samples", "count"), ("cpu", "nanoseconds"))
             assert lock.units == (("contentions", "count"), ("delay", "nanoseconds"))
-            assert sum(one.amount for one in memory.samples) > 1_000_000
+            assert sum(sample.amount for sample in memory.samples) > 1_000_000
             seen.append({file.stat().st_mtime_ns for file in folder.iterdir()})
         assert not seen[0] & seen[1]
 
@@ -131,9 +131,9 @@ async def test_item_7_before_the_first_round_and_a_subset_that_is_healthy_while_
         assert report["checks"]["bootstrapped"]["error"]
         await asked.until_healthy()
         l1 = network.subnets[-1].subnet_id
-        for one in network.validators:
-            if l1 in one.subnets:
-                network.stop_validator(one.index)
+        for validator in network.validators:
+            if l1 in validator.subnets:
+                network.stop_validator(validator.index)
 
         async def is_unhealthy() -> bool:
             return (await asked.health())[0] == 503
@@ -162,7 +162,7 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]
         async with scene.daemon.session.post(scene.daemon.api_url + RPC, json=calls) as answer:
-            assert [(one["id"], one["result"]) for one in await answer.json()] == batch
+            assert [(item["id"], item["result"]) for item in await answer.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
         assert await told(scene, RPC, "eth_getActiveRulesAt", ["latest"]) == now
         assert "upgrades" in await told(scene, RPC, "eth_getChainConfig", [])
@@ -179,7 +179,7 @@ async def test_item_9_validators_by_their_ids_and_in_any_order(tmp_path: Path) -
         for _ in range(8):
             found = await validators(scene)
             assert sorted(found, key=str) == sorted(heavy, key=str)
-            orders.add(tuple(one["nodeID"] for one in found))
+            orders.add(tuple(match["nodeID"] for match in found))
         assert len(orders) > 1
         first = heavy[0]["nodeID"]
         assert await validators(scene, first) == heavy[:1]

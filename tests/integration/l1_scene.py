@@ -48,7 +48,7 @@ class Scene:
 
     def nodes_of_l1(self) -> list[int]:
         """Return the indices of the nodes that track the L1."""
-        return [one.index for one in self.network.validators if self.l1 in one.subnets]
+        return [validator.index for validator in self.network.validators if self.l1 in validator.subnets]
 
     def judged(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
         """Assert that an answer is the attested message, signed by 67 percent at the height that its header names."""
@@ -95,7 +95,7 @@ async def beside(
 
 def asked(network: SimulatedNetwork) -> int:
     """Return how many signature requests validators got so far."""
-    return sum(one.counts.app_requests for one in network.validators)
+    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 def attested_by(transaction: Transaction) -> SimMessage:

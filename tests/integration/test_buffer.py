@@ -64,7 +64,7 @@ async def test_a_buffer_that_can_no_longer_come_is_not_awaited(tmp_path: Path) -
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
-        message = next(one for one in network.messages if one.unsigned.source_chain_id == P_CHAIN)
+        message = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
         verdict, took_s = await sixty_and_thirty(daemon, network, message)
         assert len(verdict.signers) == 7
         assert took_s < 4

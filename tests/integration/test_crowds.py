@@ -116,8 +116,8 @@ async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> Non
         leaving = [asyncio.create_task(daemon.aggregate(message)) for _ in range(20)]
         staying = [asyncio.create_task(daemon.aggregate(message, quorum_percentage=80)) for _ in range(3)]
         await until(lambda: has_taken(daemon, 23))
-        for one in leaving:
-            one.cancel()
+        for item in leaving:
+            item.cancel()
         replies = await asyncio.gather(*staying)
         for reply in replies:
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 80)

@@ -22,7 +22,7 @@ async def test_without_an_index_the_node_tells_blockchains_and_validators(tmp_pa
         document = await daemon.get("/openapi.json")
     assert (blockchain.status, blockchain.body["subnetId"]) == (200, id_text(subnet.subnet_id))
     assert validator.status == 200, validator.body
-    (told,) = validator.body["validators"]
-    assert (told["validationStatus"], told["delegationFee"]) == ("active", "2")
+    (body,) = validator.body["validators"]
+    assert (body["validationStatus"], body["delegationFee"]) == ("active", "2")
     assert (blocks.status, blocks.body["code"]) == (404, "index_not_enabled")
     assert document.body["openapi"] == "3.1.0"

@@ -77,12 +77,12 @@ async def test_every_answer_tells_how_fresh_it_is_and_pages_of_other_sites_may_r
 
 async def test_an_index_that_nobody_fills_is_stale_and_refused_where_that_is_wanted(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
-        told, headers, _ = await headers_of(daemon, "GET", BLOCKS)
+        result, headers, _ = await headers_of(daemon, "GET", BLOCKS)
     async with run_synthetic_daemon(tmp_path / "strict", max_index_lag_seconds=3600) as daemon:
         refused = await daemon.get(BLOCKS)
         other = await daemon.get(f"{FUJI}/blockchains/p-chain?x=1")
     lag_s = int(headers["x-warpseal-index"].split(";")[3].removeprefix("lag="))
-    assert (told, headers["x-warpseal-index"].endswith(";stale"), lag_s > 10**8) == (200, True, True)
+    assert (result, headers["x-warpseal-index"].endswith(";stale"), lag_s > 10**8) == (200, True, True)
     assert (refused.status, refused.body["error"], refused.body["code"]) == (503, "Service Unavailable", "index_stale")
     assert refused.body["detail"]["chain"] == "p-chain"
     assert other.status == 400
@@ -93,14 +93,14 @@ async def test_answers_are_revalidated_compressed_and_told_by_their_heads(tmp_pa
         _, newest, body = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="identity")
         same, unchanged, nothing = await headers_of(daemon, "GET", BLOCKS, If_None_Match=newest["etag"])
         _, packed, _ = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="gzip")
-        head, told, none = await headers_of(daemon, "HEAD", BLOCKS, Accept_Encoding="identity")
+        head, result, none = await headers_of(daemon, "HEAD", BLOCKS, Accept_Encoding="identity")
         _, past, _ = await headers_of(daemon, "GET", f"{BLOCKS}?endTimestamp=1795226600")
         _, chain, _ = await headers_of(daemon, "GET", f"{FUJI}/blockchains/c-chain")
         _, failed, _ = await headers_of(daemon, "GET", f"{BLOCKS}?pageSize=x")
     assert (same, nothing, unchanged["etag"]) == (304, b"", newest["etag"])
     assert packed["content-encoding"] == "gzip"
-    assert (head, none, told["content-length"], told["etag"]) == (200, b"", str(len(body)), newest["etag"])
-    kept = [each["cache-control"] for each in (newest, past, chain, failed)]
+    assert (head, none, result["content-length"], result["etag"]) == (200, b"", str(len(body)), newest["etag"])
+    kept = [item["cache-control"] for item in (newest, past, chain, failed)]
     assert kept == ["public, no-cache", "public, max-age=3600", "public, max-age=86400", "no-store"]
 
 

@@ -27,8 +27,8 @@ SECONDS_OF_2026 = range(1_767_225_600, 1_830_297_600)
 
 def node() -> ReplayNode:
     """A node that tells whom it sees validate."""
-    told = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))
-    return ReplayNode(answers={"platform.getCurrentValidators": told, "info.peers": recorded_result("info.peers")})
+    result = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))
+    return ReplayNode(answers={"platform.getCurrentValidators": result, "info.peers": recorded_result("info.peers")})
 
 
 async def txs_of(daemon: Daemon, path: str, **query: str) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> No
                 (spent,) = tx["consumedUtxos"]
                 export = found[spent["txHash"]]
                 assert (export["txType"], export["sourceChain"]) == ("ExportTx", tx["sourceChain"])
-                (made,) = [one for one in export["emittedUtxos"] if one["utxoId"] == spent["utxoId"]]
+                (made,) = [utxo for utxo in export["emittedUtxos"] if utxo["utxoId"] == spent["utxoId"]]
                 assert made["consumingTxHash"] == tx["txHash"]
                 assert (made["createdOnChainId"], made["consumedOnChainId"]) == (export["sourceChain"], chain)
                 ties += 1
@@ -131,16 +131,16 @@ async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
         blocks = {path: await fetch_all(daemon, f"{path}/blocks", "blocks", 4) for path in (P, X, C)}
         times = [block["blockTimestamp"] for block in blocks[C]]
         some = await fetch_all(daemon, f"{C}/blocks?startTimestamp={times[-2]}&endTimestamp={times[1]}", "blocks", 2)
-    assert {path: [int(one["blockNumber"]) for one in of] for path, of in blocks.items()} == {
+    assert {path: [int(item["blockNumber"]) for item in of] for path, of in blocks.items()} == {
         P: list(range(19, -1, -1)),
         X: list(range(13, -1, -1)),
         C: list(range(10, -1, -1)),
     }
-    assert some == [one for one in blocks[C] if times[-2] <= one["blockTimestamp"] <= times[1]]
-    assert sum(one["txCount"] for one in blocks[C]) == 4
+    assert some == [block for block in blocks[C] if times[-2] <= block["blockTimestamp"] <= times[1]]
+    assert sum(block["txCount"] for block in blocks[C]) == 4
     for of in blocks.values():
-        assert [one["parentHash"] for one in of[:-1]] == [one["blockHash"] for one in of[1:]]
-        assert all(one["txCount"] == len(one["transactions"]) and one["blockSizeBytes"] > 0 for one in of)
+        assert [item["parentHash"] for item in of[:-1]] == [item["blockHash"] for item in of[1:]]
+        assert all(item["txCount"] == len(item["transactions"]) and item["blockSizeBytes"] > 0 for item in of)
     last = blocks[P][0]
     assert (last["currentSupply"], last["activeL1Validators"]) == (str(replayed().p[-1].supply), 3)
     assert last["proposerDetails"]["proposerNodeId"].startswith("NodeID-")
@@ -149,14 +149,14 @@ async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
 async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         created = [tx for tx in await txs_of(daemon, P) if tx["txType"] == "CreateChainTx"]
-        told = [(await daemon.get(f"{FUJI}/blockchains/{tx['txHash']}")).body for tx in created]
+        results = [(await daemon.get(f"{FUJI}/blockchains/{tx['txHash']}")).body for tx in created]
         p_chain, x_chain = [(await daemon.get(path)).body for path in (P, X)]
         unknown = await daemon.get(f"{FUJI}/blockchains/{id_text(bytes(31) + bytes([1]))}")
         touched = await daemon.get(f"{FUJI}/addresses:listChainIds?addresses={WALLET},{ACCOUNT},P-{WALLET}")
-    assert [one["blockchainId"] for one in told] == [tx["txHash"] for tx in created]
-    assert [one["createBlockNumber"] for one in told] == [tx["blockNumber"] for tx in created]
-    assert {one["evmChainId"] for one in told} >= {0, 12345, 88888}
-    assert all(("genesisData" in one) != ("genesisDataHex" in one) for one in told)
+    assert [item["blockchainId"] for item in results] == [tx["txHash"] for tx in created]
+    assert [item["createBlockNumber"] for item in results] == [tx["blockNumber"] for tx in created]
+    assert {item["evmChainId"] for item in results} >= {0, 12345, 88888}
+    assert all(("genesisData" in item) != ("genesisDataHex" in item) for item in results)
     assert (p_chain["blockchainName"], p_chain["createBlockNumber"], p_chain["evmChainId"]) == ("P-Chain", "0", 0)
     assert p_chain["createBlockTimestamp"] in SECONDS_OF_2026
     assert x_chain["blockchainId"] == X_ID
@@ -173,9 +173,9 @@ async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path
         reply = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}")
         removed = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}?validationStatus=removed")
         of_l1 = await daemon.get(f"{FUJI}/validators/{node_id_text(L1_VALIDATOR)}")
-    found = {one["subnetId"]: one for one in reply.body["validators"]}
+    found = {validator["subnetId"]: validator for validator in reply.body["validators"]}
     primary, (permissioned,) = found.pop(id_text(PRIMARY_NETWORK)), found.values()
-    assert {one["validationStatus"] for one in (primary, permissioned)} == {"active"}
+    assert {item["validationStatus"] for item in (primary, permissioned)} == {"active"}
     assert (primary["delegationFee"], primary["delegatorCount"], primary["amountDelegated"]) == ("1", 0, "0")
     assert primary["delegationCapacity"] == "2000000000000000"
     assert primary["potentialRewards"] == primary["rewards"]
@@ -197,22 +197,22 @@ async def test_the_four_states_of_a_made_up_history_are_told_with_what_was_paid(
         txs = await fetch_all(daemon, f"{P}/transactions", "transactions")
         nodes = sorted({tx["nodeId"] for tx in txs if "nodeId" in tx})
         over = [
-            one
+            item
             for status in ("completed", "removed")
             for name in nodes
-            for one in await fetch_all(
+            for item in await fetch_all(
                 daemon, f"{FUJI}/validators/{name}?validationStatus={status}&sortOrder=asc", "validators", 1
             )
         ]
         rewards = await fetch_all(daemon, f"{FUJI}/rewards?nodeIds={','.join(nodes)}", "historicalRewards", 2)
-    paid = {one["txHash"]: one["rewards"] for one in over if "rewardTxHash" in one.get("rewards", ())}
-    assert {one["validationStatus"] for one in over} == {"completed", "removed"}
+    paid = {item["txHash"]: item["rewards"] for item in over if "rewardTxHash" in item.get("rewards", ())}
+    assert {item["validationStatus"] for item in over} == {"completed", "removed"}
     assert all(
-        {"removeTxHash", "removeTimestamp"} <= one.keys() for one in over if one["validationStatus"] == "removed"
+        {"removeTxHash", "removeTimestamp"} <= item.keys() for item in over if item["validationStatus"] == "removed"
     )
-    own = [one for one in rewards if one["rewardType"] == "VALIDATOR" and one["txHash"] in paid]
+    own = [reward for reward in rewards if reward["rewardType"] == "VALIDATOR" and reward["txHash"] in paid]
     assert len(own) > 3
-    for one in own:
-        assert paid[one["txHash"]]["validationRewardAmount"] == one["reward"]["amount"]
-        assert paid[one["txHash"]]["rewardTxHash"] == one["rewardTxHash"]
-    assert {one["rewardType"] for one in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
+    for item in own:
+        assert paid[item["txHash"]]["validationRewardAmount"] == item["reward"]["amount"]
+        assert paid[item["txHash"]]["rewardTxHash"] == item["rewardTxHash"]
+    assert {reward["rewardType"] for reward in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}

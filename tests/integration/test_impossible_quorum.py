@@ -75,12 +75,12 @@ async def test_what_the_p_chain_refuses_for_good_is_never(code: int, reason: str
             assert detail["pChainHeight"] == "20"
             assert detail["signingSubnetId"] == id_text(PRIMARY_NETWORK)
             assert detail["counts"][reason] == 4
-            refused = [one for one in detail["validators"] if one["reason"] == reason]
-            assert {one["nodeIds"][0] for one in refused} == {network.validators[index].name for index in range(4)}
-            assert {one["publicKey"] for one in refused} == {
+            refused = [validator for validator in detail["validators"] if validator["reason"] == reason]
+            assert {item["nodeIds"][0] for item in refused} == {network.validators[index].name for index in range(4)}
+            assert {item["publicKey"] for item in refused} == {
                 "0x" + network.validators[index].bls_key.hex() for index in range(4)
             }
-            assert {(one["errorCode"], one["weight"]) for one in refused} == {(code, "1000")}
+            assert {(item["errorCode"], item["weight"]) for item in refused} == {(code, "1000")}
             assert "\x1b" not in refused[0]["errorMessage"]
             assert "[31m way" in refused[0]["errorMessage"]
             assert detail["hints"]

@@ -45,7 +45,7 @@ async def test_what_is_accepted_is_signed_at_once_and_unasked(tmp_path: Path) ->
 async def test_subnets_that_are_not_tracked_are_left_alone(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=4, spare=1), L1Plan(validators=4, spare=1))
     async with run_network(replace(LIFE, l1s=l1s)) as network:
-        tracked, other = (one.subnet_id for one in network.subnets[1:])
+        tracked, other = (subnet.subnet_id for subnet in network.subnets[1:])
         async with beside(network, tmp_path, {**EAGER, "tracked-subnet-ids": [id_text(tracked)]}) as running:
             await running.daemon.until_indexed(network.p_chain.height)
             left_alone = network.p_chain.register(other)

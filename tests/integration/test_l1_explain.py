@@ -37,25 +37,25 @@ async def test_each_case_names_what_fails_and_asks_nobody_to_sign(tmp_path: Path
         }
         del cases["5" * 4]
         for tx_hash, failing in cases.items():
-            told = await running.daemon.explanation(tx_hash)
-            assert told["failing"] == failing, told
-        told = await running.daemon.explanation(removal, justification="00")
-        assert told["failing"] == "justification"
+            result = await running.daemon.explanation(tx_hash)
+            assert result["failing"] == failing, result
+        result = await running.daemon.explanation(removal, justification="00")
+        assert result["failing"] == "justification"
         assert running.asked() == 0
 
 
 async def test_it_tells_what_would_be_signed_by_whom_and_with_which_proof(tmp_path: Path) -> None:
     async with scene(tmp_path) as running:
         removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 1))
-        told = await running.daemon.explanation(removal)
+        result = await running.daemon.explanation(removal)
         attested = attested_by(removal)
-        assert told["message"]["hex"] == "0x" + attested.unsigned.raw.hex()
-        assert told["message"]["fields"] == {"validationId": id_text(validation_of(removal)), "registered": False}
-        assert told["justification"]["hex"] == "0x" + attested.justification.hex()
-        assert told["signingSubnetId"] == id_text(running.l1)
-        assert told["pChainHeight"] == {"height": "20", "source": "epoch"}
-        assert told["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
-        assert told["stored"]["signatures"] == 0
+        assert result["message"]["hex"] == "0x" + attested.unsigned.raw.hex()
+        assert result["message"]["fields"] == {"validationId": id_text(validation_of(removal)), "registered": False}
+        assert result["justification"]["hex"] == "0x" + attested.justification.hex()
+        assert result["signingSubnetId"] == id_text(running.l1)
+        assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
+        assert result["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert result["stored"]["signatures"] == 0
         await running.delivered(removal)
         assert (await running.daemon.explanation(removal))["stored"]["signatures"] == 1
 
@@ -73,7 +73,7 @@ async def test_without_any_node_it_says_what_is_not_known(tmp_path: Path) -> Non
         await running.daemon.until_ready()
         registration = running.network.p_chain.register(running.l1)
         await running.network.nodes[0].down()
-        told = await running.daemon.explanation(registration, timeoutSeconds=1)
-        assert told["failing"] is None
-        assert [one["ok"] for one in told["checks"]] == [None]
+        result = await running.daemon.explanation(registration, timeoutSeconds=1)
+        assert result["failing"] is None
+        assert [check["ok"] for check in result["checks"]] == [None]
         assert running.asked() == 0

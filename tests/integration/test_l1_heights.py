@@ -40,11 +40,13 @@ async def test_the_height_is_the_epochs_unless_the_caller_says_otherwise(tmp_pat
 async def test_an_epoch_is_asked_for_once_a_second_per_chain(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=3), L1Plan(validators=3), L1Plan(validators=3, manager="C"))
     async with run_network(Plan(validators=3, l1s=l1s, messages=0)) as network, beside(network, tmp_path) as running:
-        conversions = [network.p_chain.conversion_of(one.subnet_id) for one in network.subnets[1:]]
+        conversions = [network.p_chain.conversion_of(subnet.subnet_id) for subnet in network.subnets[1:]]
         loop = asyncio.get_running_loop()
         started = loop.time()
         for _ in range(5):
-            await asyncio.gather(*(running.daemon.l1_message(one) for one in conversions for _ in range(5)))
+            await asyncio.gather(
+                *(running.daemon.l1_message(conversion) for conversion in conversions for _ in range(5))
+            )
         seconds = int(loop.time() - started) + 1
         assert 3 <= network.calls[EPOCH] <= 3 * seconds
 
@@ -84,7 +86,9 @@ async def test_a_weight_that_changes_within_an_epoch_spoils_no_delivery(tmp_path
         # What suffices in the set of this moment is too little for the contract before the next epoch.
         seat = network.state.validation(heavy)
         assert seat is not None
-        others = [one for one in running.nodes_of_l1() if network.validators[one].node_id != seat.node_id]
+        others = [
+            validator for validator in running.nodes_of_l1() if network.validators[validator].node_id != seat.node_id
+        ]
         network.set_behaviour(others, "silent")
         registration = network.p_chain.register(running.l1)
         early = await running.daemon.l1_message(registration, pChainHeight=change.height)

@@ -42,7 +42,7 @@ async def test_a_node_below_the_height_proves_nothing_and_another_one_settles_it
         await first.down()
         network.set_behaviour(running.nodes_of_l1(), "")
         refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
-        assert {one.get("errorCode") for one in refused.detail["validators"]} == {11}
+        assert {validator.get("errorCode") for validator in refused.detail["validators"]} == {11}
         second.lag = 0
         refused = await running.refused(400, "message_superseded", registration)
         assert refused.detail["superseded"]["now"] == {"registered": False}
@@ -57,7 +57,7 @@ async def test_a_node_that_does_not_know_the_validation_yet_is_no_proof_of_its_e
         await first.down()
         network.set_behaviour(running.nodes_of_l1(), "lag=1")
         refused = await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1.5)
-        assert {one.get("errorCode") for one in refused.detail["validators"]} == {11}
+        assert {validator.get("errorCode") for validator in refused.detail["validators"]} == {11}
         network.set_behaviour(running.nodes_of_l1(), "")
         # The node still lags, and is not asked to prove anything.
         await running.delivered(registration)

@@ -37,8 +37,8 @@ def removed(running: Scene) -> tuple[Transaction, Transaction]:
 
 async def source(running: Scene, removal: Transaction) -> str | None:
     """Return where the justification of a removal comes from, as the explanation tells."""
-    told: str | None = (await running.daemon.explanation(removal))["justification"].get("source")
-    return told
+    reply: str | None = (await running.daemon.explanation(removal))["justification"].get("source")
+    return reply
 
 
 async def test_a_fresh_daemon_finds_initial_validators_without_any_index(tmp_path: Path) -> None:

@@ -83,16 +83,16 @@ async def test_each_code_of_the_p_chain_arrives_with_its_reason_and_advice(tmp_p
 
         replies = await asyncio.gather(*(ask(code) for code in questions))
         for code, reply in zip(questions, replies, strict=True):
-            told = P_CHAIN_REFUSALS[code]
+            result = P_CHAIN_REFUSALS[code]
             waits = code in MAY_CHANGE
             assert (reply.status, reply.detail["verdict"]) == ((503, "wait") if waits else (400, "never")), (
                 code,
                 reply,
             )
             assert ("Retry-After" in reply.headers) == waits
-            seen = {(one["reason"], one.get("errorCode")) for one in reply.detail["validators"]}
-            assert (told.reason, code) in seen, (code, seen)
-            assert told.advice in reply.detail["hints"], code
+            seen = {(validator["reason"], validator.get("errorCode")) for validator in reply.detail["validators"]}
+            assert (result.reason, code) in seen, (code, seen)
+            assert result.advice in reply.detail["hints"], code
 
 
 async def test_a_lost_quorum_is_told_with_its_weights_until_enough_are_back(tmp_path: Path) -> None:
@@ -121,11 +121,18 @@ async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for
         transactions[12] = p_chain.remove(bootstrap_validation_id(running.l1, 2))
         running.network.set_behaviour(seats, "lag=4")
         refusals = await asyncio.gather(
-            *(running.refused(503, "quorum_not_reached", one, timeoutSeconds=2) for one in transactions.values())
+            *(
+                running.refused(503, "quorum_not_reached", transaction, timeoutSeconds=2)
+                for transaction in transactions.values()
+            )
         )
         for code, refused in zip(transactions, refusals, strict=True):
-            told = {(one["errorCode"], one["reason"]) for one in refused.detail["validators"] if "errorCode" in one}
-            assert told == {(code, P_CHAIN_REFUSALS[code].reason)}
+            result = {
+                (validator["errorCode"], validator["reason"])
+                for validator in refused.detail["validators"]
+                if "errorCode" in validator
+            }
+            assert result == {(code, P_CHAIN_REFUSALS[code].reason)}
             assert refused.headers["Retry-After"]
         running.network.set_behaviour(seats, "")
         for transaction in transactions.values():

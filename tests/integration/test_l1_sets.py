@@ -42,18 +42,18 @@ class Founded:
 
     def requests(self) -> dict[int, int]:
         """Return how many signature requests each node got."""
-        return {one: self.network.validators[one].counts.app_requests for one in (*self.members, self.first_key)}
+        return {item: self.network.validators[item].counts.app_requests for item in (*self.members, self.first_key)}
 
 
 def founded(network: SimulatedNetwork) -> Founded:
     """Convert the subnet, its validators being all nodes but the one with the key that sorts first."""
     subnet_id = network.subnets[-1].subnet_id
-    nodes = [one for one in network.validators if subnet_id in one.subnets]
-    keys = build_canonical_keys(SetEntry(one.node_id, one.bls_key, 1) for one in nodes)[0]
-    first, *members = sorted(nodes, key=lambda one: keys.index((one.bls_key, 1)))
-    conversion = network.p_chain.convert(subnet_id, [one.index for one in members])
+    nodes = [validator for validator in network.validators if subnet_id in validator.subnets]
+    keys = build_canonical_keys(SetEntry(node.node_id, node.bls_key, 1) for node in nodes)[0]
+    first, *members = sorted(nodes, key=lambda node: keys.index((node.bls_key, 1)))
+    conversion = network.p_chain.convert(subnet_id, [member.index for member in members])
     network.advance(network.plan.epoch_blocks)
-    return Founded(network, conversion, first.index, tuple(one.index for one in members))
+    return Founded(network, conversion, first.index, tuple(member.index for member in members))
 
 
 async def at_a_new_epoch(running: Scene, transaction: Transaction) -> Reply:
@@ -82,7 +82,7 @@ async def test_a_new_set_costs_no_request_while_the_signers_stay(tmp_path: Path)
         verify_with_py_ecc(verdict)
         assert network.manager(l1.subnet_id).deliver(bytes.fromhex(after.signed)).accepted
         (unsigned, bits, signature), (_, moved, same) = (
-            parse_signed_message(bytes.fromhex(one.signed)) for one in (before, after)
+            parse_signed_message(bytes.fromhex(item.signed)) for item in (before, after)
         )
         assert unsigned == verdict.unsigned
         assert signature == same
@@ -112,10 +112,10 @@ async def test_when_signers_leave_only_the_missing_weight_is_asked_for(tmp_path:
             verdict = running.judged(reply, l1.conversion)
             verify_with_py_ecc(verdict)
             assert network.manager(l1.subnet_id).deliver(bytes.fromhex(reply.signed)).accepted
-            asked = {one for one, count in l1.requests().items() if count > requests[one]}
+            asked = {request for request, count in l1.requests().items() if count > requests[request]}
             assert silent in asked
             assert asked <= {silent, l1.first_key}
-            kept = {network.validators[one].bls_key for one in staying}
+            kept = {network.validators[item].bls_key for item in staying}
             assert len(kept & set(verdict.signers)) >= 2
 
 

@@ -92,7 +92,7 @@ async def test_weight_without_a_key_counts_and_can_make_a_quorum_impossible_for_
             assert (never.status, never.body["code"]) == (400, "quorum_impossible")
             assert never.detail["verdict"] == "never"
             assert never.detail["totalWeight"] == "10000"
-            lost = [one for one in never.detail["validators"] if one["reason"] == "no_bls_key"]
+            lost = [validator for validator in never.detail["validators"] if validator["reason"] == "no_bls_key"]
             assert lost == [{"nodeIds": [], "weight": "3000", "reason": "no_bls_key"}]
             assert any("BLS key" in hint for hint in never.detail["hints"])
 

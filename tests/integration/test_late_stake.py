@@ -24,9 +24,9 @@ async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> 
         await daemon.until_connected(10)
         is_p = kind is ChainKind.P
         message = next(
-            one
-            for one in network.messages
-            if (one.unsigned.source_chain_id == P_CHAIN) == is_p and one.signing_subnet_id != PRIMARY_NETWORK
+            message
+            for message in network.messages
+            if (message.unsigned.source_chain_id == P_CHAIN) == is_p and message.signing_subnet_id != PRIMARY_NETWORK
         )
         started = time.monotonic()
         reply = await daemon.aggregate(message, signing_subnet_id=message.signing_subnet_id.hex())

@@ -129,14 +129,14 @@ async def test_chains_get_aliases_by_id_and_by_alias(tmp_path: Path) -> None:
         assert await asked.admin("aliasChain", chain="one", alias="two") == {}
         assert await asked.admin("aliasChain", chain="nope", alias="zz") == "there is no ID with alias: nope"
         assert await asked.admin("aliasChain", chain="P", alias="two") == "alias already mapped to an ID: two"
-        for text, told in (
+        for text, result in (
             ("0wo", "base58 decoding error: invalid base58 digit ('0')"),
             ("two", "input string is smaller than the checksum size"),
             ("nope", "input string is smaller than the checksum size"),
             (P_CHAIN[:-1] + "Z", "invalid input checksum"),
             (id_text(bytes(31)), "invalid hash length: expected 32 bytes but got 31"),
         ):
-            assert await asked.admin("getChainAliases", chain=text) == told
+            assert await asked.admin("getChainAliases", chain=text) == result
         assert (await asked.admin("getChainAliases", chain=P_CHAIN))["aliases"][-2:] == ["one", "two"]
         assert await asked.admin("getChainAliases", chain=id_text(bytes([9]) * 32)) == {"aliases": []}
 
@@ -163,9 +163,9 @@ async def test_levels_are_read_and_set_for_one_logger_or_all(tmp_path: Path) -> 
         assert await asked.admin("setLoggerLevel", loggerName="nope", logLevel="INFO") == (
             'logger with name "nope" not found'
         )
-        told = "need to specify either displayLevel or logLevel"
-        assert await asked.admin("setLoggerLevel", loggerName="P") == told
-        assert await asked.admin("setLoggerLevel", logLevel="", displayLevel="") == told
+        result = "need to specify either displayLevel or logLevel"
+        assert await asked.admin("setLoggerLevel", loggerName="P") == result
+        assert await asked.admin("setLoggerLevel", logLevel="", displayLevel="") == result
         assert await asked.admin("setLoggerLevel", logLevel="LOUD") == BAD_ARGUMENT
         assert await asked.admin("setLoggerLevel", loggerName="P", logLevel="vErBo", displayLevel="") == {}
         levels = (await asked.admin("getLoggerLevel"))["loggerLevels"]

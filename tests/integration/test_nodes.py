@@ -91,7 +91,7 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
         for reply in (await daemon.aggregate(known), await daemon.aggregate_v1(known)):
             assert reply.status == 502
             assert reply.body["code"] == "node_unavailable"
-            assert [one["position"] for one in reply.detail["nodes"]] == [0, 1]
+            assert [node["position"] for node in reply.detail["nodes"]] == [0, 1]
             assert "http://" not in str(reply.body)
             assert not any(str(node.port) in str(reply.body) for node in network.nodes)
             assert int(reply.headers["Retry-After"]) >= 1

@@ -65,8 +65,8 @@ async def uptime_told(daemon: Daemon, name: str) -> tuple[float, float]:
     """Return uptime and reachability of a validator as endpoint 8 tells them."""
     answer = await daemon.get(f"{NETWORKS}/validators/{name}")
     assert answer.status == 200, answer.body
-    (told,) = answer.body["validators"]
-    return told["uptimePerformance"], told["validatorHealth"]["reachabilityPercent"]
+    (body,) = answer.body["validators"]
+    return body["uptimePerformance"], body["validatorHealth"]["reachabilityPercent"]
 
 
 async def observe(seconds: float) -> None:
@@ -91,7 +91,7 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
             await observe(0.5)
         lived_ms = (time.monotonic() - began) * 1_000
         first = await kept(tmp_path, observer)
-        assert set(first) == {one.node_id for one in network.validators}
+        assert set(first) == {validator.node_id for validator in network.validators}
         assert 0 < first[gone].connected_ms <= first[gone].observed_ms - 500
         assert 1_000 <= first[there].connected_ms <= first[there].observed_ms <= lived_ms
         assert first[gone].connected_ms < first[there].connected_ms

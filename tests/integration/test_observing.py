@@ -143,7 +143,7 @@ async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lin
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(13)
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        bodies = [{"message": one.unsigned.raw.hex(), "quorum-percentage": 50} for one in (first, second)]
+        bodies = [{"message": item.unsigned.raw.hex(), "quorum-percentage": 50} for item in (first, second)]
         replies = await asyncio.gather(
             *(
                 daemon.post(path, body, {"X-Request-Id": name})
@@ -157,11 +157,11 @@ async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lin
         verify_signed_message(network, replies[0].signed, first.unsigned.raw, PRIMARY_NETWORK, 50)
 
         def is_told() -> bool:
-            return all(any(name == "warpseal.api" for name, _ in lines.of(one)) for one in ("first-1", "second-2"))
+            return all(any(name == "warpseal.api" for name, _ in lines.of(item)) for item in ("first-1", "second-2"))
 
         await until(is_told)
-    told = [entry for entry in lines.seen if entry[0] in ("warpseal.api", "warpseal.aggregation")]
-    probes = [entry for entry in told if entry[1] not in ("first-1", "second-2")]
+    results = [entry for entry in lines.seen if entry[0] in ("warpseal.api", "warpseal.aggregation")]
+    probes = [entry for entry in results if entry[1] not in ("first-1", "second-2")]
     assert {name for name, _, _ in probes} <= {"warpseal.api"}, "only our own looks at the metrics page"
     for wanted in ("first-1", "second-2"):
         assert {name for name, _ in lines.of(wanted)} >= {"warpseal.api", "warpseal.aggregation"}

@@ -56,10 +56,10 @@ class Scene:
     def nodes(self, subnet: int) -> list[int]:
         """Return the indices of its validators."""
         return [
-            one.index
-            for one in self.network.validators
+            validator.index
+            for validator in self.network.validators
             for seat in self.network.state.validations[self.subnet(subnet)]
-            if seat.node_id == one.node_id
+            if seat.node_id == validator.node_id
         ]
 
     def subnet(self, subnet: int) -> SubnetID:
@@ -82,7 +82,7 @@ class Scene:
         status, text = await self.send(name, {"nodeIDs": list(node_ids)})
         if status == 404:
             return {}
-        return {one["nodeID"]: one for one in json.loads(text)["result"]["validators"]}
+        return {validator["nodeID"]: validator for validator in json.loads(text)["result"]["validators"]}
 
     async def until_connected(self, chain: ChainID, *indices: int) -> dict[str, dict[str, Any]]:
         """Wait until exactly these are told to be connected; return the validators."""
@@ -90,7 +90,7 @@ class Scene:
 
         async def are_connected() -> bool:
             found = (await self.listed(chain)).values()
-            return bool(found) and {one["nodeID"] for one in found if one["isConnected"]} == wanted
+            return bool(found) and {match["nodeID"] for match in found if match["isConnected"]} == wanted
 
         await until(are_connected)
         return await self.listed(chain)
@@ -115,7 +115,7 @@ async def scene(
         async with run_network(PLAN) as own, scene(folder, keys, network=own) as made:
             yield made
         return
-    tracked = [id_text(network.subnets[one].subnet_id) for one in (TRACKED, PERMISSIONED)]
+    tracked = [id_text(network.subnets[item].subnet_id) for item in (TRACKED, PERMISSIONED)]
     config = build_config(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
     async with run_daemon(config) as daemon:
         yield Scene(network, daemon)
@@ -161,8 +161,8 @@ async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_
         (chain,) = here.chains(PERMISSIONED)
         found = await here.until_connected(chain, *here.nodes(PERMISSIONED))
         seats = here.network.state.validations[here.subnet(PERMISSIONED)]
-        assert {one["validationID"] for one in found.values()} == {id_text(seat.id) for seat in seats}
-        assert {(one["isL1Validator"], one["isActive"]) for one in found.values()} == {(False, True)}
+        assert {match["validationID"] for match in found.values()} == {id_text(seat.id) for seat in seats}
+        assert {(match["isL1Validator"], match["isActive"]) for match in found.values()} == {(False, True)}
 
 
 async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: 
         async with scene(tmp_path, keys, network=network) as here:
             await here.until_connected(chain, *here.nodes(UNTRACKED))
             await here.until_up_for(1, chain, here.nodes(UNTRACKED)[0])
-            assert {one["subnetId"] for one in (await here.daemon.ready()).body["subnets"]} == {
-                id_text(here.subnet(one)) for one in (0, TRACKED, PERMISSIONED)
+            assert {subnet["subnetId"] for subnet in (await here.daemon.ready()).body["subnets"]} == {
+                id_text(here.subnet(item)) for item in (0, TRACKED, PERMISSIONED)
             }
 
 
@@ -259,7 +259,7 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
     listing, silent = Listing(), Listing(404)
     async with run_network(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
         first, second = network.state.chains_of(network.subnets[TRACKED].subnet_id)
-        chains = [{"blockchain-id": id_text(one), "rpc": [rpc]} for one, rpc in ((first, url), (second, other))]
+        chains = [{"blockchain-id": id_text(item), "rpc": [rpc]} for item, rpc in ((first, url), (second, other))]
         async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
             await here.until_connected(second, *here.nodes(TRACKED))
             assert (await here.listed(first))[NOBODY]["uptimeSeconds"] == listing.seconds
@@ -298,7 +298,7 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
         assert registered.validation_id is not None
 
         async def is_told() -> bool:
-            found = {one["validationID"]: one for one in (await here.listed(chain)).values()}
+            found = {entry["validationID"]: entry for entry in (await here.listed(chain)).values()}
             inactive = found.get(id_text(seats[0].id), {})
             return (
                 (inactive.get("isActive"), inactive.get("isConnected")) == (False, False)

@@ -67,13 +67,13 @@ async def test_without_a_source_no_price_is_invented(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         rewards = await rewards_of(daemon)
     assert len(rewards) > 10
-    assert not [one for one in rewards if "historicalPrice" in one["reward"]]
+    assert not [reward for reward in rewards if "historicalPrice" in reward["reward"]]
 
 
 async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
-        days = sorted({day_of(one, times) for one in await rewards_of(daemon) if one["reward"]["assetId"] == AVAX})
+        days = sorted({day_of(item, times) for item in await rewards_of(daemon) if item["reward"]["assetId"] == AVAX})
     assert len(days) >= 3
     file = tmp_path / "prices.csv"
     file.write_text(f"date,currency,price\n{days[0]},eur,5.25\n")
@@ -86,24 +86,25 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
             rewards = await rewards_of(daemon, currency="eur")
             again = await rewards_of(daemon, currency="eur")
     assert again == rewards
-    told = {
-        (one["reward"]["assetId"] == AVAX, day_of(one, times)): one["reward"].get("historicalPrice") for one in rewards
+    reply = {
+        (reward["reward"]["assetId"] == AVAX, day_of(reward, times)): reward["reward"].get("historicalPrice")
+        for reward in rewards
     }
-    assert told[True, days[0]] == {"currencyCode": "eur", "value": "5.25"}
-    assert told[True, days[1]] == {"currencyCode": "eur", "value": "6.5"}
-    assert all(told[True, day] is None for day in days[2:])
-    assert {price for (is_avax, _), price in told.items() if not is_avax} == {None}
+    assert reply[True, days[0]] == {"currencyCode": "eur", "value": "5.25"}
+    assert reply[True, days[1]] == {"currencyCode": "eur", "value": "6.5"}
+    assert all(reply[True, day] is None for day in days[2:])
+    assert {price for (is_avax, _), price in reply.items() if not is_avax} == {None}
     assert asked == {f"{day} eur": 1 for day in days[1:]}
 
 
 async def test_sdks_are_told_prices_as_numbers(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
-        days = {day_of(one, times) for one in await rewards_of(daemon)}
+        days = {day_of(item, times) for item in await rewards_of(daemon)}
     file = tmp_path / "prices.csv"
     file.write_text("date,currency,price\n" + "".join(f"{day},usd,5.25\n" for day in days))
     async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), compat="sdk") as daemon:
-        prices = [one["reward"].get("historicalPrice") for one in await rewards_of(daemon)]
+        prices = [item["reward"].get("historicalPrice") for item in await rewards_of(daemon)]
     assert {"currencyCode": "usd", "value": 5.25} in prices
 
 

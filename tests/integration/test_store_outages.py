@@ -83,7 +83,7 @@ async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path
             await posted(running, first)
             assert await is_up(running.daemon)
             with outage():
-                took_s = [await posted(running, one) for one in others]
+                took_s = [await posted(running, other) for other in others]
                 assert max(took_s) < AT_MOST_S
                 assert sum(took_s) < AT_MOST_S + 1
                 await until(lambda: _is_down(running.daemon))
@@ -92,7 +92,7 @@ async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path
                 await posted(running, first)
             await until(lambda: is_up(running.daemon))
         # Everything was kept: the next daemon asks nobody.
-        network.set_behaviour([one.index for one in network.validators], "silent")
+        network.set_behaviour([validator.index for validator in network.validators], "silent")
         before = asked(network)
         async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             for message in (first, *others):

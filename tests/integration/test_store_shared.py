@@ -32,14 +32,14 @@ async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys:
             await stack.enter_async_context(beside(network, folder / name, {"store-url": url, **keys}))
             for name in ("first", "second")
         ]
-        for one in both:
-            await one.daemon.until_ready()
+        for item in both:
+            await item.daemon.until_ready()
         yield both
 
 
 def requests(network: SimulatedNetwork) -> dict[int, int]:
     """Return how many signature requests each validator got."""
-    return {one.index: one.counts.app_requests for one in network.validators}
+    return {validator.index: validator.counts.app_requests for validator in network.validators}
 
 
 async def signed(run_daemon: Scene, message: SimMessage) -> str:
@@ -75,7 +75,7 @@ async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str)
         await asyncio.sleep(1)
         before = requests(network)
         await signed(second, message)
-        assert {one for one, count in requests(network).items() if count > before[one]} == set(seats[2:])
+        assert {request for request, count in requests(network).items() if count > before[request]} == set(seats[2:])
 
 
 async def leads(daemon: Daemon) -> bool:
@@ -103,8 +103,11 @@ async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres
 
 async def either(first: Scene, second: Scene, height: int) -> bool:
     """Tell whether the one that leads has read up to a height."""
-    followers = [(await one.daemon.ready()).body["follower"] for one in (first, second)]
-    return any(one["leader"] and one.get("height") == str(height) and one["backfilled"] == 1 for one in followers)
+    followers = [(await item.daemon.ready()).body["follower"] for item in (first, second)]
+    return any(
+        follower["leader"] and follower.get("height") == str(height) and follower["backfilled"] == 1
+        for follower in followers
+    )
 
 
 async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: str) -> None:
@@ -115,8 +118,8 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
         registration = network.p_chain.register(first.l1)
 
         async def is_signed() -> bool:
-            told = await second.daemon.explanation(registration)
-            return bool(told.get("stored", {}).get("signatures"))
+            result = await second.daemon.explanation(registration)
+            return bool(result.get("stored", {}).get("signatures"))
 
         await until(is_signed)
         assert max(requests(network).values()) == 1

@@ -48,15 +48,15 @@ async def test_levels_change_in_the_indexer_too_and_health_shows_what_it_does(tm
             assert json.loads(await reply.text())["result"] == {}
 
         async def indexer_says_more() -> bool:
-            told = "".join(file.read_text() for file in logs.glob("*-indexer.log"))
-            return " DEBUG " in told or " INFO " in told
+            result = "".join(file.read_text() for file in logs.glob("*-indexer.log"))
+            return " DEBUG " in result or " INFO " in result
 
         await until(indexer_says_more)
 
         async def chains_are_shown() -> bool:
             found = [await check(name) for name in ("X", "C")]
-            heights = [one.get("message", {}).get("engine", {}).get("consensus", {}) for one in found]
-            return [one.get("lastAcceptedHeight") for one in heights] == [13, 10]
+            heights = [match.get("message", {}).get("engine", {}).get("consensus", {}) for match in found]
+            return [height.get("lastAcceptedHeight") for height in heights] == [13, 10]
 
         await until(chains_are_shown)
         assert (await check("C"))["message"]["engine"]["vm"]["nodeHeight"] == 10

@@ -43,7 +43,7 @@ class L1Wallet(Purse):
             )
             for _ in range(random.randrange(1, 5))
         )
-        put_in = sum(each.balance for each in validators)
+        put_in = sum(validator.balance for validator in validators)
         address = random.randbytes(20)
         return self._simple(
             lambda base: ConvertSubnetToL1Tx(base, subnet, C_CHAIN, address, validators, Input((0,))), {AVAX: put_in}
@@ -79,7 +79,7 @@ class L1Wallet(Purse):
         if key is None:
             return None
         validator = self.model.l1[key]
-        others = [each for other, each in self.model.l1.items() if each.subnet == validator.subnet and other != key]
+        others = [item for other, item in self.model.l1.items() if item.subnet == validator.subnet and other != key]
         weight = self.random.choice((0, 5, 77)) if len(others) > 1 else 9
         self._used.add(("l1", key))
         nonce = validator.nonce + self.random.choice((0, 0, 3))

@@ -85,7 +85,7 @@ class Model:
     def pass_time(self, to: int) -> None:
         """Let stakers start, permissioned ones end, and every second be paid."""
         starting = [place for place in self.waiting if place.start <= to]
-        for place in sorted(starting, key=lambda each: (each.start, each.rank_waiting, each.tx_id)):
+        for place in sorted(starting, key=lambda item: (item.start, item.rank_waiting, item.tx_id)):
             if place.earns:
                 place.reward = self.reward(place.subnet, place.start, place.end, place.weight)
                 self.supply[place.subnet] += place.reward
@@ -146,12 +146,12 @@ class Model:
         self.give(sums, tx.id, 0, body.base.outputs)
         base = len(body.base.outputs)
         if kind == "ImportTx":
-            for each in body.imported_inputs:
-                add(sums.burned, each.asset_id, each.input.amount)
+            for tx_input in body.imported_inputs:
+                add(sums.burned, tx_input.asset_id, tx_input.input.amount)
         elif kind == "ExportTx":
-            for each in body.exported_outputs:
-                add(sums.value, each.asset_id, each.output.amount)
-                add(sums.burned, each.asset_id, -each.output.amount)
+            for output in body.exported_outputs:
+                add(sums.value, output.asset_id, output.output.amount)
+                add(sums.burned, output.asset_id, -output.output.amount)
         elif kind.startswith("Add"):
             self.join(tx, sums)
         elif kind == "RemoveSubnetValidatorTx":
@@ -166,11 +166,11 @@ class Model:
             self.supply[body.subnet_id] = body.initial_supply
         elif kind == "ConvertSubnetToL1Tx":
             self.managers[body.subnet_id] = (body.manager_chain_id, body.manager_address)
-            for index, each in enumerate(body.validators):
+            for index, item in enumerate(body.validators):
                 key = sha256(body.subnet_id + index.to_bytes(4, "big")).digest()
-                owner = each.remaining_balance_owner
-                self.l1[key] = Paying(body.subnet_id, each.weight, 0, self.time, each.balance, owner)
-                self.fund(sums, each.balance)
+                owner = item.remaining_balance_owner
+                self.l1[key] = Paying(body.subnet_id, item.weight, 0, self.time, item.balance, owner)
+                self.fund(sums, item.balance)
         elif kind == "RegisterL1ValidatorTx":
             asked = body.registration()
             owner = asked.remaining_balance_owner
@@ -223,15 +223,15 @@ class Model:
 
     def leave(self, tx: Any, is_committed: bool) -> None:
         """Give a staker its stake back, and what it earned."""
-        place = next(each for each in self.current if each.tx_id == tx.unsigned.staking_tx_id)
+        place = next(staker for staker in self.current if staker.tx_id == tx.unsigned.staking_tx_id)
         assert place is self.next_due()
         sums = TxSums(tx.id, {}, {}, {}, 0)
         self.sums.append(sums)
         self.current.remove(place)
         first = place.behind - len(place.coins)
-        for index, each in enumerate(place.coins):
-            self.put(place.tx_id, first + index, each)
-            add(sums.value, each[0], each[1])
+        for index, item in enumerate(place.coins):
+            self.put(place.tx_id, first + index, item)
+            add(sums.value, item[0], item[1])
         payments: list[tuple[str, int, Any]] = []
         if not is_committed:
             self.supply[place.subnet] -= place.reward
@@ -255,9 +255,9 @@ class Model:
     def share_out(self, place: Place) -> list[tuple[str, int, Any]]:
         """Split a delegation's reward with its validator."""
         validator = next(
-            each
-            for each in self.current
-            if (each.subnet, each.node, each.is_delegator) == (place.subnet, place.node, False)
+            staker
+            for staker in self.current
+            if (staker.subnet, staker.node, staker.is_delegator) == (place.subnet, place.node, False)
         )
         rest = 1_000_000 - validator.shares
         own = rest * place.reward // 1_000_000
@@ -296,7 +296,7 @@ class Model:
             bool(stake),
             waiting,
             rank,
-            [coin(each.asset_id, each.output) for each in stake],
+            [coin(output.asset_id, output.output) for output in stake],
             len(body.base.outputs) + len(stake),
             getattr(body, "delegation_shares", 0),
             owner,
@@ -313,17 +313,17 @@ class Model:
 
     def take(self, sums: TxSums, inputs: Any) -> None:
         """Spend; what is not there is a mistake of the history."""
-        for each in inputs:
-            key = coin_id(each.tx_id, each.output_index)
+        for tx_input in inputs:
+            key = coin_id(tx_input.tx_id, tx_input.output_index)
             spent = self.coins.pop(key)
             del self.places[key]
-            assert spent[:2] == (each.asset_id, each.input.amount)
+            assert spent[:2] == (tx_input.asset_id, tx_input.input.amount)
             add(sums.burned, spent[0], spent[1])
 
     def give(self, sums: TxSums, tx_id: bytes, first: int, outputs: Any) -> None:
         """Make outputs."""
-        for index, each in enumerate(outputs, first):
-            made = coin(each.asset_id, each.output)
+        for index, output in enumerate(outputs, first):
+            made = coin(output.asset_id, output.output)
             self.put(tx_id, index, made)
             add(sums.value, made[0], made[1])
             add(sums.burned, made[0], -made[1])

@@ -60,7 +60,7 @@ class Purse:
             outputs += self._change(asset, have - need - fee)
         for spent in inputs:
             del self.pocket[spent.tx_id, spent.output_index]
-        inputs.sort(key=lambda each: (each.tx_id, each.output_index))
+        inputs.sort(key=lambda tx_input: (tx_input.tx_id, tx_input.output_index))
         return BaseFields(NETWORK_ID, P_CHAIN, tuple(outputs), tuple(inputs), b"")
 
     def _change(self, asset: AssetID, amount: int) -> list[TransferableOutput]:
@@ -74,8 +74,8 @@ class Purse:
 
     def _sign(self, unsigned: Any) -> PSignedTx:
         tx = P_TX.build(unsigned)
-        for index, each in enumerate(unsigned.base.outputs):
-            self.pocket[tx.id, index] = coin(each.asset_id, each.output)
+        for index, output in enumerate(unsigned.base.outputs):
+            self.pocket[tx.id, index] = coin(output.asset_id, output.output)
         return tx
 
     def _simple(self, make: Any, needs: dict[AssetID, int] | None = None) -> PSignedTx | None:
@@ -88,4 +88,4 @@ class Purse:
 
     def _permissioned(self) -> list[SubnetID]:
         gone = {*self.model.elastic, *self.model.managers}
-        return [each for each in self.subnets if each not in gone and ("changes", each) not in self._used]
+        return [subnet for subnet in self.subnets if subnet not in gone and ("changes", subnet) not in self._used]

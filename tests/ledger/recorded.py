@@ -43,8 +43,8 @@ def answer(method: str) -> Any:
 @cache
 def params() -> Parameters:
     """Return the parameters of the recorded network, as its node tells them."""
-    told = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
-    times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in told.items() if key.endswith("Time")}
+    reply = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
+    times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in reply.items() if key.endswith("Time")}
     fee = answer("platform.getValidatorFeeConfig")
     config = L1FeeConfig(fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"])
     asset_id = AssetID(parse_id(answer("platform.getStakingAssetID")["assetID"]))
@@ -145,7 +145,7 @@ def replayed(*, one_chain_after_the_other: bool = False) -> Replay:
     timed += [(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()]
     if not one_chain_after_the_other:
         # Within a second an export comes before its import.
-        timed.sort(key=lambda each: each[:2])
+        timed.sort(key=lambda item: item[:2])
     for _, _, block in timed:
         replay.block(block)
     return replay

@@ -56,7 +56,7 @@ class Chain:
     def block(self, kind: str, *unsigned: Any, at_s: int | None = None) -> BlockEffects:
         """Apply a block, `at_s` seconds after the genesis (default: now)."""
         time = self.state.time_s if at_s is None else BEGIN_S + at_s
-        txs = tuple(each if isinstance(each, SignedTx) else P_TX.build(each) for each in unsigned)
+        txs = tuple(item if isinstance(item, SignedTx) else P_TX.build(item) for item in unsigned)
         has_time = kind.startswith("Banff")
         block = PBlock.build(kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs)
         effects = apply_p_block(self.state, block, self.outputs)

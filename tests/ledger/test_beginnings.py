@@ -78,11 +78,11 @@ def test_the_first_validator_of_mainnet_may_earn_what_the_formula_says_on_the_fi
 
 def test_parameters_of_the_public_networks_are_known_and_others_are_told() -> None:
     assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (MAINNET, FUJI, None)
-    told: Parameters = params()
-    assert id_text(told.c_chain_id) == "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
-    assert (told.upgrades.etna_s, told.upgrades.helicon_s) == (1_607_144_400, 253_399_622_400)
-    bare = parameters_from_node(88, AVAX, GENESIS, {}, told.l1_fee)
-    assert bare.upgrades == told.upgrades
+    result: Parameters = params()
+    assert id_text(result.c_chain_id) == "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
+    assert (result.upgrades.etna_s, result.upgrades.helicon_s) == (1_607_144_400, 253_399_622_400)
+    bare = parameters_from_node(88, AVAX, GENESIS, {}, result.l1_fee)
+    assert bare.upgrades == result.upgrades
 
 
 def test_without_the_genesis_nothing_is_invented() -> None:
@@ -96,7 +96,7 @@ def test_without_the_genesis_nothing_is_invented() -> None:
         outputs.apply(moves(effects))
         assert effects.supply is None
         for tx, full in zip(moves(effects), moves(known), strict=True):
-            assert [each.id for each in tx.consumed] == [each.id for each in full.consumed]
+            assert [spend.id for spend in tx.consumed] == [spend.id for spend in full.consumed]
             assert tx.amounts.burned == full.amounts.burned
             reconstructed += sum(
                 spend.reconstructed is not None and spend.created_on == effects.chain_id for spend in tx.consumed

@@ -58,20 +58,21 @@ def of_ledger(state: PChainState) -> dict[str, Any]:
         "excess": state.l1_excess,
         "active": state.l1.active,
         "current": {
-            each.tx_id: (each.period.start_s, each.period.end_s, each.potential_reward) for each in state.current
+            staker.tx_id: (staker.period.start_s, staker.period.end_s, staker.potential_reward)
+            for staker in state.current
         },
-        "waiting": {each.tx_id: (each.period.start_s, each.period.weight) for each in state.waiting},
+        "waiting": {staker.tx_id: (staker.period.start_s, staker.period.weight) for staker in state.waiting},
         "earned": {key: reward for key, reward in state.delegation_rewards.items() if reward},
         "owners": {key: subnet.owner for key, subnet in state.subnets.items()},
         "l1": {
-            each.validation_id: (
-                each.subnet_id,
-                each.weight,
-                each.min_nonce,
-                each.start_s,
-                each.balance(state.l1_accrued_fees),
+            validator.validation_id: (
+                validator.subnet_id,
+                validator.weight,
+                validator.min_nonce,
+                validator.start_s,
+                validator.balance(state.l1_accrued_fees),
             )
-            for each in state.l1
+            for validator in state.l1
         },
     }
 
@@ -84,11 +85,16 @@ def of_model(model: Model) -> dict[str, Any]:
         "accrued": model.accrued,
         "excess": model.excess,
         "active": model.active(),
-        "current": {each.tx_id: (each.start, each.end, each.reward) for each in model.current},
-        "waiting": {each.tx_id: (each.start, each.weight) for each in model.waiting},
-        "earned": {each.tx_id: each.earned_from_delegators for each in model.current if each.earned_from_delegators},
+        "current": {staker.tx_id: (staker.start, staker.end, staker.reward) for staker in model.current},
+        "waiting": {staker.tx_id: (staker.start, staker.weight) for staker in model.waiting},
+        "earned": {
+            staker.tx_id: staker.earned_from_delegators for staker in model.current if staker.earned_from_delegators
+        },
         "owners": model.owners,
-        "l1": {key: (each.subnet, each.weight, each.nonce, each.start, each.balance) for key, each in model.l1.items()},
+        "l1": {
+            key: (validator.subnet, validator.weight, validator.nonce, validator.start, validator.balance)
+            for key, validator in model.l1.items()
+        },
     }
 
 
@@ -108,18 +114,18 @@ def check_sums(model: Model, txs: list[TxEffects]) -> None:
     for tx, sums in zip(told, model.sums, strict=True):
         shown = (tx.amounts.value, tx.amounts.burned, tx.amounts.staked)
         plain = (sums.value, sums.burned, sums.staked)
-        assert shown == tuple(tuple(sorted((k, v) for k, v in each.items() if v)) for each in plain)
+        assert shown == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
         assert tx.amounts.l1_balance == sums.l1_balance
 
 
 def check_events(model: Model, effects: BlockEffects) -> None:
     """Assert that what happens beside the transactions is what happens in the model."""
-    assert sorted(each.validation_id for each in effects.l1_deactivated) == sorted(model.ran_out)
+    assert sorted(item.validation_id for item in effects.l1_deactivated) == sorted(model.ran_out)
     assert sorted(effects.ended) == sorted(model.ended)
     settled = effects.settled
     paid = [] if settled is None else [(out.tx_id, out.reward, out.amount) for out in settled.emitted if out.reward]
     assert paid == model.paid
-    supplies = {each.subnet_id: each.supply for each in effects.supplies}
+    supplies = {supply.subnet_id: supply.supply for supply in effects.supplies}
     assert {key: model.supply[key] for key in supplies} == supplies
     row = (effects.time_s, effects.l1_accrued_fees, effects.l1_active)
     assert row == (model.time, model.accrued, model.active())
@@ -153,7 +159,7 @@ def test_the_histories_hold_everything_that_the_rules_are_about() -> None:
                 seen.add(f"{tx.tx.kind} {tx.outcome.value}")
                 seen |= {f"{out.reward}" for out in tx.emitted}
                 seen |= {"deferred" for _ in [tx.closed] if tx.closed is not None and tx.closed.is_deferred}
-            seen |= {f"ran out {each.after_transactions}" for each in effects.l1_deactivated}
+            seen |= {f"ran out {item.after_transactions}" for item in effects.l1_deactivated}
             seen |= {"started" for _ in effects.started} | {"ended" for _ in effects.ended}
     before_banff = ("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AdvanceTimeTx", "RewardValidatorTx")
     decided = {f"{kind} {outcome}" for kind in before_banff for outcome in ("committed", "aborted", "proposed")}

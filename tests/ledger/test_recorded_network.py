@@ -104,15 +104,15 @@ def test_balances_of_the_x_chain_are_the_nodes(call: tuple[dict[str, Any], Any])
         if out.kind is OutputKind.TRANSFER and out.created_on == CHAINS["X"]:
             balances[out.asset_id] = balances.get(out.asset_id, 0) + out.amount
     named = {"AVAX" if asset == AVAX else id_text(asset): str(amount) for asset, amount in balances.items()}
-    assert named == {each["asset"]: each["balance"] for each in result["balances"]}
+    assert named == {balance["asset"]: balance["balance"] for balance in result["balances"]}
 
 
 def test_current_stakers_have_the_nodes_times_weights_owners_and_potential_rewards() -> None:
     shown = {
-        each["txID"]: each
+        validator["txID"]: validator
         for _, result in platform("platform.getCurrentValidators")
-        for each in result["validators"]
-        if "txID" in each
+        for validator in result["validators"]
+        if "txID" in validator
     }
     assert {id_text(staker.tx_id) for staker in STATE.current} == set(shown)
     assert len(shown) == 4
@@ -138,7 +138,7 @@ def test_the_supply_is_that_of_the_genesis_and_all_potential_rewards() -> None:
 
 
 def test_the_stake_of_the_primary_network_is_the_nodes() -> None:
-    weights = [each.period.weight for each in STATE.current if each.period.subnet_id == PRIMARY_NETWORK]
+    weights = [staker.period.weight for staker in STATE.current if staker.period.subnet_id == PRIMARY_NETWORK]
     assert str(sum(weights)) == answer("platform.getTotalStake")["stake"]
 
 
@@ -166,14 +166,14 @@ def test_time_and_the_fee_of_l1_validators_are_the_nodes() -> None:
 
 
 def test_subnets_owners_conversion_and_chains_are_the_nodes() -> None:
-    shown = {each["id"]: each["controlKeys"] for each in answer("platform.getSubnets")["subnets"]}
+    shown = {subnet["id"]: subnet["controlKeys"] for subnet in answer("platform.getSubnets")["subnets"]}
     owned = {
         id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
         for subnet in STATE.subnets.values()
     }
     assert owned | {id_text(PRIMARY_NETWORK): []} == shown
     for asked, result in platform("platform.getSubnet"):
-        subnet = next(each for key, each in STATE.subnets.items() if id_text(key) == asked["subnetID"])
+        subnet = next(subnet for key, subnet in STATE.subnets.items() if id_text(key) == asked["subnetID"])
         is_converted = any(parse_id(result["conversionID"]))
         assert (subnet.conversion is not None) == is_converted
         if subnet.conversion is not None:
@@ -182,7 +182,7 @@ def test_subnets_owners_conversion_and_chains_are_the_nodes() -> None:
             assert "0x" + subnet.conversion.manager_address.hex() == result["managerAddress"]
     ((_, chains),) = platform("platform.getBlockchains")
     assert {id_text(key): id_text(subnet) for key, subnet in STATE.chains.items()} == {
-        each["id"]: each["subnetID"] for each in chains["blockchains"]
+        blockchain["id"]: blockchain["subnetID"] for blockchain in chains["blockchains"]
     }
 
 
@@ -222,7 +222,7 @@ def test_everything_that_the_wallet_moved_between_chains_is_tied_together() -> N
     for exported, imported, source, destination in ties:
         (made,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
         assert (made.created_on, made.held_on) == (CHAINS[source], CHAINS[destination])
-        (spent,) = [each for each in imported.consumed if each.id == made.id]
+        (spent,) = [spend for spend in imported.consumed if spend.id == made.id]
         assert (spent.created_on, spent.amount, spent.reconstructed) == (CHAINS[source], made.amount, None)
         assert imported.source_chain_id == CHAINS[source]
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_anywhere_leads_to_the_same_end(stop: int) -> None:
     state = decode_checkpoint(encode_checkpoint(state), params())
     effects = [apply_p_block(state, block, None) for block in p_blocks()[stop:]]
     assert encode_checkpoint(state) == encode_checkpoint(STATE)
-    assert [each.l1_accrued_fees for each in effects] == [each.l1_accrued_fees for each in replayed().p[stop + 1 :]]
+    assert [effect.l1_accrued_fees for effect in effects] == [item.l1_accrued_fees for item in replayed().p[stop + 1 :]]
 
 
 def test_rights_to_mint_and_properties_are_outputs_without_an_amount() -> None:

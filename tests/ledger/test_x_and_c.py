@@ -66,7 +66,7 @@ MADE = CREATION.id
 
 def operate(operation: Any, *spent: tuple[TxID, int]) -> XTx:
     """Return a transaction that does one thing with the asset."""
-    references = tuple(UtxoReference(*each) for each in spent)
+    references = tuple(UtxoReference(*spend) for spend in spent)
     return X_TX.build(OperationTx(EMPTY, (AssetOperation(ASSET, references, operation),)))
 
 
@@ -176,7 +176,7 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
     avax = MAINNET.staking_asset_id
     assert (effects.unlocked, effects.created) == (((avax, 53_349_562_826),), ((avax, 53_349_484_216),))
     assert effects.burned == ((avax, 78_610),)
-    assert [each.address.hex() for each in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
+    assert [item.address.hex() for item in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
     assert (effects.source_chain_id, effects.destination_chain_id) == (P_CHAIN, MAINNET.c_chain_id)
     output = effects.consumed[0].reconstructed
     assert output is not None

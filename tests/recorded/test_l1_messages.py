@@ -30,11 +30,11 @@ PROOFS = {
 @pytest.mark.parametrize("kind", WITNESSED)
 async def test_message_proof_and_signers_are_those_that_the_l1_has_seen(daemon: Daemon, kind: str) -> None:
     (tx_hash,) = [id_text(tx.id) for tx in recorded_txs() if tx.kind == kind]
-    told = await daemon.explanation(tx_hash)
-    assert told["message"]["hex"] == "0x" + dict(delivered())[WITNESSED[kind]].raw.hex()
-    assert told["justification"]["hex"] == "0x" + PROOFS[kind].hex()
-    assert told["signingSubnetId"] == L1
-    assert told["failing"] is None
+    result = await daemon.explanation(tx_hash)
+    assert result["message"]["hex"] == "0x" + dict(delivered())[WITNESSED[kind]].raw.hex()
+    assert result["justification"]["hex"] == "0x" + PROOFS[kind].hex()
+    assert result["signingSubnetId"] == L1
+    assert result["failing"] is None
 
 
 async def test_every_other_transaction_has_no_message(daemon: Daemon) -> None:

@@ -18,8 +18,8 @@ from warpseal.simnet.network import SimulatedNetwork
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXCHANGES = load_exchanges()
-SPEAKING = [one for one in EXCHANGES if one.path != "/metrics"]
-METRICS = [one for one in EXCHANGES if one.path == "/metrics"]
+SPEAKING = [exchange for exchange in EXCHANGES if exchange.path != "/metrics"]
+METRICS = [item for item in EXCHANGES if item.path == "/metrics"]
 UNKNOWN_KEY = EXCHANGES[54]
 
 
@@ -53,7 +53,7 @@ def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("exchange", SPEAKING, ids=lambda one: str(one.position))
+@pytest.mark.parametrize("exchange", SPEAKING, ids=lambda entry: str(entry.position))
 async def test_the_daemon_answers_as_the_table_says(daemon: Daemon, exchange: Exchange) -> None:
     expected = EXPECTED[exchange.position]
     status, content_type, body = await _replay(daemon, exchange)
@@ -71,16 +71,16 @@ async def test_the_daemon_answers_as_the_table_says(daemon: Daemon, exchange: Ex
 
 
 async def test_no_recorded_exchange_is_left_out() -> None:
-    assert sorted(EXPECTED) == [one.position for one in (*SPEAKING, *METRICS)]
+    assert sorted(EXPECTED) == [entry.position for entry in (*SPEAKING, *METRICS)]
 
 
 async def test_what_the_reference_answers_500_is_never_a_500(daemon: Daemon) -> None:
-    said = {one.position: (await _replay(daemon, one))[0] for one in EXCHANGES if one.status == 500}
+    said = {entry.position: (await _replay(daemon, entry))[0] for entry in EXCHANGES if entry.status == 500}
     assert len(said) == 10
     assert set(said.values()) == {400, 404, 504}
 
 
-@pytest.mark.parametrize("exchange", METRICS, ids=lambda one: str(one.position))
+@pytest.mark.parametrize("exchange", METRICS, ids=lambda entry: str(entry.position))
 async def test_the_metrics_port_has_every_recorded_series_with_its_help_and_type(
     daemon: Daemon, exchange: Exchange
 ) -> None:

@@ -13,9 +13,9 @@ from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording
 
 ANSWERS = {
-    bytes.fromhex(json.loads(one.body)["signed-message"]): one.position
-    for one in reversed(load_exchanges())
-    if one.body.startswith('{"signed-message"')
+    bytes.fromhex(json.loads(exchange.body)["signed-message"]): exchange.position
+    for exchange in reversed(load_exchanges())
+    if exchange.body.startswith('{"signed-message"')
 }
 """The different signed messages of the reference, and where each stands first."""
 
@@ -41,6 +41,6 @@ def test_every_recorded_share_is_the_signature_of_its_key() -> None:
 
 @pytest.mark.parametrize("subnet_id", [recording.PRIMARY, recording.L1, recording.PERMISSIONED])
 def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
-    answer = next(one for one in ANSWERS if recording.subnet_of(parse_signed_message(one)[0]) == subnet_id)
+    answer = next(answer for answer in ANSWERS if recording.subnet_of(parse_signed_message(answer)[0]) == subnet_id)
     unsigned, _, signature = parse_signed_message(answer)
     assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(answer), unsigned, signature)  # type: ignore[arg-type]

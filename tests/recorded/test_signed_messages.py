@@ -17,7 +17,7 @@ from warpseal.warp.ids import SubnetID, parse_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-EXCHANGES = {one.position: one for one in load_exchanges()}
+EXCHANGES = {exchange.position: exchange for exchange in load_exchanges()}
 OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN = 0, 9, 18
 """Where a message of each subnet is asked for first."""
 
