@@ -45,7 +45,7 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
     with transport_floor(folder, 1, 1) as floor:
         handshake_s = floor.connect(validators)
     with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
-        told = await _connect(network, folder / "told")
+        hinted = await _connect(network, folder / "hinted")
         faults = network.faults()
     few = NetworkPlan(validators, (validators,), 1, ("--info-peers", str(TOLD_PEERS)))
     with simulated_network(few, folder) as network:
@@ -53,13 +53,13 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         warm = await _connect(network, folder / "gossip")
         faults += network.faults()
     figures = [
-        Figure("RSS growth per connection", told.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM),
-        Figure("CPU per connection / bare TLS handshake", told.cpu_s / validators / handshake_s, "x", CPU_AIM),
-        Figure("CPU per connection", told.cpu_s / validators * 1e3, "ms"),
+        Figure("RSS growth per connection", hinted.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM),
+        Figure("CPU per connection / bare TLS handshake", hinted.cpu_s / validators / handshake_s, "x", CPU_AIM),
+        Figure("CPU per connection", hinted.cpu_s / validators * 1e3, "ms"),
         Figure("CPU per connection, addresses by gossip", gossip.cpu_s / validators * 1e3, "ms"),
         Figure("CPU per connection, addresses remembered", warm.cpu_s / validators * 1e3, "ms"),
         Figure("bare TLS handshake, CPU of the client", handshake_s * 1e3, "ms"),
-        *_times("cold, all addresses from info.peers", told),
+        *_times("cold, all addresses from info.peers", hinted),
         *_times(f"cold, {TOLD_PEERS} addresses from info.peers, the rest by gossip", gossip),
         *_times(f"warm, {TOLD_PEERS} addresses from info.peers, the rest remembered", warm),
         faults_figure(faults),

@@ -92,7 +92,7 @@ def test_the_proposer_signed_each_block_for_its_chain(chain: str, signed_blocks:
         certificate = parse_certificate(outer.certificate)
         assert certificate.node_id == outer.proposer
         assert outer.proposer in PROPOSERS
-        assert certificate.verifies(outer.signed_bytes(CHAINS[chain]), outer.signature)
+        assert certificate.verify_signature(outer.signed_bytes(CHAINS[chain]), outer.signature)
         signed += 1
     assert signed == signed_blocks
 

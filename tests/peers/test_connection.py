@@ -1,4 +1,4 @@
-"""One connection: who may answer, and what becomes of a peer that does not read."""
+"""One connection: identity check, certificate check and timeouts."""
 
 from __future__ import annotations
 
@@ -17,41 +17,39 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.eventually import until
 from warpseal.peers.addresses import Endpoint
-from warpseal.peers.connection import PeerConnection, Wiring
-from warpseal.peers.failures import Failure
-from warpseal.peers.identity import lock_identity
+from warpseal.peers.connection import ConnectionContext, PeerConnection
+from warpseal.peers.identity import OwnSignedIp, lock_identity
 from warpseal.peers.settings import PeerSettings
-from warpseal.peers.signed_ip import OwnAddress
-from warpseal.peers.statistics import PeerStatistics
+from warpseal.peers.statistics import ConnectionFailure, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer
-from warpseal.protocol.addresses import ClaimedAddress
+from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import node_id_of
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.events import Answered
+from warpseal.protocol.events import ResponseReceived
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
-from warpseal.protocol.peer import CoreSettings
+from warpseal.protocol.peer import ProtocolSettings
 from warpseal.warp.ids import NodeID
 
 NETWORK_ID = 88888
 
 
-class Listener:
-    """Keeps what a connection reports."""
+class RecordingListener:
+    """Records the end of a connection."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None: ...
 
-    def on_answer(self, connection: PeerConnection, answered: Answered, now: float) -> None: ...
+    def on_response(self, connection: PeerConnection, answered: ResponseReceived, now: float) -> None: ...
 
-    def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None: ...
+    def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None: ...
 
     def on_timeouts(self, count: int) -> None: ...
     def on_ping(self, connection: PeerConnection) -> None: ...
 
-    def on_end(self, connection: PeerConnection) -> None:
+    def on_closed(self, connection: PeerConnection) -> None:
         self.ended.set()
 
 
@@ -74,79 +72,79 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
 
 
 @asynccontextmanager
-async def dialled(
-    tmp_path: Path, curve: ec.EllipticCurve, meant: NodeID | None = None
-) -> AsyncIterator[tuple[PeerConnection, Listener]]:
-    """Connect to a server that says nothing and never reads; meant: whom we look for, by default that server."""
+async def connected(
+    tmp_path: Path, curve: ec.EllipticCurve, expected_node_id: NodeID | None = None
+) -> AsyncIterator[tuple[PeerConnection, RecordingListener]]:
+    """Connect to a server that is silent and never reads; expected_node_id: by default that server."""
     pem, key = certificate(curve)
     (tmp_path / "server.pem").write_bytes(pem + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
-    over = asyncio.Event()
+    finished = asyncio.Event()
 
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await over.wait()
+    async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await finished.wait()
         writer.close()
 
-    server = await asyncio.start_server(deaf, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=context)
     endpoint = Endpoint.parse("127.0.0.1", server.sockets[0].getsockname()[1])
-    listener = Listener()
-    with lock_identity(PeerSettings(tmp_path / "data"), NETWORK_ID) as held:
-        own = OwnAddress(held.identity, time.time)
-        wiring = Wiring(
-            context=held.identity.context,
-            own=lambda: OwnHandshake(NETWORK_ID, own.claim()),
-            core=CoreSettings(),
+    listener = RecordingListener()
+    with lock_identity(PeerSettings(tmp_path / "data"), NETWORK_ID) as locked:
+        own = OwnSignedIp(locked.identity, time.time)
+        shared = ConnectionContext(
+            ssl_context=locked.identity.context,
+            own_handshake=lambda: OwnHandshake(NETWORK_ID, own.current()),
+            protocol=ProtocolSettings(),
             zstd=Zstd(),
-            shared=ReceiveBuffer(),
+            receive_buffer=ReceiveBuffer(),
             known_peers=lambda: BloomFilter.sized_for(0, os.urandom),
             unix_clock=time.time,
             listener=listener,
             unread_timeout_s=30.0,
         )
-        whom = meant or node_id_of(ssl.PEM_cert_to_DER_cert(pem.decode()))
-        connection = PeerConnection(wiring, whom, endpoint, PeerStatistics())
+        node_id = expected_node_id or node_id_of(ssl.PEM_cert_to_DER_cert(pem.decode()))
+        connection = PeerConnection(shared, node_id, endpoint, PeerStatistics())
         await asyncio.get_running_loop().create_connection(lambda: connection.tls, "127.0.0.1", endpoint.port)
         try:
             yield connection, listener
         finally:
-            connection.give_up(Failure.STOPPED)
-            over.set()
+            connection.close(ConnectionFailure.STOPPED)
+            finished.set()
             server.close()
             await asyncio.wait_for(listener.ended.wait(), 10)
 
 
-async def test_another_node_than_the_one_meant_is_not_told_a_word(tmp_path: Path) -> None:
-    async with dialled(tmp_path, ec.SECP256R1(), meant=NodeID(b"\1" * 20)) as (connection, listener):
+async def test_nothing_is_sent_to_a_node_other_than_the_expected_one(tmp_path: Path) -> None:
+    async with connected(tmp_path, ec.SECP256R1(), expected_node_id=NodeID(b"\1" * 20)) as (connection, listener):
         await listener.ended.wait()
-        assert connection.failure == Failure.WRONG_IDENTITY
-        assert connection.answered_as not in (None, connection.meant)
-        assert not await connection.settled
+        assert connection.failure == ConnectionFailure.WRONG_IDENTITY
+        assert connection.actual_node_id not in (None, connection.expected_node_id)
+        assert not await connection.handshake_done
 
 
-async def test_a_certificate_that_nodes_refuse_is_refused_by_us(tmp_path: Path) -> None:
-    async with dialled(tmp_path, ec.SECP384R1()) as (connection, listener):
+async def test_a_certificate_that_nodes_refuse_is_refused(tmp_path: Path) -> None:
+    async with connected(tmp_path, ec.SECP384R1()) as (connection, listener):
         await listener.ended.wait()
-        assert connection.failure == Failure.MALFORMED_CERTIFICATE
+        assert connection.failure == ConnectionFailure.MALFORMED_CERTIFICATE
         assert connection.detail
 
 
-async def test_a_peer_that_reads_nothing_for_thirty_seconds_is_given_up(tmp_path: Path) -> None:
-    async with dialled(tmp_path, ec.SECP256R1()) as (connection, listener):
+async def test_a_peer_that_does_not_read_for_thirty_seconds_is_disconnected(tmp_path: Path) -> None:
+    async with connected(tmp_path, ec.SECP256R1()) as (connection, listener):
         await until(lambda: connection.is_secure)
-        while connection.tls.blocked_since is None:
+        while connection.tls.write_paused_at is None:
             connection.tls.write(bytes(50_000))
             await asyncio.sleep(0)
-        blocked_since = connection.tls.blocked_since
-        connection.tick(blocked_since + 29.9)
+        write_paused_at = connection.tls.write_paused_at
+        connection.tick(write_paused_at + 29.9)
         assert not str(connection.failure)
-        connection.tick(blocked_since + 30.0)
+        connection.tick(write_paused_at + 30.0)
         await listener.ended.wait()
-        assert connection.failure == Failure.NOT_READING
+        assert connection.failure == ConnectionFailure.NOT_READING
 
 
-async def test_a_peer_that_never_says_hello_is_given_up_by_the_deadline_of_the_handshake(tmp_path: Path) -> None:
-    async with dialled(tmp_path, ec.SECP256R1()) as (connection, listener):
+async def test_a_peer_without_a_handshake_is_disconnected_at_the_handshake_timeout(tmp_path: Path) -> None:
+    async with connected(tmp_path, ec.SECP256R1()) as (connection, listener):
         await until(lambda: connection.is_secure)
         now = asyncio.get_running_loop().time()
         for passed_s in (5.0, 10.0, 15.0, 20.0, 25.0):

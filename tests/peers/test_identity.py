@@ -1,4 +1,4 @@
-"""The daemon's identity: kept, locked, never replaced."""
+"""The identity of the daemon: stored, locked and never replaced."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from warpseal.errors import StartupError
-from warpseal.peers.credentials import issue
+from warpseal.peers.credentials import issue_certificate
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
-from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, lock_identity
+from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, OwnSignedIp, UnusableIdentity, lock_identity
 from warpseal.peers.settings import PeerSettings
+from warpseal.protocol.addresses import signed_bytes
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ids import hash160
 
@@ -29,8 +30,8 @@ from pathlib import Path
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.settings import PeerSettings
 paths = [Path(p) if p else None for p in sys.argv[1:]]
-with lock_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as claim:
-    print(claim.identity.node_id.hex(), flush=True)
+with lock_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as locked:
+    print(locked.identity.node_id.hex(), flush=True)
     sys.stdin.read()
 """
 
@@ -49,7 +50,7 @@ def another_daemon(settings: PeerSettings) -> Iterator[str]:
         process.communicate()
 
 
-def claim(settings: PeerSettings, network_id: int = NETWORK_ID) -> LockedIdentity:
+def lock(settings: PeerSettings, network_id: int = NETWORK_ID) -> LockedIdentity:
     """Claim an identity for a moment."""
     with lock_identity(settings, network_id) as held:
         return held
@@ -59,7 +60,7 @@ def explicit(folder: Path) -> PeerSettings:
     return PeerSettings(folder / "data", folder / "staker.crt", folder / "staker.key")
 
 
-def forbid(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def make_read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Make `folder` as a read-only mount is: tests may run as root, whom no file mode stops."""
     real_open, real_mkdir = os.open, Path.mkdir
 
@@ -77,9 +78,9 @@ def forbid(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(Path, "mkdir", read_only_mkdir)
 
 
-def test_the_identity_is_made_on_first_start_and_kept(tmp_path: Path) -> None:
+def test_the_identity_is_created_on_the_first_start_and_stored(tmp_path: Path) -> None:
     settings = PeerSettings(tmp_path / "state")
-    first, second = claim(settings), claim(settings)
+    first, second = lock(settings), lock(settings)
     assert first.identity.node_id == second.identity.node_id
     assert first.identity.certificate == second.identity.certificate
     assert first.folder == tmp_path / "state" / str(NETWORK_ID)
@@ -87,108 +88,108 @@ def test_the_identity_is_made_on_first_start_and_kept(tmp_path: Path) -> None:
 
 
 def test_the_node_id_is_the_hash_of_the_whole_certificate(tmp_path: Path) -> None:
-    identity = claim(PeerSettings(tmp_path)).identity
+    identity = lock(PeerSettings(tmp_path)).identity
     assert identity.node_id == hash160(identity.certificate)
 
 
 def test_each_network_has_an_identity_of_its_own(tmp_path: Path) -> None:
     settings = PeerSettings(tmp_path)
-    assert claim(settings, 1).identity.node_id != claim(settings, 5).identity.node_id
+    assert lock(settings, 1).identity.node_id != lock(settings, 5).identity.node_id
 
 
-def test_the_key_file_is_the_owners_alone(tmp_path: Path) -> None:
-    claim(PeerSettings(tmp_path))
+def test_only_the_owner_can_read_the_key_file(tmp_path: Path) -> None:
+    lock(PeerSettings(tmp_path))
     assert (tmp_path / str(NETWORK_ID) / IDENTITY_NAME).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / str(NETWORK_ID)).stat().st_mode & 0o777 == 0o700
 
 
 def test_signatures_verify_with_the_certificate(tmp_path: Path) -> None:
-    identity = claim(PeerSettings(tmp_path)).identity
-    assert parse_certificate(identity.certificate).verifies(b"address", identity.sign(b"address"))
-    assert not parse_certificate(identity.certificate).verifies(b"other", identity.sign(b"address"))
+    identity = lock(PeerSettings(tmp_path)).identity
+    assert parse_certificate(identity.certificate).verify_signature(b"address", identity.sign(b"address"))
+    assert not parse_certificate(identity.certificate).verify_signature(b"other", identity.sign(b"address"))
 
 
-def test_a_second_daemon_on_the_same_folder_is_told_which_one(tmp_path: Path) -> None:
+def test_a_second_daemon_on_the_same_folder_is_refused_with_the_path(tmp_path: Path) -> None:
     settings = PeerSettings(tmp_path)
     with another_daemon(settings) as node_id, pytest.raises(InUse) as refusal:
-        claim(settings)
+        lock(settings)
     assert isinstance(refusal.value, StartupError)
     assert str(tmp_path / str(NETWORK_ID)) in str(refusal.value)
-    assert claim(settings).identity.node_id.hex() == node_id
+    assert lock(settings).identity.node_id.hex() == node_id
 
 
-def test_two_networks_may_run_beside_each_other(tmp_path: Path) -> None:
+def test_two_networks_can_run_at_the_same_time(tmp_path: Path) -> None:
     with another_daemon(PeerSettings(tmp_path)):
-        assert claim(PeerSettings(tmp_path), network_id=5).folder == tmp_path / "5"
+        assert lock(PeerSettings(tmp_path), network_id=5).folder == tmp_path / "5"
 
 
-def test_explicit_files_that_are_both_missing_are_made_there(tmp_path: Path) -> None:
+def test_two_missing_configured_files_are_created(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
-    first, second = claim(settings), claim(settings)
+    first, second = lock(settings), lock(settings)
     assert first.identity.node_id == second.identity.node_id
     assert (tmp_path / "staker.key").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "data" / str(NETWORK_ID) / IDENTITY_NAME).exists()
 
 
-def test_explicit_files_win_over_the_kept_identity(tmp_path: Path) -> None:
-    kept = claim(PeerSettings(tmp_path / "data")).identity
-    assert claim(explicit(tmp_path)).identity.node_id != kept.node_id
+def test_configured_files_take_precedence_over_the_stored_identity(tmp_path: Path) -> None:
+    kept = lock(PeerSettings(tmp_path / "data")).identity
+    assert lock(explicit(tmp_path)).identity.node_id != kept.node_id
 
 
-def test_one_explicit_key_serves_one_daemon_whatever_its_folder(tmp_path: Path) -> None:
+def test_a_configured_key_serves_one_daemon_for_any_folder(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
     elsewhere = PeerSettings(tmp_path / "other", settings.tls_cert_path, settings.tls_key_path)
     with another_daemon(settings), pytest.raises(InUse, match=r"staker\.key is in use.*tls-key-path"):
-        claim(elsewhere)
+        lock(elsewhere)
 
 
-def test_explicit_files_work_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_files_work_on_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = explicit(tmp_path)
-    before = claim(settings).identity
-    forbid(monkeypatch, tmp_path)
-    held = claim(PeerSettings(tmp_path / "nowhere", settings.tls_cert_path, settings.tls_key_path))
+    before = lock(settings).identity
+    make_read_only(monkeypatch, tmp_path)
+    held = lock(PeerSettings(tmp_path / "nowhere", settings.tls_cert_path, settings.tls_key_path))
     assert held.identity.node_id == before.node_id
     assert held.folder is None
     assert not held.identity.temporary
 
 
 @pytest.mark.parametrize("missing", ["staker.crt", "staker.key"])
-def test_half_a_pair_is_an_error_and_stays_as_it_is(tmp_path: Path, missing: str) -> None:
+def test_half_a_pair_is_an_error_and_is_not_changed(tmp_path: Path, missing: str) -> None:
     settings = explicit(tmp_path)
-    claim(settings)
+    lock(settings)
     (tmp_path / missing).unlink()
     with pytest.raises(UnusableIdentity, match=missing):
-        claim(settings)
+        lock(settings)
     assert not (tmp_path / missing).exists()
 
 
 def test_one_path_without_the_other_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableIdentity, match="must be given together"):
-        claim(PeerSettings(tmp_path, tls_cert_path=tmp_path / "staker.crt"))
+        lock(PeerSettings(tmp_path, tls_cert_path=tmp_path / "staker.crt"))
 
 
 def test_certificate_and_key_of_two_pairs_are_an_error(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
-    claim(settings)
-    (tmp_path / "staker.crt").write_bytes(issue()[0])
+    lock(settings)
+    (tmp_path / "staker.crt").write_bytes(issue_certificate()[0])
     with pytest.raises(UnusableIdentity, match="do not belong together"):
-        claim(settings)
+        lock(settings)
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
-def test_a_damaged_kept_identity_is_an_error_and_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_stored_identity_is_an_error_and_is_not_changed(tmp_path: Path, content: bytes) -> None:
     settings = PeerSettings(tmp_path)
-    claim(settings)
+    lock(settings)
     path = tmp_path / str(NETWORK_ID) / IDENTITY_NAME
     path.write_bytes(content)
     with pytest.raises(UnusableIdentity, match=IDENTITY_NAME):
-        claim(settings)
+        lock(settings)
     assert path.read_bytes() == content
 
 
-def test_a_key_behind_a_password_is_an_error_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
-    claim(settings)
+    lock(settings)
     key = serialization.load_pem_private_key((tmp_path / "staker.key").read_bytes(), None)
     locked = key.private_bytes(
         serialization.Encoding.PEM,
@@ -197,7 +198,7 @@ def test_a_key_behind_a_password_is_an_error_and_nobody_is_asked_for_it(tmp_path
     )
     (tmp_path / "staker.key").write_bytes(locked)
     with pytest.raises(UnusableIdentity, match="no unencrypted private key"):
-        claim(settings)
+        lock(settings)
 
 
 def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
@@ -206,47 +207,43 @@ def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "staker.crt").write_bytes(certificate)
     (tmp_path / "staker.key").write_bytes(_pem(key))
     with pytest.raises(UnusableIdentity, match="every node refuses"):
-        claim(explicit(tmp_path))
+        lock(explicit(tmp_path))
 
 
 def test_an_rsa_staker_certificate_can_be_used(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
     (tmp_path / "staker.crt").write_bytes(_rsa_certificate(key))
     (tmp_path / "staker.key").write_bytes(_pem(key))
-    identity = claim(explicit(tmp_path)).identity
-    assert parse_certificate(identity.certificate).verifies(b"address", identity.sign(b"address"))
+    identity = lock(explicit(tmp_path)).identity
+    assert parse_certificate(identity.certificate).verify_signature(b"address", identity.sign(b"address"))
 
 
 def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    forbid(monkeypatch, tmp_path)
+    make_read_only(monkeypatch, tmp_path)
     with caplog.at_level(logging.WARNING):
-        first, second = claim(PeerSettings(tmp_path / "state")), claim(PeerSettings(tmp_path / "state"))
+        first, second = lock(PeerSettings(tmp_path / "state")), lock(PeerSettings(tmp_path / "state"))
     assert first.identity.temporary
     assert first.folder is None
     assert first.identity.node_id != second.identity.node_id
     assert "temporary identity" in caplog.text
 
 
-def test_an_identity_kept_in_a_folder_that_became_read_only_is_still_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stored_identity_in_a_read_only_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = PeerSettings(tmp_path / "state")
-    before = claim(settings).identity
-    forbid(monkeypatch, tmp_path)
-    assert claim(settings).identity.node_id == before.node_id
+    before = lock(settings).identity
+    make_read_only(monkeypatch, tmp_path)
+    assert lock(settings).identity.node_id == before.node_id
 
 
 def test_a_data_dir_that_is_a_file_is_an_error_naming_it(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(UnusableFolder, match="state"):
-        claim(PeerSettings(tmp_path / "state"))
+        lock(PeerSettings(tmp_path / "state"))
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kept"
     write_atomically(path, b"old")
 
@@ -258,6 +255,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
+
+
+def test_the_signed_ip_is_signed_again_only_if_the_clock_was_ahead(tmp_path: Path) -> None:
+    times = [1_000.0]
+    identity = lock(PeerSettings(tmp_path)).identity
+    own = OwnSignedIp(identity, lambda: times[-1])
+    first = own.current()
+    times.append(5_000.0)
+    assert own.current() is first
+    times.append(900.0)
+    second = own.current()
+    assert (first.timestamp, second.timestamp) == (1_000, 900)
+    assert (str(second.ip), second.port) == ("0.0.0.0", 1)
+    signed = signed_bytes(second.ip, second.port, second.timestamp)
+    assert parse_certificate(identity.certificate).verify_signature(signed, second.tls_signature)
 
 
 def _pem(key: rsa.RSAPrivateKey) -> bytes:

@@ -1,4 +1,4 @@
-"""Connections that last: one pong for all pings that wait, pings of our own, and an end to silence."""
+"""Keeping connections open: one pong for all waiting pings, own pings, and the silence timeout."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from tests.eventually import until
-from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, on_a_thread, plan, world
+from tests.peers.world import Requester, all_connected, client, introduce, on_a_thread, plan, world
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
+from warpseal.simnet.settings import NodeSettings
 
 NEVER_S = 1_000.0
 
@@ -26,8 +27,8 @@ def is_pong_owed(network: SimulatedNetwork) -> bool:
     return session(network)._ping_is_out
 
 
-async def test_many_short_cycles_with_stalls_and_dropped_pongs_end_no_connection(tmp_path: Path) -> None:
-    nodes = node_settings(ping_interval_s=0.1, read_timeout_s=0.6)
+async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path) -> None:
+    nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=0.6)
     made = plan(4, "0-1:lost-pongs=1", settings=nodes)
     async with world(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=0.6) as (network, peers):
         introduce(peers, network.validators)
@@ -35,12 +36,12 @@ async def test_many_short_cycles_with_stalls_and_dropped_pongs_end_no_connection
         for _ in range(6):
             await asyncio.sleep(0.25)
             time.sleep(0.15)  # noqa: ASYNC251 (a stall of the loop is what is tested)
-        assert peers.totals.endings == {}
+        assert peers.totals.disconnects == {}
         assert peers.totals.dials == 4
 
 
-async def test_two_pings_that_came_together_get_one_pong(tmp_path: Path) -> None:
-    made = plan(1, settings=node_settings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
+async def test_two_pings_that_arrive_together_get_one_pong(tmp_path: Path) -> None:
+    made = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
     async with world(tmp_path, made) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
@@ -49,11 +50,11 @@ async def test_two_pings_that_came_together_get_one_pong(tmp_path: Path) -> None
                 session(network)._tick()
             await until(lambda: not is_pong_owed(network))
             await asyncio.sleep(0.05)
-        assert peers.totals.endings == {}
+        assert peers.totals.disconnects == {}
 
 
-async def test_a_ping_that_arrives_while_our_loop_stalls_shares_the_pong_that_is_overdue_then(tmp_path: Path) -> None:
-    made = plan(1, settings=node_settings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
+async def test_a_ping_that_arrives_during_a_stall_shares_the_overdue_pong(tmp_path: Path) -> None:
+    made = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
     with on_a_thread(made) as (network, call):
         async with client(network.network_id, tmp_path, pong_delay_s=0.1) as peers:
             introduce(peers, network.validators)
@@ -68,53 +69,53 @@ async def test_a_ping_that_arrives_while_our_loop_stalls_shares_the_pong_that_is
                 time.sleep(0.3)
 
             call(ping)
-            seen = connection.bytes_seen
-            await until(lambda: connection.bytes_seen > seen)
-            questioner = Questioner(peers, network, on_answer=stall)
-            questioner.ask()
-            await questioner.count(1)
+            seen = connection.bytes_received
+            await until(lambda: connection.bytes_received > seen)
+            requester = Requester(peers, network, on_response=stall)
+            requester.ask()
+            await requester.count(1)
             await until(lambda: not is_pong_owed(network))
             await asyncio.sleep(0.3)
-            assert peers.totals.endings == {}
+            assert peers.totals.disconnects == {}
     assert network.violations.by_kind() == {}
 
 
-async def test_a_pong_is_never_sent_unasked(tmp_path: Path) -> None:
-    made = plan(2, settings=node_settings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
+async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
+    made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
     async with world(tmp_path, made, ping_interval_s=0.08) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await asyncio.sleep(0.4)
-        assert peers.totals.endings == {}
+        assert peers.totals.disconnects == {}
 
 
-async def test_our_own_pings_keep_a_connection_on_which_the_node_never_pings(tmp_path: Path) -> None:
-    made = plan(2, settings=node_settings(ping_interval_s=NEVER_S, read_timeout_s=0.4))
+async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path: Path) -> None:
+    made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=0.4))
     async with world(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.5) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await asyncio.sleep(1.0)
-        assert peers.totals.endings == {}
+        assert peers.totals.disconnects == {}
 
 
-async def test_a_node_that_falls_silent_is_given_up_and_dialled_again(tmp_path: Path) -> None:
-    nodes = node_settings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S)
+async def test_a_silent_node_is_disconnected_and_redialed(tmp_path: Path) -> None:
+    nodes = NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S)
     made = plan(1, "all:lost-pongs=1", settings=nodes)
     async with world(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        await until(lambda: peers.totals.endings["silent"] >= 1)
+        await until(lambda: peers.totals.disconnects["silent"] >= 1)
         network.set_behaviour(0, "")
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask()
-        await questioner.count(1)
+        requester = Requester(peers, network)
+        requester.ask()
+        await requester.count(1)
 
 
-async def test_a_node_that_takes_the_connection_and_says_nothing_is_given_up(tmp_path: Path) -> None:
+async def test_a_node_that_accepts_tcp_and_stays_silent_is_disconnected(tmp_path: Path) -> None:
     made = plan(1, "all:mute")
-    async with world(tmp_path, made, faults=True, tls_timeout_s=0.2) as (network, peers):
+    async with world(tmp_path, made, allow_violations=True, tls_timeout_s=0.2) as (network, peers):
         introduce(peers, network.validators)
-        await until(lambda: peers.totals.failures.total() >= 1)
-        assert set(peers.totals.failures) <= {"tls_timeout", "handshake_timeout", "hung_up"}
+        await until(lambda: peers.totals.dial_failures.total() >= 1)
+        assert set(peers.totals.dial_failures) <= {"tls_timeout", "handshake_timeout", "hung_up"}
         assert peers.open_connections <= 1

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.peers.world import Questioner, all_connected, client, introduce, node_settings, plan, world
+from tests.peers.world import Requester, all_connected, client, introduce, plan, world
 from warpseal.peers import peer_warnings
 from warpseal.peers.reachability import ReachState
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.settings import NodeSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
@@ -23,28 +24,28 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 L1 = SubnetID(b"\x07" * 32)
 
 
-async def test_fifty_validators_answer_one_wave_each_once(tmp_path: Path) -> None:
+async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Path) -> None:
     async with world(tmp_path, plan(50)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask()
-        answers = await questioner.count(50)
-        assert {answer.node_id for answer in answers} == {one.node_id for one in network.validators}
+        requester = Requester(peers, network)
+        requester.ask()
+        answers = await requester.count(50)
+        assert {answer.node_id for answer in answers} == {validator.node_id for validator in network.validators}
         assert all(len(answer.body or b"") == 98 for answer in answers)
         assert all(answer.error_code is None for answer in answers)
-        assert [one.counts.app_requests for one in network.validators] == [1] * 50
+        assert [validator.counts.app_requests for validator in network.validators] == [1] * 50
 
 
-async def test_from_two_hints_gossip_finds_everybody(tmp_path: Path) -> None:
+async def test_gossip_finds_all_validators_from_two_hints(tmp_path: Path) -> None:
     async with world(tmp_path, plan(40)) as (network, peers):
         introduce(peers, network.validators, hinted=2)
         await all_connected(peers, network.validators)
-        assert peers.totals.addresses_learnt >= 38
+        assert peers.totals.addresses_learned >= 38
         assert peers.totals.forged_addresses == 0
 
 
-async def test_a_second_start_reaches_everybody_from_disk_alone(tmp_path: Path) -> None:
+async def test_a_restart_connects_to_all_validators_from_stored_addresses(tmp_path: Path) -> None:
     async with SimulatedNetwork(plan(10)) as network:
         async with (
             open_store(StoreSettings(), tmp_path) as store,
@@ -62,99 +63,99 @@ async def test_a_second_start_reaches_everybody_from_disk_alone(tmp_path: Path) 
         assert network.violations.by_kind() == {}
 
 
-async def test_manual_peers_are_connected_though_nobody_follows_anything(tmp_path: Path) -> None:
+async def test_manual_peers_are_connected_without_a_tracked_subnet(tmp_path: Path) -> None:
     async with SimulatedNetwork(plan(2)) as network:
-        one = network.validators[0]
-        assert one.address is not None
-        manual = (ManualPeer(one.node_id, one.address.host, one.address.port),)
+        validator = network.validators[0]
+        assert validator.address is not None
+        manual = (ManualPeer(validator.node_id, validator.address.host, validator.address.port),)
         async with client(network.network_id, tmp_path, manual_peers=manual) as peers:
-            await all_connected(peers, [one])
-            assert set(peers.connected) == {one.node_id}
+            await all_connected(peers, [validator])
+            assert set(peers.connected) == {validator.node_id}
 
 
-async def test_refusals_arrive_with_code_and_text(tmp_path: Path) -> None:
+async def test_application_errors_arrive_with_code_and_text(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2, "1:refuse=6/too early")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask()
-        answers = {answer.node_id: answer for answer in await questioner.count(2)}
+        requester = Requester(peers, network)
+        requester.ask()
+        answers = {answer.node_id: answer for answer in await requester.count(2)}
         refusal = answers[network.validators[1].node_id]
         assert (refusal.body, refusal.error_code, refusal.error_message) == (None, 6, "too early")
         assert peers.statistics[refusal.node_id].errors == 1
-        assert peers.totals.refusals == 1
+        assert peers.totals.errors == 1
 
 
-async def test_an_answer_counts_after_its_slot_was_given_away(tmp_path: Path) -> None:
+async def test_a_response_counts_after_its_slot_timed_out(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1, "all:slow=0.4s"), slot_timeout_s=0.05, max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        waves = [questioner.ask(), questioner.ask()]
+        requester = Requester(peers, network)
+        waves = [requester.ask(), requester.ask()]
         await until(lambda: network.validators[0].counts.app_requests == 2, 0.35)
-        await questioner.count(2)
+        await requester.count(2)
         assert len({wave.request_id for wave in waves}) == 2
 
 
-async def test_a_peer_is_asked_no_more_at_once_than_the_setting_says(tmp_path: Path) -> None:
+async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(tmp_path: Path) -> None:
     silent = plan(1, "all:silent")
     async with world(tmp_path, silent, slot_timeout_s=0.3, max_outstanding=2) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         counts = network.validators[0].counts
-        questioner = Questioner(peers, network)
+        requester = Requester(peers, network)
         for _ in range(5):
-            questioner.ask()
+            requester.ask()
         await until(lambda: counts.app_requests == 2)
         await asyncio.sleep(0.1)
         assert counts.app_requests == 2
         await until(lambda: counts.app_requests == 5)
 
 
-async def test_what_waits_goes_first_asks_before_re_asks(tmp_path: Path) -> None:
+async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1, "all:slow=0.05s"), max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         order: list[str] = []
         for name, again in (("first", False), ("again", True), ("second", False), ("third", False)):
-            questioner = Questioner(peers, network, on_answer=partial(order.append, name))
-            questioner.ask(is_reask=again)
+            requester = Requester(peers, network, on_response=partial(order.append, name))
+            requester.ask(is_reask=again)
         await until(lambda: len(order) == 4)
         assert order == ["first", "second", "third", "again"]
 
 
-async def test_who_has_left_gets_no_answer_and_asks_nobody_else(tmp_path: Path) -> None:
+async def test_a_closed_request_is_neither_sent_nor_answered(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2, "all:slow=0.1s"), max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        early, late = Questioner(peers, network, 0), Questioner(peers, network, 1)
+        early, late = Requester(peers, network, 0), Requester(peers, network, 1)
         early.ask()
         waiting = early.ask()
         waiting.close()
         late.ask()
         await late.count(2)
-        assert len(early.answers) == 2
-        assert [one.counts.app_requests for one in network.validators] == [2, 2]
+        assert len(early.responses) == 2
+        assert [validator.counts.app_requests for validator in network.validators] == [2, 2]
 
 
-async def test_no_answer_comes_behind_the_deadline(tmp_path: Path) -> None:
+async def test_a_response_behind_the_deadline_is_dropped(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1, "all:slow=0.2s")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask(within_s=0.05)
+        requester = Requester(peers, network)
+        requester.ask(within_s=0.05)
         await asyncio.sleep(0.4)
-        assert questioner.answers == []
+        assert requester.responses == []
 
 
-async def test_a_fault_of_whoever_asks_harms_neither_the_connection_nor_other_answers(tmp_path: Path) -> None:
+async def test_an_error_of_a_response_handler_harms_no_connection_or_other_request(tmp_path: Path) -> None:
     async with world(tmp_path, plan(3)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         peers.subscribe(lambda node_id, connected: 1 / 0)  # type: ignore[arg-type]
         message = network.messages[0]
         deadline = asyncio.get_running_loop().time() + 10
-        node_ids = [one.node_id for one in network.validators]
+        node_ids = [validator.node_id for validator in network.validators]
         peers.ask(
             node_ids,
             message.unsigned.source_chain_id,
@@ -163,85 +164,85 @@ async def test_a_fault_of_whoever_asks_harms_neither_the_connection_nor_other_an
             is_reask=False,
             on_response=lambda answer: 1 / 0,  # type: ignore[arg-type]
         )
-        await until(lambda: peers.totals.answers + peers.totals.refusals == 3)
-        questioner = Questioner(peers, network)
-        questioner.ask()
-        await questioner.count(3)
-        assert peers.totals.endings == {}
+        await until(lambda: peers.totals.responses + peers.totals.errors == 3)
+        requester = Requester(peers, network)
+        requester.ask()
+        await requester.count(3)
+        assert peers.totals.disconnects == {}
 
 
-async def test_listeners_are_told_of_connects_disconnects_and_failed_dials(tmp_path: Path) -> None:
+async def test_listeners_are_notified_of_connects_disconnects_and_failed_dials(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2, "1:closed"), redial_cap_s=0.2) as (network, peers):
-        told: list[tuple[NodeID, bool]] = []
-        end = peers.subscribe(lambda node_id, connected: told.append((node_id, connected)))
+        notified: list[tuple[NodeID, bool]] = []
+        end = peers.subscribe(lambda node_id, connected: notified.append((node_id, connected)))
         introduce(peers, network.validators)
-        up, closed = (one.node_id for one in network.validators)
-        await until(lambda: {(up, True), (closed, False)} <= set(told))
+        up, closed = (validator.node_id for validator in network.validators)
+        await until(lambda: {(up, True), (closed, False)} <= set(notified))
         network.stop_validator(0)
-        await until(lambda: (up, False) in told)
+        await until(lambda: (up, False) in notified)
         end()
-        count = len(told)
+        count = len(notified)
         await network.start_validator(0)
         await all_connected(peers, network.validators[:1])
-        assert len(told) == count
+        assert len(notified) == count
 
 
-async def test_a_validator_that_restarts_is_connected_again_at_once(tmp_path: Path) -> None:
+async def test_a_restarted_validator_is_reconnected_immediately(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.disconnect(0)
-        await until(lambda: peers.totals.endings == {"hung_up": 1})
+        await until(lambda: peers.totals.disconnects == {"hung_up": 1})
         await all_connected(peers, network.validators)
-        assert peers.totals.failures == {}
+        assert peers.totals.dial_failures == {}
 
 
-async def test_a_validator_that_moved_is_found_by_its_newer_signed_address(tmp_path: Path) -> None:
+async def test_a_moved_validator_is_found_by_its_newer_signed_address(tmp_path: Path) -> None:
     async with world(tmp_path, plan(6), gossip_interval_s=0.1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.stop_validator(0)
         await until(lambda: not peers.is_connected(network.validators[0].node_id))
         await network.start_validator(0, moved=True)
-        # Gossip tells of connected nodes only; somebody else has to be connected to it.
+        # Nodes gossip only addresses of nodes to which they are connected.
         assert network.validators[0].address is not None
         peers.add_hint(network.validators[0].node_id, "127.0.0.1", network.validators[0].address.port)
         await all_connected(peers, network.validators)
 
 
-async def test_nobody_is_talked_to_under_another_nodes_name(tmp_path: Path) -> None:
+async def test_a_node_with_another_identity_is_not_connected(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2)) as (network, peers):
-        meant, other = network.validators
+        expected, other = network.validators
         assert other.address is not None
-        peers.set_known_validators([meant.node_id, other.node_id])
-        peers.add_hint(meant.node_id, "127.0.0.1", other.address.port)
-        peers.track(PRIMARY_NETWORK, [meant.node_id])
-        await until(lambda: peers.totals.failures["wrong_identity"] >= 1)
+        peers.set_known_validators([expected.node_id, other.node_id])
+        peers.add_hint(expected.node_id, "127.0.0.1", other.address.port)
+        peers.track(PRIMARY_NETWORK, [expected.node_id])
+        await until(lambda: peers.totals.dial_failures["wrong_identity"] >= 1)
         assert not peers.connected
-        reach = peers.reachability(meant.node_id, PRIMARY_NETWORK, 0.0)
+        reach = peers.reachability(expected.node_id, PRIMARY_NETWORK, 0.0)
         assert (reach.state, reach.reason) == (ReachState.UNREACHABLE, "wrong_identity")
         assert other.counts.finished_handshakes == 0
 
 
-async def test_who_answers_for_another_and_is_wanted_is_connected_as_itself(tmp_path: Path) -> None:
+async def test_a_tracked_node_found_at_another_nodes_address_is_connected(tmp_path: Path) -> None:
     async with world(tmp_path, plan(2)) as (network, peers):
-        meant, other = network.validators
+        expected, other = network.validators
         assert other.address is not None
-        peers.add_hint(meant.node_id, "127.0.0.1", other.address.port)
-        peers.track(PRIMARY_NETWORK, [meant.node_id, other.node_id])
+        peers.add_hint(expected.node_id, "127.0.0.1", other.address.port)
+        peers.track(PRIMARY_NETWORK, [expected.node_id, other.node_id])
         await until(lambda: peers.is_connected(other.node_id))
-        await until(lambda: peers.is_connected(meant.node_id))  # Its address came by gossip.
+        await until(lambda: peers.is_connected(expected.node_id))  # Its address came by gossip.
 
 
-async def test_what_cannot_be_reached_is_lost_with_the_reason_and_the_next_dial(tmp_path: Path) -> None:
+async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) -> None:
     async with world(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
         up, closed, unknown, foreign = network.validators
-        peers.track(PRIMARY_NETWORK, [one.node_id for one in (up, closed, unknown)])
+        peers.track(PRIMARY_NETWORK, [validator.node_id for validator in (up, closed, unknown)])
         loop = asyncio.get_running_loop()
         assert up.address is not None
         assert closed.address is not None
-        for one in (up, closed):
-            peers.add_hint(one.node_id, "127.0.0.1", one.address.port)  # type: ignore[union-attr]
+        for validator in (up, closed):
+            peers.add_hint(validator.node_id, "127.0.0.1", validator.address.port)  # type: ignore[union-attr]
         assert peers.reachability(closed.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
         assert peers.reachability(unknown.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
         await until(lambda: peers.is_connected(up.node_id))
@@ -258,25 +259,25 @@ async def test_what_cannot_be_reached_is_lost_with_the_reason_and_the_next_dial(
         assert foreign.node_id not in peers.connected
 
 
-async def test_a_node_without_address_is_lost_when_patience_with_its_subnet_ends_and_listeners_are_told(
+async def test_a_node_without_address_becomes_unreachable_after_the_address_timeout(
     tmp_path: Path,
 ) -> None:
     async with client(1, tmp_path, address_timeout_s=0.2, ping_interval_s=0.4) as peers:
-        told: list[NodeID] = []
-        peers.subscribe(lambda node_id, connected: told.append(node_id))
-        nobody, later = NodeID(b"\1" * 20), NodeID(b"\2" * 20)
-        peers.track(PRIMARY_NETWORK, [nobody])
-        await until(lambda: nobody in told)
-        assert peers.reachability(nobody, PRIMARY_NETWORK, 0.0).reason == "no_address"
+        notified: list[NodeID] = []
+        peers.subscribe(lambda node_id, connected: notified.append(node_id))
+        unknown_node, later = NodeID(b"\1" * 20), NodeID(b"\2" * 20)
+        peers.track(PRIMARY_NETWORK, [unknown_node])
+        await until(lambda: unknown_node in notified)
+        assert peers.reachability(unknown_node, PRIMARY_NETWORK, 0.0).reason == "no_address"
         peers.track(L1, [later])
         await asyncio.sleep(0.05)
         assert peers.reachability(later, L1, 0.0).state is ReachState.PENDING
-        await until(lambda: later in told)
+        await until(lambda: later in notified)
         assert peers.reachability(later, L1, 0.0).reason == "no_address"
-        assert told == [nobody, later]
+        assert notified == [unknown_node, later]
 
 
-async def test_private_addresses_that_are_not_allowed_are_a_reason_of_their_own(tmp_path: Path) -> None:
+async def test_private_addresses_make_a_node_unreachable_unless_allowed(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1), allow_private_ips=False) as (network, peers):
         introduce(peers, network.validators)
         node_id = network.validators[0].node_id
@@ -284,23 +285,23 @@ async def test_private_addresses_that_are_not_allowed_are_a_reason_of_their_own(
         assert peers.totals.dials == 0
 
 
-async def test_a_hurry_makes_failed_dials_happen_soon(tmp_path: Path) -> None:
+async def test_redial_soon_redials_failed_nodes(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1)) as (network, peers):
-        one = network.validators[0]
+        validator = network.validators[0]
         network.stop_validator(0)
         introduce(peers, network.validators)
-        await until(lambda: peers.totals.failures["unreachable"] >= 1)
+        await until(lambda: peers.totals.dial_failures["unreachable"] >= 1)
         await network.start_validator(0)
-        assert not peers.is_connected(one.node_id)
-        moment = peers.redial_soon([one.node_id])
+        assert not peers.is_connected(validator.node_id)
+        moment = peers.redial_soon([validator.node_id])
         assert moment is not None
         assert moment <= asyncio.get_running_loop().time()
-        await until(lambda: peers.is_connected(one.node_id), 1.0)
+        await until(lambda: peers.is_connected(validator.node_id), 1.0)
 
 
-async def test_connections_that_nobody_wants_any_more_are_closed_and_others_kept(tmp_path: Path) -> None:
+async def test_connections_to_untracked_nodes_are_closed(tmp_path: Path) -> None:
     async with world(tmp_path, plan(4), ping_interval_s=0.8) as (network, peers):
-        nodes = [one.node_id for one in network.validators]
+        nodes = [validator.node_id for validator in network.validators]
         introduce(peers, network.validators)
         peers.track(L1, nodes[2:])
         await all_connected(peers, network.validators)
@@ -309,21 +310,21 @@ async def test_connections_that_nobody_wants_any_more_are_closed_and_others_kept
         peers.untrack(L1)
         await until(lambda: set(peers.connected) == {nodes[0]})
         assert set(peers.statistics) == {nodes[0]}
-        assert peers.totals.endings == {"not_wanted": 3}
+        assert peers.totals.disconnects == {"not_wanted": 3}
 
 
-async def test_a_connection_that_is_wanted_no_more_stays_for_the_answers_it_owes(tmp_path: Path) -> None:
+async def test_an_untracked_connection_stays_open_for_pending_responses(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1, "all:slow=0.6s"), ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask()
+        requester = Requester(peers, network)
+        requester.ask()
         peers.untrack(PRIMARY_NETWORK)
-        assert len(await questioner.count(1)) == 1
+        assert len(await requester.count(1)) == 1
         await until(lambda: not peers.connected)
 
 
-async def test_a_node_wanted_again_while_its_connection_stands_is_not_dialled_again(tmp_path: Path) -> None:
+async def test_a_node_tracked_again_while_connected_is_not_redialed(tmp_path: Path) -> None:
     async with world(tmp_path, plan(1)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
@@ -340,39 +341,37 @@ async def test_there_are_never_more_connections_than_allowed(tmp_path: Path) -> 
         await until(lambda: len(peers.connected) == 5)
         await asyncio.sleep(0.2)
         assert peers.open_connections == 5
-        assert sum(one.counts.open_connections for one in network.validators) == 5
-        gone = next(one for one in network.validators if peers.is_connected(one.node_id))
+        assert sum(validator.counts.open_connections for validator in network.validators) == 5
+        gone = next(validator for validator in network.validators if peers.is_connected(validator.node_id))
         network.stop_validator(gone.index)
         await until(lambda: len(peers.connected) == 5 and not peers.is_connected(gone.node_id))
 
 
-async def test_our_own_wrong_clock_is_noticed_though_no_handshake_succeeds(
+async def test_a_wrong_clock_is_reported_although_no_handshake_succeeds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ahead = node_settings(clock=lambda: time.time() + 100)
-    async with world(tmp_path, plan(5, settings=ahead), faults=True, ping_interval_s=0.4) as (network, peers):
+    ahead = NodeSettings(clock=lambda: time.time() + 100)
+    async with world(tmp_path, plan(5, settings=ahead), allow_violations=True, ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await until(lambda: "this machine's clock is -100 s" in caplog.text)
         assert not peers.connected
         assert peers.clock_offset_s == pytest.approx(100, abs=2)
 
 
-async def test_a_clock_off_by_less_than_a_refusal_is_warned_of_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    behind = node_settings(clock=lambda: time.time() - 45)
+async def test_a_clock_offset_that_nodes_accept_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    behind = NodeSettings(clock=lambda: time.time() - 45)
     async with world(tmp_path, plan(5, settings=behind), ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await until(lambda: "this machine's clock is +45 s" in caplog.text)
 
 
-async def test_peers_that_run_something_newer_are_warned_of_and_talked_to(
+async def test_newer_peers_are_connected_and_cause_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Told again when the last of them is connected, which on a busy machine takes longer than the first look.
-    monkeypatch.setattr(peer_warnings, "_WARNINGS_APART_S", 0.0)
-    async with world(tmp_path, plan(3, settings=node_settings(version=(1, 16, 2))), ping_interval_s=0.4) as (
+    # The warning repeats until all of them are connected, which takes longer than the first check on a busy machine.
+    monkeypatch.setattr(peer_warnings, "_WARNING_INTERVAL_S", 0.0)
+    async with world(tmp_path, plan(3, settings=NodeSettings(version=(1, 16, 2))), ping_interval_s=0.4) as (
         network,
         peers,
     ):
@@ -383,36 +382,36 @@ async def test_peers_that_run_something_newer_are_warned_of_and_talked_to(
 
 
 @pytest.mark.parametrize("reply", ["truncated", "oversized", "bomb", "garbage", "drop"])
-async def test_a_hostile_answer_costs_the_others_nothing(tmp_path: Path, reply: str) -> None:
+async def test_a_hostile_response_does_not_affect_other_peers(tmp_path: Path, reply: str) -> None:
     async with world(tmp_path, plan(5, f"0:{reply}")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioner = Questioner(peers, network)
-        questioner.ask()
-        await until(lambda: {a.node_id for a in questioner.answers} >= {v.node_id for v in network.validators[1:]})
-        assert all(a.error_code is None for a in questioner.answers)
+        requester = Requester(peers, network)
+        requester.ask()
+        await until(lambda: {a.node_id for a in requester.responses} >= {v.node_id for v in network.validators[1:]})
+        assert all(a.error_code is None for a in requester.responses)
 
 
-async def test_a_flood_from_one_peer_ends_with_its_connection_and_never_holds_the_loop(tmp_path: Path) -> None:
+async def test_a_flood_from_a_peer_closes_its_connection(tmp_path: Path) -> None:
     async with world(tmp_path, plan(4)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.set_behaviour(0, "flood=50000")
         network.disconnect(0)
-        await until(lambda: peers.totals.endings["flood"] + peers.totals.failures["flood"] >= 1)
-        questioner = Questioner(peers, network)
-        questioner.ask(network.validators[1:])
-        await questioner.count(3)
-        assert peers.totals.endings["hung_up"] <= 1
+        await until(lambda: peers.totals.disconnects["flood"] + peers.totals.dial_failures["flood"] >= 1)
+        requester = Requester(peers, network)
+        requester.ask(network.validators[1:])
+        await requester.count(3)
+        assert peers.totals.disconnects["hung_up"] <= 1
 
 
-async def test_waves_of_many_callers_share_the_loop(tmp_path: Path) -> None:
+async def test_simultaneous_requests_of_many_callers_share_the_loop(tmp_path: Path) -> None:
     async with world(tmp_path, plan(30)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        questioners = [Questioner(peers, network, number % 3) for number in range(30)]
-        for questioner in questioners:
-            questioner.ask()
-        assert sum(one.asked for one in peers.statistics.values()) <= 200
-        for questioner in questioners:
-            assert len({a.node_id for a in await questioner.count(30)}) == 30
+        requesters = [Requester(peers, network, number % 3) for number in range(30)]
+        for requester in requesters:
+            requester.ask()
+        assert sum(node.requests for node in peers.statistics.values()) <= 200
+        for requester in requesters:
+            assert len({a.node_id for a in await requester.count(30)}) == 30

@@ -14,16 +14,16 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from tests.eventually import until
-from warpseal.peers.credentials import client_context, issue
-from warpseal.peers.failures import Failure
+from warpseal.peers.credentials import client_context, issue_certificate
+from warpseal.peers.statistics import ConnectionFailure
 from warpseal.peers.tls import MAX_UNSENT_BYTES, READ_BYTES, ReceiveBuffer, TlsConnection
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 
 
-class Owner:
-    """Keeps what a connection reports."""
+class RecordingListener:
+    """Records the events of a connection."""
 
     def __init__(self) -> None:
         self.certificate = b""
@@ -32,32 +32,32 @@ class Owner:
         self.outcome: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
         self.secure = asyncio.Event()
         self.unblocked = asyncio.Event()
-        self.on_data: Callable[[bytes], None] = lambda data: None
+        self.handle_data: Callable[[bytes], None] = lambda data: None
 
-    def secured(self, certificate: bytes) -> None:
+    def on_tls_established(self, certificate: bytes) -> None:
         self.certificate = certificate
         self.secure.set()
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         self.largest = max(self.largest, len(data))
         self.data += data
-        self.on_data(data)
+        self.handle_data(data)
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         self.unblocked.set()
 
-    def lost(self, failure: str, detail: str) -> None:
+    def on_connection_lost(self, failure: str, detail: str) -> None:
         self.outcome.set_result((failure, detail))
 
 
 def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext, bytes]:
     """Return a server's context, a client's, and the server's certificate in DER."""
-    certificate, key_pem = issue()
+    certificate, key_pem = issue_certificate()
     (tmp_path / "server.pem").write_bytes(key_pem + certificate)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.minimum_version = ssl.TLSVersion.TLSv1_3
     server.load_cert_chain(tmp_path / "server.pem")
-    own_certificate, own_key = issue()
+    own_certificate, own_key = issue_certificate()
     key: Any = serialization.load_pem_private_key(own_key, None)
     client = client_context(ssl.PEM_cert_to_DER_cert(own_certificate.decode()), key)
     return server, client, ssl.PEM_cert_to_DER_cert(certificate.decode())
@@ -66,7 +66,7 @@ def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext, bytes]:
 @asynccontextmanager
 async def connected(
     tmp_path: Path, serve: Serve, *, tls: bool = True, relay: Serve | None = None
-) -> AsyncIterator[tuple[Owner, TlsConnection, bytes]]:
+) -> AsyncIterator[tuple[RecordingListener, TlsConnection, bytes]]:
     """Connect to a server that runs `serve`, through a relay if there is one."""
     server_context, client_tls, certificate = contexts(tmp_path)
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context if tls else None)
@@ -76,16 +76,16 @@ async def connected(
         chopping = await asyncio.start_server(chopping_relay(port), "127.0.0.1", 0)
         servers.append(chopping)
         port = chopping.sockets[0].getsockname()[1]
-    owner = Owner()
-    connection = TlsConnection(owner, client_tls, ReceiveBuffer())
+    listener = RecordingListener()
+    connection = TlsConnection(listener, client_tls, ReceiveBuffer())
     await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", port)
     try:
-        yield owner, connection, certificate
+        yield listener, connection, certificate
     finally:
-        connection.close(Failure.STOPPED)
-        for one in servers:
-            one.close()
-        await asyncio.wait_for(owner.outcome, PATIENCE_S)
+        connection.close(ConnectionFailure.STOPPED)
+        for running in servers:
+            running.close()
+        await asyncio.wait_for(listener.outcome, TIMEOUT_S)
 
 
 def chopping_relay(port: int) -> Serve:
@@ -116,40 +116,43 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_bytes_come_back_as_they_went_and_the_certificate_is_the_servers(tmp_path: Path) -> None:
+async def test_echoed_bytes_are_unchanged_and_the_server_certificate_is_reported(tmp_path: Path) -> None:
     sent = random.Random(1).randbytes(300_000)
-    async with connected(tmp_path, echo) as (owner, connection, certificate):
-        await owner.secure.wait()
+    async with connected(tmp_path, echo) as (listener, connection, certificate):
+        await listener.secure.wait()
         connection.write(sent)
-        await until(lambda: len(owner.data) == len(sent))
-        assert bytes(owner.data) == sent
-        assert owner.certificate == certificate
-        assert owner.largest <= READ_BYTES
+        await until(lambda: len(listener.data) == len(sent))
+        assert bytes(listener.data) == sent
+        assert listener.certificate == certificate
+        assert listener.largest <= READ_BYTES
 
 
-async def test_any_chunking_of_the_stream_is_the_same_stream(tmp_path: Path) -> None:
+async def test_the_stream_is_the_same_for_any_chunking(tmp_path: Path) -> None:
     sent = random.Random(2).randbytes(20_000)
-    async with connected(tmp_path, echo, relay=echo) as (owner, connection, _):
-        await owner.secure.wait()
+    async with connected(tmp_path, echo, relay=echo) as (listener, connection, _):
+        await listener.secure.wait()
         for offset in range(0, len(sent), 777):
             connection.write(sent[offset : offset + 777])
-        await until(lambda: len(owner.data) == len(sent))
-        assert bytes(owner.data) == sent
+        await until(lambda: len(listener.data) == len(sent))
+        assert bytes(listener.data) == sent
 
 
 async def test_two_connections_share_one_buffer_without_mixing(tmp_path: Path) -> None:
-    async with connected(tmp_path, echo) as (one, first, _), connected(tmp_path, echo) as (two, second, _):
-        await one.secure.wait()
-        await two.secure.wait()
+    async with (
+        connected(tmp_path, echo) as (first_listener, first, _),
+        connected(tmp_path, echo) as (second_listener, second, _),
+    ):
+        await first_listener.secure.wait()
+        await second_listener.secure.wait()
         for _ in range(50):
             first.write(b"a" * 3_000)
             second.write(b"b" * 3_000)
-        await until(lambda: len(one.data) == len(two.data) == 150_000)
-        assert set(one.data) == set(b"a")
-        assert set(two.data) == set(b"b")
+        await until(lambda: len(first_listener.data) == len(second_listener.data) == 150_000)
+        assert set(first_listener.data) == set(b"a")
+        assert set(second_listener.data) == set(b"b")
 
 
-async def test_what_is_no_tls_ends_the_connection(tmp_path: Path) -> None:
+async def test_a_server_without_tls_ends_the_connection(tmp_path: Path) -> None:
     async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             for _ in range(100):
@@ -157,20 +160,20 @@ async def test_what_is_no_tls_ends_the_connection(tmp_path: Path) -> None:
                 await writer.drain()
         writer.close()
 
-    async with connected(tmp_path, garbage, tls=False) as (owner, _, _):
-        failure, detail = await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S)
-        assert failure == Failure.TLS_FAILED
+    async with connected(tmp_path, garbage, tls=False) as (listener, _, _):
+        failure, detail = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
+        assert failure == ConnectionFailure.TLS_FAILED
         assert detail
-        assert not owner.secure.is_set()
+        assert not listener.secure.is_set()
 
 
-async def test_a_server_that_closes_before_tls_is_a_hang_up(tmp_path: Path) -> None:
+async def test_a_server_that_closes_before_tls_is_reported_as_hung_up(tmp_path: Path) -> None:
     async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with connected(tmp_path, close, tls=False) as (owner, _, _):
-        failure, _ = await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S)
-        assert failure == Failure.HUNG_UP
+    async with connected(tmp_path, close, tls=False) as (listener, _, _):
+        failure, _ = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
+        assert failure == ConnectionFailure.HUNG_UP
 
 
 async def test_the_last_bytes_before_a_close_arrive(tmp_path: Path) -> None:
@@ -178,27 +181,27 @@ async def test_the_last_bytes_before_a_close_arrive(tmp_path: Path) -> None:
         writer.write(b"goodbye")
         writer.close()
 
-    async with connected(tmp_path, farewell) as (owner, _, _):
-        failure, _ = await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S)
-        assert failure == Failure.HUNG_UP
-        assert bytes(owner.data) == b"goodbye"
+    async with connected(tmp_path, farewell) as (listener, _, _):
+        failure, _ = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
+        assert failure == ConnectionFailure.HUNG_UP
+        assert bytes(listener.data) == b"goodbye"
 
 
-async def test_a_peer_that_stops_reading_is_seen_and_bounded(tmp_path: Path) -> None:
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(PATIENCE_S)
+async def test_unsent_bytes_to_a_peer_that_stops_reading_are_bounded(tmp_path: Path) -> None:
+    async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(TIMEOUT_S)
 
-    async with connected(tmp_path, deaf) as (owner, connection, _):
-        await owner.secure.wait()
+    async with connected(tmp_path, never_reads) as (listener, connection, _):
+        await listener.secure.wait()
         written = 0
-        while not owner.outcome.done() and written < 20 * MAX_UNSENT_BYTES:
+        while not listener.outcome.done() and written < 20 * MAX_UNSENT_BYTES:
             connection.write(bytes(100_000))
             written += 100_000
             if written % 1_000_000 == 0:
                 await asyncio.sleep(0)
-        assert connection.blocked_since is not None
-        failure, detail = await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S)
-        assert failure == Failure.NOT_READING
+        assert connection.write_paused_at is not None
+        failure, detail = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
+        assert failure == ConnectionFailure.NOT_READING
         assert "unread bytes" in detail
 
 
@@ -209,31 +212,31 @@ async def test_a_peer_that_reads_again_makes_the_connection_writable(tmp_path: P
         await go_on.wait()
         await echo(reader, writer)
 
-    async with connected(tmp_path, slow) as (owner, connection, _):
-        await owner.secure.wait()
+    async with connected(tmp_path, slow) as (listener, connection, _):
+        await listener.secure.wait()
         sent = 0
-        while connection.blocked_since is None:
+        while connection.write_paused_at is None:
             connection.write(bytes(50_000))
             sent += 50_000
             await asyncio.sleep(0)
         go_on.set()
-        await asyncio.wait_for(owner.unblocked.wait(), PATIENCE_S)
-        assert connection.blocked_since is None
-        await until(lambda: len(owner.data) == sent)
+        await asyncio.wait_for(listener.unblocked.wait(), TIMEOUT_S)
+        assert connection.write_paused_at is None
+        await until(lambda: len(listener.data) == sent)
 
 
-async def test_a_flood_of_bytes_that_take_long_leaves_the_loop_to_others(tmp_path: Path) -> None:
+async def test_slow_handling_of_a_flood_does_not_hold_the_loop(tmp_path: Path) -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             for _ in range(40):
                 writer.write(bytes(50_000))
                 await writer.drain()
 
-    async with connected(tmp_path, flood) as (owner, _, _):
-        owner.on_data = lambda data: busy(0.001)
-        await owner.secure.wait()
+    async with connected(tmp_path, flood) as (listener, _, _):
+        listener.handle_data = lambda data: burn_cpu(0.001)
+        await listener.secure.wait()
         turns, worst_s, before = 0, 0.0, time.thread_time()
-        while len(owner.data) < 400_000 and not owner.outcome.done():
+        while len(listener.data) < 400_000 and not listener.outcome.done():
             await asyncio.sleep(0)
             worst_s = max(worst_s, time.thread_time() - before)
             before = time.thread_time()
@@ -243,29 +246,32 @@ async def test_a_flood_of_bytes_that_take_long_leaves_the_loop_to_others(tmp_pat
         assert worst_s < 0.2
 
 
-def busy(cpu_s: float) -> None:
-    """Use the processor for so long, however often others have it meanwhile."""
-    until = time.thread_time() + cpu_s
-    while time.thread_time() < until:
+def burn_cpu(cpu_s: float) -> None:
+    """Use this much CPU time of the thread."""
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
         pass
 
 
-async def test_a_fault_in_what_takes_the_bytes_ends_that_connection_alone(tmp_path: Path) -> None:
-    async with connected(tmp_path, echo) as (owner, connection, _), connected(tmp_path, echo) as (other, second, _):
-        await owner.secure.wait()
+async def test_an_error_of_the_listener_ends_its_connection_only(tmp_path: Path) -> None:
+    async with connected(tmp_path, echo) as (listener, connection, _), connected(tmp_path, echo) as (other, second, _):
+        await listener.secure.wait()
         await other.secure.wait()
-        owner.on_data = lambda data: 1 / 0  # type: ignore[assignment]
+        listener.handle_data = lambda data: 1 / 0  # type: ignore[assignment]
         connection.write(b"x")
-        failure, _ = await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S)
-        assert failure == Failure.INTERNAL
+        failure, _ = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
+        assert failure == ConnectionFailure.INTERNAL
         second.write(b"y")
         await until(lambda: other.data == b"y")
 
 
-async def test_writing_after_the_end_does_nothing(tmp_path: Path) -> None:
-    async with connected(tmp_path, echo) as (owner, connection, _):
-        await owner.secure.wait()
-        connection.close(Failure.NOT_WANTED, "enough")
-        assert await asyncio.wait_for(asyncio.shield(owner.outcome), PATIENCE_S) == (Failure.NOT_WANTED, "enough")
+async def test_writing_after_the_close_does_nothing(tmp_path: Path) -> None:
+    async with connected(tmp_path, echo) as (listener, connection, _):
+        await listener.secure.wait()
+        connection.close(ConnectionFailure.NOT_WANTED, "enough")
+        assert await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S) == (
+            ConnectionFailure.NOT_WANTED,
+            "enough",
+        )
         connection.write(b"too late")
-        connection.close(Failure.STOPPED)
+        connection.close(ConnectionFailure.STOPPED)

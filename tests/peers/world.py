@@ -1,4 +1,4 @@
-"""A small world for the peer client: simulated validators, beside us or on a thread of their own."""
+"""A peer client and simulated validators, on one event loop or on a thread of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from warpseal.peers.address_store import Shelf
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.request_fanout import PeerResponse, PendingRequest
@@ -20,11 +19,11 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.values import SimValidator
+from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import PRIMARY_NETWORK
 
-PATIENCE_S = 20.0
+STARTUP_TIMEOUT_S = 20.0
 
 
 def plan(validators: int, *rules: str, **changes: Any) -> Plan:
@@ -40,12 +39,12 @@ def plan(validators: int, *rules: str, **changes: Any) -> Plan:
 
 @asynccontextmanager
 async def client(
-    network_id: int, data_dir: Path, shelf: Shelf | None = None, **changes: Any
+    network_id: int, data_dir: Path, storage: Addresses | None = None, **changes: Any
 ) -> AsyncIterator[PeerNetwork]:
     """Run a peer network; changes: of its settings."""
     settings = PeerSettings(data_dir, **{"allow_private_ips": True, **changes})
-    with lock_identity(settings, network_id) as claim:
-        peers = PeerNetwork(settings, claim, network_id, shelf=shelf)
+    with lock_identity(settings, network_id) as locked:
+        peers = PeerNetwork(settings, locked, network_id, address_storage=storage)
         running = asyncio.create_task(peers.run())
         try:
             yield peers
@@ -58,48 +57,48 @@ async def client(
 
 @asynccontextmanager
 async def world(
-    data_dir: Path, made: Plan, *, faults: bool = False, **changes: Any
+    data_dir: Path, made: Plan, *, allow_violations: bool = False, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, PeerNetwork]]:
-    """Run a simulated network and a client of it, on one loop; at the end the client has done nothing wrong.
+    """Run a simulated network and a client on one loop; fail at the end if the client violated the protocol.
 
-    faults: there may be violations, because the test makes somebody hang up on us or us on somebody.
+    allow_violations: for tests in which one side breaks the connection on purpose.
     """
     async with SimulatedNetwork(made) as network:
         async with client(network.network_id, data_dir, **changes) as peers:
             yield network, peers
-        if network.violations.total and not faults:
-            pytest.fail(f"the client is to blame: {network.violations.latest}")
+        if network.violations.total and not allow_violations:
+            pytest.fail(f"the client violated the protocol: {network.violations.latest}")
 
 
 def introduce(peers: PeerNetwork, validators: Sequence[SimValidator], hinted: int | None = None) -> None:
-    """Want all of these validators, knowing where the first `hinted` of them are (None: all)."""
-    peers.set_known_validators([one.node_id for one in validators])
-    for one in validators[:hinted]:
-        assert one.address is not None
-        peers.add_hint(one.node_id, one.address.host, one.address.port)
-    peers.track(PRIMARY_NETWORK, [one.node_id for one in validators])
+    """Track all of these validators, with hints about the first `hinted` of them (None: all)."""
+    peers.set_known_validators([validator.node_id for validator in validators])
+    for validator in validators[:hinted]:
+        assert validator.address is not None
+        peers.add_hint(validator.node_id, validator.address.host, validator.address.port)
+    peers.track(PRIMARY_NETWORK, [validator.node_id for validator in validators])
 
 
 async def all_connected(peers: PeerNetwork, validators: Sequence[SimValidator]) -> None:
     """Wait until all of these validators are connected."""
-    await until(lambda: all(peers.is_connected(one.node_id) for one in validators))
+    await until(lambda: all(peers.is_connected(validator.node_id) for validator in validators))
 
 
-class Questioner:
-    """Asks for signatures over one message of the network and keeps what comes back."""
+class Requester:
+    """Requests signatures of one message of the network and records the responses."""
 
     def __init__(
         self,
         peers: PeerNetwork,
         network: SimulatedNetwork,
         message: int = 0,
-        on_answer: Callable[[], None] = lambda: None,
+        on_response: Callable[[], None] = lambda: None,
     ) -> None:
         self._peers = peers
         self._message = network.messages[message]
-        self._everybody = network.validators
-        self._on_answer = on_answer
-        self.answers: list[PeerResponse] = []
+        self._validators = network.validators
+        self._on_response = on_response
+        self.responses: list[PeerResponse] = []
 
     def ask(
         self, validators: Sequence[SimValidator] | None = None, *, is_reask: bool = False, within_s: float = 10.0
@@ -107,29 +106,29 @@ class Questioner:
         """Ask some validators (None: all), once."""
         message = self._message
         return self._peers.ask(
-            [one.node_id for one in (self._everybody if validators is None else validators)],
+            [validator.node_id for validator in (self._validators if validators is None else validators)],
             message.unsigned.source_chain_id,
             encode_signature_request(message.unsigned.raw, message.justification),
             deadline=asyncio.get_running_loop().time() + within_s,
             is_reask=is_reask,
-            on_response=self._take,
+            on_response=self._record,
         )
 
-    def _take(self, answer: PeerResponse) -> None:
-        self.answers.append(answer)
-        self._on_answer()
+    def _record(self, response: PeerResponse) -> None:
+        self.responses.append(response)
+        self._on_response()
 
-    async def count(self, answers: int) -> list[PeerResponse]:
-        """Wait until so many answers are here, and return them."""
-        await until(lambda: len(self.answers) >= answers)
-        return self.answers
+    async def count(self, responses: int) -> list[PeerResponse]:
+        """Wait until this many responses arrived, and return them."""
+        await until(lambda: len(self.responses) >= responses)
+        return self.responses
 
 
 @contextmanager
 def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
-    """Run a simulated network on a thread and loop of its own, so that stalls of our loop are not its stalls.
+    """Run a simulated network on a thread and loop of its own, so that a stall of the test does not stall it.
 
-    Yields it with what calls something over there.
+    Yields it with a function that calls something on its loop.
     """
     network = SimulatedNetwork(made)
     ready = threading.Event()
@@ -148,13 +147,8 @@ def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callab
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
-        assert ready.wait(PATIENCE_S)
+        assert ready.wait(STARTUP_TIMEOUT_S)
         yield network, call
     finally:
         call(over.set)
         thread.join()
-
-
-def node_settings(**changes: Any) -> NodeSettings:
-    """Return how simulated validators keep time."""
-    return NodeSettings(**changes)

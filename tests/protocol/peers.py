@@ -19,11 +19,11 @@ from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, parse_certificate
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.framing import encode_frame
-from warpseal.protocol.handshake import OwnHandshake, sign_claim
+from warpseal.protocol.handshake import OwnHandshake, sign_ip
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME
-from warpseal.protocol.peer import CoreSettings, PeerCore
+from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import PeerRequest
-from warpseal.protocol.wire import encode_member
+from warpseal.warp.protobuf import encode_field
 
 NETWORK_ID = 12345
 UNIX_S = 1_700_000_000
@@ -92,7 +92,7 @@ def _node(number: int) -> Node:
 @cache
 def own_handshake() -> OwnHandshake:
     """Return our side's handshake."""
-    return OwnHandshake(NETWORK_ID, sign_claim(node(1000).sign, node(1000).bls_secret, UNIX_S))
+    return OwnHandshake(NETWORK_ID, sign_ip(node(1000).sign, node(1000).bls_secret, UNIX_S))
 
 
 @cache
@@ -104,7 +104,7 @@ def handshake_frame(number: int = 0) -> bytes:
 def frame_of(message: p2p_pb2.Message, *, compressed: bool = False) -> bytes:
     """Return a message's frame, plain or compressed."""
     raw = message.SerializeToString()
-    return encode_frame(encode_member(2, ZSTD.compress(raw)) if compressed else raw)
+    return encode_frame(encode_field(2, ZSTD.compress(raw)) if compressed else raw)
 
 
 def response_frame(request_id: int, body: bytes, *, compressed: bool = True, chain: bytes = CHAIN) -> bytes:
@@ -113,14 +113,14 @@ def response_frame(request_id: int, body: bytes, *, compressed: bool = True, cha
     return frame_of(p2p_pb2.Message(app_response=response), compressed=compressed)
 
 
-def started_core(settings: CoreSettings | None = None) -> PeerCore:
+def started_core(settings: ProtocolSettings | None = None) -> PeerProtocol:
     """Return the core of a connection to node 0, started at 0.0."""
-    core = PeerCore(own_handshake(), node().certificate, settings or CoreSettings(), ZSTD)
+    core = PeerProtocol(own_handshake(), node().certificate, settings or ProtocolSettings(), ZSTD)
     core.start(0.0, UNIX_S, NO_PEERS)
     return core
 
 
-def connected_core(settings: CoreSettings | None = None) -> PeerCore:
+def connected_core(settings: ProtocolSettings | None = None) -> PeerProtocol:
     """Return the core of a connection that has reached connected at 0.0."""
     core = started_core(settings)
     core.receive(handshake_frame() + EMPTY_PEER_LIST_FRAME, 0.0)

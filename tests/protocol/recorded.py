@@ -17,10 +17,6 @@ LINES: list[dict[str, Any]] = [
     json.loads(line) for line in (VECTORS / "localnet" / "wire.jsonl").read_text().splitlines()
 ]
 CLIENT = parse_certificate(bytes.fromhex(LINES[0]["client_certificate_der"]))
-BLS_KEYS = {
-    parse_node_id(node): bytes.fromhex(key[2:])
-    for node, key in json.loads((VECTORS / "localnet" / "bls-keys.json").read_text()).items()
-}
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from warpseal.pb import sdk_pb2
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
-from warpseal.protocol.wire import encode_varint
+from warpseal.warp.protobuf import encode_varint
 
 MESSAGE = bytes.fromhex(
     "00000000007b010203000000000000000000000000000000000000000000000000000000000000000006666f6f626172"

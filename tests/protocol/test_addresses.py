@@ -15,7 +15,7 @@ from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import (
     MalformedAddress,
     is_public,
-    parse_claim,
+    parse_claimed_ip_port,
     parse_ip,
     parse_port,
     signed_bytes,
@@ -75,10 +75,10 @@ def test_every_recorded_peer_list_entry_is_signed_by_its_certificate() -> None:
     entries = [entry for session in SESSIONS for entry in session.inner[1].peer_list.claimed_ip_ports]
     assert len(entries) == 27
     for entry in entries:
-        claim = parse_claim(entry)
+        claim = parse_claimed_ip_port(entry)
         assert claim.node_id in known
-        assert claim.verified(claim.timestamp)
-        assert not claim.verified(claim.timestamp - 61)
+        assert claim.verify(claim.timestamp)
+        assert not claim.verify(claim.timestamp - 61)
 
 
 def changed(**fields: object) -> p2p_pb2.ClaimedIpPort:
@@ -100,8 +100,8 @@ def changed(**fields: object) -> p2p_pb2.ClaimedIpPort:
     ],
 )
 def test_a_changed_claim_is_not_verified(entry: p2p_pb2.ClaimedIpPort) -> None:
-    assert parse_claim(node().claim()).verified(UNIX_S)
-    assert not parse_claim(entry).verified(UNIX_S)
+    assert parse_claimed_ip_port(node().claim()).verify(UNIX_S)
+    assert not parse_claimed_ip_port(entry).verify(UNIX_S)
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_a_changed_claim_is_not_verified(entry: p2p_pb2.ClaimedIpPort) -> None:
 )
 def test_a_malformed_claim_is_refused(entry: p2p_pb2.ClaimedIpPort) -> None:
     with pytest.raises(MalformedAddress):
-        parse_claim(entry)
+        parse_claimed_ip_port(entry)
 
 
 def test_a_claim_may_be_sixty_seconds_ahead() -> None:
-    claim = parse_claim(node().claim())
-    assert claim.verified(UNIX_S - 60)
-    assert not claim.verified(UNIX_S - 60.5)
+    claim = parse_claimed_ip_port(node().claim())
+    assert claim.verify(UNIX_S - 60)
+    assert not claim.verify(UNIX_S - 60.5)
 
 
 @given(st.binary(max_size=20), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=600))
 def test_no_entry_raises_anything_else(ip: bytes, port: int, timestamp: int, junk: bytes) -> None:
     entry = p2p_pb2.ClaimedIpPort(x509_certificate=junk, ip_addr=ip, ip_port=port, timestamp=timestamp, signature=junk)
     with contextlib.suppress(MalformedAddress):
-        assert not parse_claim(entry).verified(UNIX_S)
+        assert not parse_claimed_ip_port(entry).verify(UNIX_S)

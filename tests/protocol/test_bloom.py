@@ -66,9 +66,9 @@ def test_a_filter_is_sized_for_two_addresses_of_each_node(nodes: int, additions:
 def test_a_filter_is_worn_out_after_its_additions() -> None:
     known = BloomFilter.sized_for(0, random.Random(1).randbytes)
     for number in range(known.max_additions):
-        assert not known.is_worn_out
+        assert not known.is_saturated
         known.add(number.to_bytes(32, "big"))
-    assert known.is_worn_out
+    assert known.is_saturated
 
 
 @given(st.lists(st.binary(min_size=32, max_size=32), max_size=20), st.integers(0, 2**32))

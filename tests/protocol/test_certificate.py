@@ -71,22 +71,22 @@ def test_an_rsa_key_verifies_pkcs1v15_over_sha256() -> None:
     preimage = bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")
     signature = bytes.fromhex(STAKERS["staker_1_signature_of_127_0_0_1_9651_at_1700000000"])
     assert sha256(signature).hexdigest() == "97a432b5f0423f1d6c3f63d379294dd7421a7f50b81d521585dd68d24aa95dad"
-    assert parse_certificate(CERTIFICATES[0]).verifies(preimage, signature)
-    assert not parse_certificate(CERTIFICATES[0]).verifies(preimage + b"\x00", signature)
-    assert not parse_certificate(CERTIFICATES[1]).verifies(preimage, signature)
+    assert parse_certificate(CERTIFICATES[0]).verify_signature(preimage, signature)
+    assert not parse_certificate(CERTIFICATES[0]).verify_signature(preimage + b"\x00", signature)
+    assert not parse_certificate(CERTIFICATES[1]).verify_signature(preimage, signature)
 
 
 def test_an_ec_key_verifies_ecdsa_over_sha256() -> None:
     signature = node().sign(b"message")
-    assert node().certificate.verifies(b"message", signature)
-    assert not node().certificate.verifies(b"messagf", signature)
-    assert not node(1).certificate.verifies(b"message", signature)
+    assert node().certificate.verify_signature(b"message", signature)
+    assert not node().certificate.verify_signature(b"messagf", signature)
+    assert not node(1).certificate.verify_signature(b"message", signature)
 
 
 @given(st.binary(max_size=80))
 def test_no_signature_bytes_raise(signature: bytes) -> None:
-    assert not node().certificate.verifies(b"message", signature)
-    assert not parse_certificate(CERTIFICATES[0]).verifies(b"message", signature)
+    assert not node().certificate.verify_signature(b"message", signature)
+    assert not parse_certificate(CERTIFICATES[0]).verify_signature(b"message", signature)
 
 
 def test_the_oversized_certificate_is_refused() -> None:
@@ -98,12 +98,12 @@ def test_the_oversized_certificate_is_refused() -> None:
 
 def test_only_what_is_read_is_needed() -> None:
     assert parse_certificate(certificate(EC, POINT)).node_id == node_id_of(certificate(EC, POINT))
-    assert parse_certificate(certificate(EC, POINT, version=b"")).verifies(b"m", node().sign(b"m"))
-    assert parse_certificate(certificate(EC, POINT) + b"trailing").verifies(b"m", node().sign(b"m"))
+    assert parse_certificate(certificate(EC, POINT, version=b"")).verify_signature(b"m", node().sign(b"m"))
+    assert parse_certificate(certificate(EC, POINT) + b"trailing").verify_signature(b"m", node().sign(b"m"))
 
 
 def test_the_named_curve_is_not_looked_at() -> None:
-    assert parse_certificate(certificate(EC[:9], POINT)).verifies(b"m", node().sign(b"m"))
+    assert parse_certificate(certificate(EC[:9], POINT)).verify_signature(b"m", node().sign(b"m"))
 
 
 @pytest.mark.parametrize(

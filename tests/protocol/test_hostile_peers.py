@@ -21,19 +21,19 @@ from tests.protocol.peers import (
 )
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.errors import CloseReason
-from warpseal.protocol.events import AddressesClaimed, Answered, Closed, Event
+from warpseal.protocol.events import ConnectionClosed, Event, PeersGossiped, ResponseReceived
 from warpseal.protocol.framing import encode_frame
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME
-from warpseal.protocol.peer import PeerCore
-from warpseal.protocol.wire import encode_member
+from warpseal.protocol.peer import PeerProtocol
+from warpseal.warp.protobuf import encode_field
 
 SHARE = b"\x0a\x60" + bytes(96)
 FRAMES = st.one_of(
     st.binary(max_size=40),
     st.binary(max_size=40).map(encode_frame),
-    st.builds(encode_member, st.integers(1, 40), st.binary(max_size=40)).map(encode_frame),
-    st.builds(encode_member, st.integers(1, 40), st.binary(max_size=40)).map(
-        lambda member: encode_frame(encode_member(2, ZSTD.compress(member)))
+    st.builds(encode_field, st.integers(1, 40), st.binary(max_size=40)).map(encode_frame),
+    st.builds(encode_field, st.integers(1, 40), st.binary(max_size=40)).map(
+        lambda member: encode_frame(encode_field(2, ZSTD.compress(member)))
     ),
     st.builds(response_frame, st.integers(0, 5), st.binary(max_size=100)),
     st.sampled_from([PING_FRAME, EMPTY_PEER_LIST_FRAME, b"\xff\xff\xff\xff", b"\x00\x20\x00\x00", handshake_frame()]),
@@ -48,7 +48,7 @@ def damaged(raw: bytes, seed: int) -> bytes:
     return bytes(body)
 
 
-def feed(core: PeerCore, data: bytes, rnd: random.Random) -> list[Event]:
+def feed(core: PeerProtocol, data: bytes, rnd: random.Random) -> list[Event]:
     return [event for chunk in random_chunks(data, rnd) for event in core.receive(chunk, 1.0)]
 
 
@@ -61,12 +61,12 @@ def test_any_stream_means_the_same_in_any_chunks_and_raises_nothing(
     cores = [connected_core() if connected else started_core() for _ in range(2)]
     for core in cores:
         for number in (1, 3):
-            core.ask(request(number), 0.5)
+            core.send_request(request(number), 0.5)
     whole, pieces = cores[0].receive(data, 1.0), feed(cores[1], data, random.Random(seed))
     assert list(map(repr, pieces)) == list(map(repr, whole))
-    assert sum(isinstance(event, Answered) for event in whole) <= 2
+    assert sum(isinstance(event, ResponseReceived) for event in whole) <= 2
     for event in whole:
-        if isinstance(event, Closed):
+        if isinstance(event, ConnectionClosed):
             assert event.reason in CloseReason
             assert event is whole[-1]
     assert cores[0].pong() in (b"", encode_frame(bytes.fromhex("6200")))
@@ -77,8 +77,8 @@ def test_any_stream_means_the_same_in_any_chunks_and_raises_nothing(
 def test_a_damaged_handshake_closes_or_is_skipped_or_passes(seed: int) -> None:
     body = damaged(node().handshake().SerializeToString(), seed)
     core = started_core()
-    events = core.receive(encode_frame(encode_member(13, body)) + EMPTY_PEER_LIST_FRAME, 1.0)
-    assert core.is_connected or core.undecodable or isinstance(events[-1], Closed)
+    events = core.receive(encode_frame(encode_field(13, body)) + EMPTY_PEER_LIST_FRAME, 1.0)
+    assert core.is_connected or core.undecodable or isinstance(events[-1], ConnectionClosed)
 
 
 @settings(max_examples=60)
@@ -87,9 +87,9 @@ def test_a_damaged_peer_list_tells_at_most_its_well_formed_entries(seed: int) ->
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(n).claim() for n in (1, 2)])
     core = connected_core()
     body = damaged(peer_list.SerializeToString(), seed)
-    events = core.receive(encode_frame(encode_member(14, body)), 1.0)
+    events = core.receive(encode_frame(encode_field(14, body)), 1.0)
     assert core.is_connected
-    assert sum(len(event.addresses) for event in events if isinstance(event, AddressesClaimed)) <= 2
+    assert sum(len(event.addresses) for event in events if isinstance(event, PeersGossiped)) <= 2
 
 
 @given(st.permutations([1, 3, 5, 7, 9]), st.integers(0, 2**32 - 1))
@@ -97,11 +97,11 @@ def test_answers_in_any_order_and_number_count_once_each(order: list[int], seed:
     rnd = random.Random(seed)
     core = connected_core()
     for number in order:
-        core.ask(request(number), 0.5)
+        core.send_request(request(number), 0.5)
     answers = [number for number in order for _ in range(rnd.randint(1, 3))]
     rnd.shuffle(answers)
     events = feed(core, b"".join(response_frame(number, SHARE) for number in answers), rnd)
-    assert [e.request.request_id for e in events if isinstance(e, Answered)] == list(dict.fromkeys(answers))
+    assert [e.request.request_id for e in events if isinstance(e, ResponseReceived)] == list(dict.fromkeys(answers))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -114,7 +114,7 @@ def test_a_stream_cut_anywhere_yields_no_more_than_the_whole(seed: int) -> None:
     )
     core = connected_core()
     for number in (1, 3):
-        core.ask(request(number), 0.5)
+        core.send_request(request(number), 0.5)
     cut = stream[: rnd.randrange(len(stream))]
     assert len(feed(core, cut, rnd)) <= 1
     assert core.is_connected

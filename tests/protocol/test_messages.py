@@ -12,26 +12,25 @@ from tests.protocol.peers import CHAIN, ZSTD, frame_of, node
 from tests.protocol.recorded import FRAMES, LINES, SESSIONS
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import encode_signature_request
-from warpseal.protocol.errors import Undecodable
 from warpseal.protocol.framing import FrameDecoder, encode_frame
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,
     PING_FRAME,
     PONG_FRAME,
-    Member,
+    MessageType,
     decode_app_error,
     decode_app_request_ids,
     decode_app_response,
-    decode_claimed_addresses,
     decode_handshake,
+    decode_peer_list,
     encode_app_error,
     encode_app_request,
     encode_get_peer_list,
     encode_handshake,
+    escape_text,
     open_envelope,
-    readable,
 )
-from warpseal.protocol.wire import encode_member, members
+from warpseal.warp.protobuf import DecodeError, encode_field, iter_fields
 
 MESSAGE = bytes.fromhex(
     "00000000007b010203000000000000000000000000000000000000000000000000000000000000000006666f6f626172"
@@ -59,13 +58,13 @@ def test_fixed_frames_are_those_of_the_vectors() -> None:
     assert PING_FRAME.hex() == "000000025a00"
     assert PONG_FRAME.hex() == "000000026200"
     assert EMPTY_PEER_LIST_FRAME.hex() == "000000027200"
-    assert open_envelope(bytes.fromhex("5a020863"), ZSTD) == (Member.PING, b"\x08\x63")
+    assert open_envelope(bytes.fromhex("5a020863"), ZSTD) == (MessageType.PING, b"\x08\x63")
 
 
 def test_an_empty_peer_list_compresses_to_the_vector() -> None:
     frame = frame_of(p2p_pb2.Message(peer_list=p2p_pb2.PeerList()), compressed=True)
     assert frame[4:].hex() == "120b28b52ffd20021100007200"
-    assert open_envelope(frame[4:], ZSTD) == (Member.PEER_LIST, b"")
+    assert open_envelope(frame[4:], ZSTD) == (MessageType.PEER_LIST, b"")
 
 
 def test_get_peer_list_encodes_to_the_vector() -> None:
@@ -89,7 +88,7 @@ def test_a_handshake_encodes_to_the_vector() -> None:
     )
     assert encode_handshake(handshake) == bytes.fromhex("000000ce") + HANDSHAKE
     number, body = open_envelope(HANDSHAKE, ZSTD)
-    assert (number, decode_handshake(body)) == (Member.HANDSHAKE, handshake)
+    assert (number, decode_handshake(body)) == (MessageType.HANDSHAKE, handshake)
 
 
 def test_a_signature_request_encodes_to_the_vector() -> None:
@@ -100,7 +99,7 @@ def test_a_signature_request_encodes_to_the_vector() -> None:
         "20a30" + MESSAGE.hex()
     )
     number, body = open_envelope(frame[4:], ZSTD)
-    assert (number, decode_app_request_ids(body)) == (Member.APP_REQUEST, (SOURCE_CHAIN, 7))
+    assert (number, decode_app_request_ids(body)) == (MessageType.APP_REQUEST, (SOURCE_CHAIN, 7))
 
 
 def test_an_app_error_encodes_to_the_vector() -> None:
@@ -136,9 +135,9 @@ def test_every_recorded_frame_decodes() -> None:
     for line, frame in zip((line for line in LINES if "frame" in line), FRAMES, strict=True):
         assert FrameDecoder().feed(frame) == [frame[4:]]
         number, body = open_envelope(frame[4:], ZSTD)
-        assert Member(number).name.lower() == line["message"]
+        assert MessageType(number).name.lower() == line["message"]
         if line.get("compressed"):
-            assert encode_member(number, body).hex() == line["inner"]
+            assert encode_field(number, body).hex() == line["inner"]
 
 
 def test_every_recorded_plain_frame_encodes_to_itself() -> None:
@@ -152,21 +151,21 @@ def test_every_recorded_plain_frame_encodes_to_itself() -> None:
 
 
 def test_a_message_compressed_twice_is_undecodable() -> None:
-    once = encode_member(Member.COMPRESSED, ZSTD.compress(bytes.fromhex("5a00")))
-    twice = encode_member(Member.COMPRESSED, ZSTD.compress(once))
-    assert open_envelope(once, ZSTD) == (Member.PING, b"")
-    with pytest.raises(Undecodable, match="twice"):
+    once = encode_field(MessageType.COMPRESSED, ZSTD.compress(bytes.fromhex("5a00")))
+    twice = encode_field(MessageType.COMPRESSED, ZSTD.compress(once))
+    assert open_envelope(once, ZSTD) == (MessageType.PING, b"")
+    with pytest.raises(DecodeError, match="twice"):
         open_envelope(twice, ZSTD)
 
 
 def test_an_unknown_member_is_named_by_its_number() -> None:
-    assert open_envelope(encode_member(40, b"of a later release"), ZSTD) == (40, b"of a later release")
+    assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (40, b"of a later release")
 
 
 def test_a_known_member_is_found_beside_fields_of_a_later_protocol() -> None:
-    ping, other = bytes.fromhex("5a020863"), encode_member(50, b"x")
+    ping, other = bytes.fromhex("5a020863"), encode_field(50, b"x")
     for raw in (ping + other, other + ping, b"\x80\x04\x07" + ping, ping + b"\x85\x04\x01\x02\x03\x04"):
-        assert open_envelope(raw, ZSTD) == (Member.PING, b"\x08\x63")
+        assert open_envelope(raw, ZSTD) == (MessageType.PING, b"\x08\x63")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_a_known_member_is_found_beside_fields_of_a_later_protocol() -> None:
     ],
 )
 def test_what_is_no_message_is_undecodable(raw: bytes) -> None:
-    with pytest.raises(Undecodable):
+    with pytest.raises(DecodeError):
         open_envelope(raw, ZSTD)
 
 
@@ -212,7 +211,7 @@ def test_strange_answers_are_read_like_the_generated_parser_reads_them(
     raw = before + (b"\x0a\x20" + CHAIN + b"\x10" if has_chain else b"") + junk + behind
     try:
         seen = decode_app_response(raw)
-    except Undecodable:
+    except DecodeError:
         seen = None
     try:
         response = p2p_pb2.AppResponse.FromString(raw)
@@ -227,23 +226,23 @@ def test_refusals_are_read_like_the_generated_parser_reads_them(
     chain: bytes, request_id: int, code: int, text: str
 ) -> None:
     refusal = p2p_pb2.AppError(chain_id=chain, request_id=request_id, error_code=code, error_message=text)
-    assert decode_app_error(refusal.SerializeToString()) == (chain, request_id, code, readable(text.encode()))
+    assert decode_app_error(refusal.SerializeToString()) == (chain, request_id, code, escape_text(text.encode()))
 
 
 def test_a_refusal_with_a_hostile_text_keeps_its_code() -> None:
-    body = b"\x18\x16" + encode_member(4, b"\x1b[31m\xff\xfe\n\xe2\x80\xae" + b"x" * 500)
+    body = b"\x18\x16" + encode_field(4, b"\x1b[31m\xff\xfe\n\xe2\x80\xae" + b"x" * 500)
     assert decode_app_error(body) == (b"", 0, 11, "\\x1b[31m\\xff\\xfe\\n\\u202e" + "x" * 189)
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_make_a_text_that_is_not_printable(raw: bytes) -> None:
-    assert readable(raw).isprintable()
+    assert escape_text(raw).isprintable()
 
 
 def test_a_peer_list_of_a_million_entries_is_read_up_to_the_limit() -> None:
     claim = node().claim()
-    entry = encode_member(1, claim.SerializeToString())
-    entries = decode_claimed_addresses(entry + b"\x0a\x00" * 1_000_000, 1000)
+    entry = encode_field(1, claim.SerializeToString())
+    entries = decode_peer_list(entry + b"\x0a\x00" * 1_000_000, 1000)
     assert len(entries) == 1000
     assert entries[0] == claim
 
@@ -252,13 +251,13 @@ def test_a_peer_list_of_a_million_entries_is_read_up_to_the_limit() -> None:
 def test_random_bytes_are_undecodable_at_worst(raw: bytes) -> None:
     for decode in (
         lambda: open_envelope(raw, ZSTD),
-        lambda: open_envelope(encode_member(Member.COMPRESSED, ZSTD.compress(raw)), ZSTD),
+        lambda: open_envelope(encode_field(MessageType.COMPRESSED, ZSTD.compress(raw)), ZSTD),
         lambda: decode_app_response(raw),
         lambda: decode_app_error(raw),
         lambda: decode_handshake(raw),
-        lambda: decode_claimed_addresses(raw, 10),
+        lambda: decode_peer_list(raw, 10),
         lambda: decode_app_request_ids(raw),
-        lambda: list(members(raw, 10)),
+        lambda: list(iter_fields(raw, 10)),
     ):
-        with contextlib.suppress(Undecodable):
+        with contextlib.suppress(DecodeError):
             decode()

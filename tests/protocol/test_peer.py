@@ -23,23 +23,23 @@ from tests.protocol.peers import (
 )
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.errors import CloseReason
-from warpseal.protocol.events import AddressesClaimed, Answered, Closed, Connected, Event
+from warpseal.protocol.events import ConnectionClosed, Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.framing import FrameDecoder, encode_frame
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME, PONG_FRAME, open_envelope
-from warpseal.protocol.peer import CoreSettings, PeerCore
+from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import RequestLimits
-from warpseal.protocol.wire import encode_member
+from warpseal.warp.protobuf import encode_field
 
 SHARE = b"\x0a\x60" + bytes(96)
 
 
 def reason_of(events: Sequence[Event]) -> CloseReason | None:
     """Return why the last event says to close."""
-    return events[-1].reason if events and isinstance(events[-1], Closed) else None
+    return events[-1].reason if events and isinstance(events[-1], ConnectionClosed) else None
 
 
 def answers_of(events: Sequence[Event]) -> list[tuple[int, bytes | None, int | None]]:
-    return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, Answered)]
+    return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, ResponseReceived)]
 
 
 def error_frame(request_id: int, code: int, text: str = "") -> bytes:
@@ -48,7 +48,7 @@ def error_frame(request_id: int, code: int, text: str = "") -> bytes:
 
 
 def test_a_connection_begins_with_handshake_and_peer_list() -> None:
-    core = PeerCore(own_handshake(), node().certificate, CoreSettings(), ZSTD)
+    core = PeerProtocol(own_handshake(), node().certificate, ProtocolSettings(), ZSTD)
     first = core.start(5.0, UNIX_S, NO_PEERS)
     assert first == own_handshake().encode(UNIX_S, NO_PEERS) + EMPTY_PEER_LIST_FRAME
 
@@ -60,7 +60,7 @@ def test_their_handshake_and_peer_list_make_a_connection() -> None:
     events = core.receive(EMPTY_PEER_LIST_FRAME, 0.6)
     assert core.is_connected
     assert len(events) == 1
-    assert isinstance(events[0], Connected)
+    assert isinstance(events[0], HandshakeCompleted)
     assert events[0].handshake.version == (1, 15, 0)
     assert events[0].handshake.claim.port == 9651
     assert core.output() == b""
@@ -93,7 +93,7 @@ def test_a_second_handshake_ends_the_connection() -> None:
 
 
 def test_a_handshake_that_fails_a_check_ends_the_connection() -> None:
-    core = PeerCore(own_handshake(), node(1).certificate, CoreSettings(), ZSTD)
+    core = PeerProtocol(own_handshake(), node(1).certificate, ProtocolSettings(), ZSTD)
     core.start(0.0, UNIX_S, NO_PEERS)
     assert reason_of(core.receive(handshake_frame(), 0.1)) is CloseReason.WRONG_ADDRESS_SIGNATURE
     core = started_core()
@@ -107,64 +107,64 @@ def test_nothing_comes_of_a_closed_connection() -> None:
     assert core.receive(PING_FRAME + EMPTY_PEER_LIST_FRAME, 0.2) == []
     assert core.tick(100.0) == []
     assert core.pong() == core.output() == b""
-    assert core.ask(request(1), 0.2) is None
+    assert core.send_request(request(1), 0.2) is None
     assert core.release_at(0.2) is None
 
 
 def test_answers_come_back_with_their_requests() -> None:
     core = connected_core()
     asked = [request(n) for n in (1, 3, 5)]
-    for one in asked:
-        assert core.ask(one, 0.1) == one.frame
+    for request_ in asked:
+        assert core.send_request(request_, 0.1) == request_.frame
     events = core.receive(error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2)
     assert answers_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
-    assert isinstance(events[0], Answered)
+    assert isinstance(events[0], ResponseReceived)
     assert events[0].error_message == "not yet"
     assert events[1].request is asked[0]  # type: ignore[union-attr]
 
 
 def test_a_plain_answer_counts_like_a_compressed_one() -> None:
     core = connected_core()
-    core.ask(request(1), 0.1)
+    core.send_request(request(1), 0.1)
     assert answers_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [(1, SHARE, None)]
 
 
 def test_only_the_first_of_several_answers_counts() -> None:
     core = connected_core()
-    core.ask(request(1), 0.1)
+    core.send_request(request(1), 0.1)
     events = core.receive(response_frame(1, SHARE) + error_frame(1, 2) + response_frame(1, b"other"), 0.2)
     assert answers_of(events) == [(1, SHARE, None)]
-    assert core.unwanted == 2
+    assert core.unexpected == 2
 
 
 def test_answers_to_nobody_are_passed_over() -> None:
     core = connected_core()
     gone = request(1)
-    core.ask(gone, 0.1)
-    gone.leave()
+    core.send_request(gone, 0.1)
+    gone.cancel()
     events = core.receive(
         response_frame(1, SHARE) + response_frame(9, SHARE) + response_frame(1, SHARE, chain=bytes(32)), 0.2
     )
     assert events == []
     assert core.is_connected
-    assert core.unwanted == 2
+    assert core.unexpected == 2
 
 
 def test_an_answer_lets_a_waiting_request_go() -> None:
-    core = connected_core(CoreSettings(limits=RequestLimits(outstanding=1)))
+    core = connected_core(ProtocolSettings(limits=RequestLimits(outstanding=1)))
     first, second = request(1), request(3)
-    assert core.ask(first, 0.1) == first.frame
-    assert core.ask(second, 0.1) == b""
+    assert core.send_request(first, 0.1) == first.frame
+    assert core.send_request(second, 0.1) == b""
     core.receive(response_frame(1, SHARE), 0.2)
     assert core.output() == second.frame
     assert core.output() == b""
 
 
 def test_a_silent_slot_lets_a_waiting_request_go_at_a_tick() -> None:
-    core = connected_core(CoreSettings(limits=RequestLimits(outstanding=1)))
+    core = connected_core(ProtocolSettings(limits=RequestLimits(outstanding=1)))
     second = request(3)
-    core.ask(request(1), 0.1)
-    core.ask(second, 0.1)
+    core.send_request(request(1), 0.1)
+    core.send_request(second, 0.1)
     assert core.release_at(0.2) == pytest.approx(3.1)
     core.tick(3.05)
     assert core.output() == b""
@@ -173,7 +173,7 @@ def test_a_silent_slot_lets_a_waiting_request_go_at_a_tick() -> None:
 
 
 def test_nobody_is_asked_before_the_connection_stands() -> None:
-    assert started_core().ask(request(1), 0.1) is None
+    assert started_core().send_request(request(1), 0.1) is None
 
 
 def test_one_pong_answers_a_ping() -> None:
@@ -248,24 +248,24 @@ def test_peer_lists_become_unverified_addresses() -> None:
     claims = [node(1).claim("1.2.3.4"), node(2).claim("5.6.7.8", port=0), node(3).claim("9.9.9.9")]
     frame = frame_of(p2p_pb2.Message(peer_list=p2p_pb2.PeerList(claimed_ip_ports=claims)), compressed=True)
     (event,) = core.receive(frame, 0.1)
-    assert isinstance(event, AddressesClaimed)
+    assert isinstance(event, PeersGossiped)
     assert [claim.node_id for claim in event.addresses] == [node(n).certificate.node_id for n in (1, 3)]
     assert [str(claim.ip) for claim in event.addresses] == ["1.2.3.4", "9.9.9.9"]
-    assert all(claim.verified(UNIX_S) for claim in event.addresses)
+    assert all(claim.verify(UNIX_S) for claim in event.addresses)
 
 
 def test_the_first_peer_list_connects_and_tells_addresses() -> None:
     core = started_core()
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(1).claim()])
     events = core.receive(handshake_frame() + frame_of(p2p_pb2.Message(peer_list=peer_list)), 0.1)
-    assert [type(event) for event in events] == [Connected, AddressesClaimed]
+    assert [type(event) for event in events] == [HandshakeCompleted, PeersGossiped]
 
 
 def test_a_peer_list_counts_up_to_a_thousand_entries() -> None:
     core = connected_core()
-    body = encode_member(1, node(1).claim().SerializeToString()) * 1500
-    (event,) = core.receive(encode_frame(encode_member(2, ZSTD.compress(encode_member(14, body)))), 0.1)
-    assert isinstance(event, AddressesClaimed)
+    body = encode_field(1, node(1).claim().SerializeToString()) * 1500
+    (event,) = core.receive(encode_frame(encode_field(2, ZSTD.compress(encode_field(14, body)))), 0.1)
+    assert isinstance(event, PeersGossiped)
     assert len(event.addresses) == 1000
 
 
@@ -297,14 +297,14 @@ def test_what_a_passive_peer_need_not_answer_is_passed_over(message: p2p_pb2.Mes
 @pytest.mark.parametrize("number", [15, 23, 28, 36, 40, 1000])
 def test_members_of_other_trades_and_of_later_releases_are_passed_over(number: int) -> None:
     core = connected_core()
-    assert core.receive(encode_frame(encode_member(number, b"whatever")), 0.1) == []
-    assert (core.unwanted, core.undecodable) == (1, 0)
+    assert core.receive(encode_frame(encode_field(number, b"whatever")), 0.1) == []
+    assert (core.unexpected, core.undecodable) == (1, 0)
     assert core.is_connected
 
 
 def test_undecodable_frames_are_counted_and_skipped() -> None:
     core = connected_core()
-    core.ask(request(1), 0.1)
+    core.send_request(request(1), 0.1)
     junk = encode_frame(b"") + encode_frame(b"\xff" * 30) + encode_frame(b"\x12\x03abc")
     assert answers_of(core.receive(junk + response_frame(1, SHARE), 0.2)) == [(1, SHARE, None)]
     assert core.undecodable == 3
@@ -312,7 +312,7 @@ def test_undecodable_frames_are_counted_and_skipped() -> None:
 
 def test_a_frame_above_two_mebibytes_ends_the_connection_at_its_length() -> None:
     core = connected_core()
-    core.ask(request(1), 0.1)
+    core.send_request(request(1), 0.1)
     events = core.receive(response_frame(1, SHARE) + (2 * 1024 * 1024 + 1).to_bytes(4, "big"), 0.2)
     assert answers_of(events) == [(1, SHARE, None)]
     assert reason_of(events) is CloseReason.FRAME_TOO_LONG
@@ -320,8 +320,8 @@ def test_a_frame_above_two_mebibytes_ends_the_connection_at_its_length() -> None
 
 def test_a_legal_but_long_frame_passes_by() -> None:
     core = connected_core()
-    core.ask(request(1), 0.1)
-    long = encode_frame(encode_member(32, bytes(1024 * 1024)))
+    core.send_request(request(1), 0.1)
+    long = encode_frame(encode_field(32, bytes(1024 * 1024)))
     for at in range(0, len(long), 65536):
         assert core.receive(long[at : at + 65536], 0.2) == []
     assert answers_of(core.receive(response_frame(1, SHARE), 0.3)) == [(1, SHARE, None)]
@@ -331,8 +331,8 @@ def test_a_legal_but_long_frame_passes_by() -> None:
 def test_zip_bombs_are_undecodable(declared: bool) -> None:
     bomb = zstandard.ZstdCompressor(write_content_size=declared).compress(bytes(64 * 1024 * 1024))
     core = connected_core()
-    core.ask(request(1), 0.1)
-    frames = encode_frame(encode_member(2, bomb)) + response_frame(1, SHARE)
+    core.send_request(request(1), 0.1)
+    frames = encode_frame(encode_field(2, bomb)) + response_frame(1, SHARE)
     assert answers_of(core.receive(frames, 0.2)) == [(1, SHARE, None)]
     assert core.undecodable == 1
 
@@ -341,8 +341,8 @@ def test_zip_bombs_are_undecodable(declared: bool) -> None:
     ("frame", "least"),
     [
         pytest.param(encode_frame(b"junk!"), 20, id="garbage"),
-        pytest.param(encode_frame(encode_member(2, ZSTD.compress(bytes(2 * 1024 * 1024)))), 1, id="bombs"),
-        pytest.param(encode_frame(encode_member(2, ZSTD.compress(encode_member(32, bytes(2_000_000))))), 1, id="bulk"),
+        pytest.param(encode_frame(encode_field(2, ZSTD.compress(bytes(2 * 1024 * 1024)))), 1, id="bombs"),
+        pytest.param(encode_frame(encode_field(2, ZSTD.compress(encode_field(32, bytes(2_000_000))))), 1, id="bulk"),
         pytest.param(PING_FRAME, 3000, id="pings"),
         pytest.param(response_frame(7, SHARE), 3000, id="unasked answers"),
         pytest.param(frame_of(p2p_pb2.Message(app_request=p2p_pb2.AppRequest(request_id=1))), 300, id="questions"),

@@ -14,34 +14,34 @@ from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import decode_signature_response
 from warpseal.protocol.addresses import parse_ip
-from warpseal.protocol.events import AddressesClaimed, Answered, Connected, Event
-from warpseal.protocol.handshake import OwnClaim, OwnHandshake
-from warpseal.protocol.peer import CoreSettings, PeerCore
+from warpseal.protocol.events import Event, HandshakeCompleted, PeersGossiped, ResponseReceived
+from warpseal.protocol.handshake import OwnHandshake, SignedIp
+from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import PeerRequest
 
-OWN = OwnHandshake(NETWORK_ID, OwnClaim(parse_ip(bytes(4)), 1, 1, b"", b""))
+OWN = OwnHandshake(NETWORK_ID, SignedIp(parse_ip(bytes(4)), 1, 1, b"", b""))
 
 
-def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerCore, list[Event]]:
+def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProtocol, list[Event]]:
     """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
-    core = PeerCore(OWN, session.certificate, CoreSettings(), ZSTD)
+    core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD)
     core.start(0.0, session.handshake.my_time, NO_PEERS)
     events = feed(core, b"".join(session.received[:2]), rnd)
     assert core.is_connected
     for asked, frame in session.requests:
         request = PeerRequest(asked.chain_id, asked.request_id, frame, 10.0, is_reask=False, context=asked)
-        assert core.ask(request, 0.1) == frame
+        assert core.send_request(request, 0.1) == frame
     return core, events + feed(core, b"".join(session.received[2:]), rnd)
 
 
-def feed(core: PeerCore, data: bytes, rnd: random.Random | None) -> list[Event]:
+def feed(core: PeerProtocol, data: bytes, rnd: random.Random | None) -> list[Event]:
     chunks = [data] if rnd is None else random_chunks(data, rnd)
     return [event for chunk in chunks for event in core.receive(chunk, 0.2)]
 
 
 def outcome(event: Event) -> Any:
     """Return an event as something that compares."""
-    if isinstance(event, Answered):
+    if isinstance(event, ResponseReceived):
         return event.request.request_id, event.body, event.error_code, event.error_message
     return event
 
@@ -54,7 +54,7 @@ def recorded_answer(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
     return response.request_id, sdk_pb2.SignatureResponse.FromString(response.app_bytes).signature
 
 
-def seen_answer(event: Answered) -> tuple[int, object]:
+def seen_answer(event: ResponseReceived) -> tuple[int, object]:
     if event.body is None:
         return event.request.request_id, event.error_code
     return event.request.request_id, decode_signature_response(event.body)
@@ -63,12 +63,12 @@ def seen_answer(event: Answered) -> tuple[int, object]:
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
 def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Session) -> None:
     core, events = replay(session)
-    assert isinstance(events[0], Connected)
-    assert isinstance(events[1], AddressesClaimed)
+    assert isinstance(events[0], HandshakeCompleted)
+    assert isinstance(events[1], PeersGossiped)
     assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
-    answers = [seen_answer(event) for event in events[2:] if isinstance(event, Answered)]
+    answers = [seen_answer(event) for event in events[2:] if isinstance(event, ResponseReceived)]
     assert answers == [recorded_answer(message) for message in session.inner[2:]]
-    assert (core.undecodable, core.unwanted) == (0, 0)
+    assert (core.undecodable, core.unexpected) == (0, 0)
     assert not core.pong_owed
 
 

@@ -20,24 +20,24 @@ def written(frames: bytes | None) -> list[int]:
 
 
 def submit_all(table: RequestTable, requests: list[PeerRequest], now: float = 0.0) -> list[int]:
-    return [number for one in requests for number in written(table.submit(one, now))]
+    return [number for request in requests for number in written(table.submit(request, now))]
 
 
 def test_a_request_is_known_before_its_bytes_are_out() -> None:
     table = RequestTable(RequestLimits())
     asked = request(1)
     assert table.submit(asked, 0.0) == asked.frame
-    assert table.known == table.outstanding == 1
-    assert table.answered(CHAIN, 1, 0.0) is asked
+    assert table.in_flight == table.outstanding == 1
+    assert table.match_response(CHAIN, 1, 0.0) is asked
 
 
 def test_more_than_the_outstanding_wait_for_answers() -> None:
     table = RequestTable(SMALL)
     assert submit_all(table, [request(n) for n in (1, 2, 3, 4)]) == [1, 2]
     assert table.release(0.0) == b""
-    assert table.answered(CHAIN, 2, 0.1)
+    assert table.match_response(CHAIN, 2, 0.1)
     assert written(table.release(0.1)) == [3]
-    assert table.waiting == 1
+    assert table.queued == 1
 
 
 def test_sixteen_are_outstanding_by_default() -> None:
@@ -51,7 +51,7 @@ def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts(
     assert table.release_at(1.0) == 3.0
     assert table.release(2.9) == b""
     assert written(table.release(3.0)) == [3]
-    late = table.answered(CHAIN, 1, 9.9)
+    late = table.match_response(CHAIN, 1, 9.9)
     assert late is not None
     assert late.request_id == 1
 
@@ -59,22 +59,22 @@ def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts(
 def test_requests_without_an_answer_in_time_are_counted_once() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2)])
-    assert table.answered(CHAIN, 1, 1.0)
+    assert table.match_response(CHAIN, 1, 1.0)
     table.forget_expired(3.0)
-    assert (table.take_timed_out(), table.take_timed_out()) == (1, 0)
+    assert (table.pop_timeouts(), table.pop_timeouts()) == (1, 0)
 
 
 def test_an_answer_behind_the_deadline_is_noise() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1, deadline=5.0)])
-    assert table.answered(CHAIN, 1, 5.0) is None
+    assert table.match_response(CHAIN, 1, 5.0) is None
 
 
 def test_a_late_answer_does_not_free_the_slot_of_another() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2, 3, 4, 5)])
     assert written(table.release(3.0)) == [3, 4]
-    assert table.answered(CHAIN, 1, 3.1)
+    assert table.match_response(CHAIN, 1, 3.1)
     assert table.outstanding == 2
     assert table.release(3.1) == b""
 
@@ -93,7 +93,7 @@ def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
     submit_all(table, [request(3, is_reask=True), request(4), request(5, is_reask=True), request(6)])
     order = []
     for answered in (1, 2, 4, 6):
-        table.answered(CHAIN, answered, 2.0)
+        table.match_response(CHAIN, answered, 2.0)
         order += written(table.release(2.0))
     assert order == [4, 6, 3, 5]
 
@@ -106,10 +106,10 @@ def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() ->
     assert table.submit(request(8), 0.0) == b""
     assert table.submit(request(9), 0.0) == b""
     assert table.submit(request(10), 0.0) is None
-    assert table.waiting == 4
+    assert table.queued == 4
     order = []
     for answered in (1, 2, 3, 6):
-        table.answered(CHAIN, answered, 5.0)
+        table.match_response(CHAIN, answered, 5.0)
         order += written(table.release(5.0))
     assert order == [3, 6, 8, 9]
 
@@ -117,9 +117,9 @@ def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() ->
 def test_expired_requests_are_never_written() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1), request(2), request(3, deadline=1.0), request(4)])
-    table.answered(CHAIN, 1, 2.0)
+    table.match_response(CHAIN, 1, 2.0)
     assert written(table.release(2.0)) == [4]
-    assert table.waiting == 0
+    assert table.queued == 0
 
 
 def test_expired_requests_make_room_in_a_full_queue() -> None:
@@ -127,15 +127,15 @@ def test_expired_requests_make_room_in_a_full_queue() -> None:
     submit_all(table, [request(n, deadline=1.0) for n in range(6)])
     assert table.submit(request(7), 0.5) is None
     assert table.submit(request(8), 1.5) == b""
-    assert table.waiting == 1
+    assert table.queued == 1
 
 
 def test_what_an_asker_who_left_had_not_sent_is_never_sent() -> None:
     table = RequestTable(SMALL)
     gone, stays = request(3), request(4)
     submit_all(table, [request(1), request(2), gone, stays])
-    gone.leave()
-    table.answered(CHAIN, 1, 0.5)
+    gone.cancel()
+    table.match_response(CHAIN, 1, 0.5)
     assert written(table.release(0.5)) == [4]
 
 
@@ -143,30 +143,30 @@ def test_an_asker_who_left_keeps_the_slot_taken() -> None:
     table = RequestTable(SMALL)
     gone = request(1)
     submit_all(table, [gone, request(2), request(3)])
-    gone.leave()
+    gone.cancel()
     assert table.release(1.0) == b""
-    assert table.answered(CHAIN, 1, 1.0) is gone
-    assert gone.was_left
+    assert table.match_response(CHAIN, 1, 1.0) is gone
+    assert gone.is_cancelled
     assert written(table.release(1.0)) == [3]
 
 
 def test_other_chains_unknown_ids_and_second_answers_are_noise() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1)])
-    assert table.answered(bytes(32), 1, 0.1) is None
-    assert table.answered(CHAIN, 2, 0.1) is None
-    assert table.answered(CHAIN, 1, 0.1) is not None
-    assert table.answered(CHAIN, 1, 0.1) is None
+    assert table.match_response(bytes(32), 1, 0.1) is None
+    assert table.match_response(CHAIN, 2, 0.1) is None
+    assert table.match_response(CHAIN, 1, 0.1) is not None
+    assert table.match_response(CHAIN, 1, 0.1) is None
 
 
 def test_unanswered_requests_are_forgotten_at_their_deadline() -> None:
     table = RequestTable(RequestLimits())
     submit_all(table, [request(n, deadline=10.0 + n) for n in range(10)])
     table.forget_expired(14.5)
-    assert table.known == 5
+    assert table.in_flight == 5
     assert table.outstanding == 0
     table.forget_expired(30.0)
-    assert table.known == 0
+    assert table.in_flight == 0
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -183,18 +183,18 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
             out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
         else:
             if written_at and (number := rnd.choice(list(written_at))) not in answered:
-                table.answered(CHAIN, number, now)
+                table.match_response(CHAIN, number, now)
                 answered.add(number)
             out = table.release(now)
         for number in written(out):
             assert number not in written_at
             written_at[number] = now
-        assert table.waiting <= limits.queued
+        assert table.queued <= limits.queued
         unanswered = [n for n, at in written_at.items() if n not in answered and at > now - 1.0]
         assert len(unanswered) <= limits.outstanding
         assert sum(at > now - 1.0 for at in written_at.values()) <= limits.sent_per_s
         wake = table.release_at(now)
-        assert (wake is None) == (table.waiting == 0)
+        assert (wake is None) == (table.queued == 0)
 
 
 @given(st.permutations(range(12)))
@@ -202,5 +202,5 @@ def test_answers_find_their_requests_in_any_order(order: list[int]) -> None:
     table = RequestTable(RequestLimits())
     requests = [request(n) for n in range(12)]
     submit_all(table, requests)
-    assert [table.answered(CHAIN, n, 1.0) for n in order] == [requests[n] for n in order]
-    assert table.known == table.outstanding == 0
+    assert [table.match_response(CHAIN, n, 1.0) for n in order] == [requests[n] for n in order]
+    assert table.in_flight == table.outstanding == 0

@@ -128,7 +128,7 @@ async def build_services(
         sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
         chains = ChainLookup(platform)
         epochs = EpochHeights(upstream.proposervm)
-        network = PeerNetwork(config.peers, claim, network_id, shelf=store.addresses)
+        network = PeerNetwork(config.peers, claim, network_id, address_storage=store.addresses)
         observed = UptimeRecorder(PeerView(network), store.observed, claim.identity.node_id, config.uptime)
         followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), network, settings)
         rooms = AggregationDeps(
@@ -208,7 +208,9 @@ def metric_sources(core: Services, config: Config) -> MetricSources:
 
 def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
     for node_id, one in list(network.statistics.items()):
-        yield ValidatorSample(node_id_text(node_id), one.asked, one.answers, one.errors, one.not_taken, one.latency_s)
+        yield ValidatorSample(
+            node_id_text(node_id), one.requests, one.responses, one.errors, one.refused, one.latency_s
+        )
 
 
 def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
@@ -243,8 +245,8 @@ def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_tim
     return NetworkSample(
         connections=len(network.connected),
         dials=totals.dials,
-        dial_failures=dict(totals.failures),
-        endings=dict(totals.endings),
+        dial_failures=dict(totals.dial_failures),
+        endings=dict(totals.disconnects),
         newer_peers=sum(version > advertised for version in versions),
         newest_version=".".join(map(str, max(versions, default=()))),
         clock_offset_s=network.clock_offset_s,

@@ -1,7 +1,7 @@
-"""Where each node may be reached, best address first, and which nodes' addresses are kept at all.
+"""The known addresses of each node, best first, and the nodes whose addresses are kept.
 
-The operator's word comes first, then what worked before, then what the node signed, then unsigned hints;
-what a node signed after an address worked replaces that address. Pure: `now` is Unix time.
+The order is: configured by the operator, reached before, signed by the node, unsigned hints. An address that the node
+signed after another one was reached comes before that one. Pure: `now` is Unix time.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from warpseal.warp.ids import NodeID
 
 SIGNED_PER_NODE: Final = 2
 HINTS_PER_NODE: Final = 2
-STRANGERS_PER_NODE: Final = 4
+OTHER_NODES_PER_NODE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An IP address (IPv4 inside IPv6 is IPv4) and a port of 1..65535."""
+    """An IP address (IPv4-mapped IPv6 becomes IPv4) and a port from 1 to 65535."""
 
     ip: IPAddress
     port: int
 
     @classmethod
     def parse(cls, host: str, port: int) -> Endpoint:
-        """Return the endpoint of an address in text form. Raises ValueError."""
+        """Return the endpoint of an IP address in text form. Raises ValueError."""
         ip = ip_address(host)
         if not 0 < port < 65536:
             raise ValueError(f"port {port}")
@@ -40,79 +40,80 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """An address that the node itself signed, at `signed_at` (Unix seconds)."""
+class SignedAddress:
+    """An address that the node signed at `signed_at` (Unix seconds)."""
 
     endpoint: Endpoint
     signed_at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
-    """Where the node was reached last; signed_at: the newest signature known then, 0 for none."""
+class ReachedAddress:
+    """The address at which the node was reached last. signed_at: of the newest signed address at that time, else 0."""
 
     endpoint: Endpoint
-    worked_at: float
+    reached_at: float
     signed_at: int
 
 
 @dataclass(slots=True, eq=False)
 class _Entry:
     manual: tuple[Endpoint, ...] = ()
-    worked: Worked | None = None
-    signed: tuple[Signed, ...] = ()  # Newest first.
+    reached: ReachedAddress | None = None
+    signed: tuple[SignedAddress, ...] = ()  # Newest first.
     hints: tuple[Endpoint, ...] = ()  # Newest first.
-    strangers: OrderedDict[Endpoint, NodeID] = field(default_factory=OrderedDict)
+    other_nodes: dict[Endpoint, NodeID] = field(default_factory=dict)  # Nodes that answered instead, by address.
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What is kept of a node beyond the life of the process."""
+class StoredAddresses:
+    """The addresses of a node that are stored across restarts."""
 
     node_id: NodeID
-    worked: Worked | None
-    signed: Signed | None
+    reached: ReachedAddress | None
+    signed: SignedAddress | None
 
 
 class AddressBook:
-    """The addresses of all nodes of interest.
+    """The addresses of all relevant nodes.
 
-    wanted: the nodes to connect to, a live view. max_nodes bounds the others: those hinted at or remembered.
+    tracked: the nodes to connect to, a live view. max_nodes: limit of nodes that are neither tracked nor known.
+    changed: whether addresses have changed since they were stored.
     """
 
-    def __init__(self, wanted: Container[NodeID], *, allow_private: bool, max_nodes: int) -> None:
-        self._wanted = wanted
+    def __init__(self, tracked: Container[NodeID], *, allow_private: bool, max_nodes: int) -> None:
+        self._tracked = tracked
         self._allow_private = allow_private
         self._max_nodes = max_nodes
         self._entries: OrderedDict[NodeID, _Entry] = OrderedDict()
         self._known: frozenset[NodeID] = frozenset()
         self.changed = False
 
-    # Whose addresses are kept.
+    # Known nodes.
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        """Replace the set of nodes whose gossiped addresses are kept; those of others are dropped."""
+        """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses of all others."""
         self._known = frozenset(node_ids)
         for node_id in [n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)]:
             self._entries[node_id].signed = ()
             self._drop_if_empty(node_id)
 
     def is_known(self, node_id: NodeID) -> bool:
-        """Tell whether gossiped addresses of this node are kept."""
-        if node_id in self._known or node_id in self._wanted:
+        """Return whether gossiped addresses of this node are kept."""
+        if node_id in self._known or node_id in self._tracked:
             return True
         entry = self._entries.get(node_id)
         return entry is not None and bool(entry.manual)
 
-    # What is learnt.
+    # New addresses.
 
     def add_manual(self, node_id: NodeID, endpoint: Endpoint) -> None:
-        """Take the operator's word for an address."""
+        """Add an address from the configuration."""
         entry = self._entry(node_id)
         entry.manual = (*(e for e in entry.manual if e != endpoint), endpoint)
 
     def add_hint(self, node_id: NodeID, endpoint: Endpoint) -> bool:
-        """Take an unauthenticated address, the newest two per node. Returns whether it was new."""
+        """Add an unauthenticated address; the newest two per node are kept. Returns whether it was new."""
         entry = self._entry(node_id)
         if endpoint in entry.hints:
             return False
@@ -121,12 +122,12 @@ class AddressBook:
         return True
 
     def newest_signed_at(self, node_id: NodeID) -> int:
-        """Return when the node signed the newest address known of it; 0 for never."""
+        """Return when the node signed its newest known address; 0 if none is known."""
         entry = self._entries.get(node_id)
         return entry.signed[0].signed_at if entry is not None and entry.signed else 0
 
-    def learn(self, node_id: NodeID, signed: Signed) -> bool:
-        """Take an address with a verified signature, when it is the newest. Returns whether it was."""
+    def learn(self, node_id: NodeID, signed: SignedAddress) -> bool:
+        """Add an address with a verified signature if it is newer than the known one. Returns whether it was."""
         if not self.is_known(node_id) or signed.signed_at <= self.newest_signed_at(node_id):
             return False
         entry = self._entry(node_id)
@@ -135,82 +136,82 @@ class AddressBook:
         self.changed = True
         return True
 
-    def reached(self, node_id: NodeID, endpoint: Endpoint, now: float) -> None:
-        """Note that the node itself answered at this address."""
+    def record_reached(self, node_id: NodeID, endpoint: Endpoint, now: float) -> None:
+        """Record that the node was reached at this address."""
         entry = self._entry(node_id)
-        entry.strangers.pop(endpoint, None)
-        entry.worked = Worked(endpoint, now, self.newest_signed_at(node_id))
+        entry.other_nodes.pop(endpoint, None)
+        entry.reached = ReachedAddress(endpoint, now, self.newest_signed_at(node_id))
         self._entries.move_to_end(node_id)
         self.changed = True
         self._trim()
 
-    def answered_by(self, node_id: NodeID, endpoint: Endpoint, stranger: NodeID) -> None:
-        """Note that another node answered there: the address goes to the end of the line."""
+    def record_other_node(self, node_id: NodeID, endpoint: Endpoint, other: NodeID) -> None:
+        """Record that another node answered at this address, which becomes the last candidate."""
         entry = self._entry(node_id)
-        entry.strangers[endpoint] = stranger
-        if len(entry.strangers) > STRANGERS_PER_NODE:
-            entry.strangers.popitem(last=False)
-        if entry.worked is not None and entry.worked.endpoint == endpoint:
-            entry.worked = None
+        entry.other_nodes[endpoint] = other
+        if len(entry.other_nodes) > OTHER_NODES_PER_NODE:
+            del entry.other_nodes[next(iter(entry.other_nodes))]
+        if entry.reached is not None and entry.reached.endpoint == endpoint:
+            entry.reached = None
             self.changed = True
 
-    # What is asked.
+    # Queries.
 
     def candidates(self, node_id: NodeID) -> tuple[Endpoint, ...]:
-        """Return the addresses that may be dialled, best first."""
+        """Return the addresses that may be dialed, best first."""
         allowed = self._allow_private
         return tuple(e for e in self._ordered(node_id) if allowed or is_public(e.ip))
 
-    def stranger_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
-        """Return which other node answered there when `node_id` was meant, if the last to answer was another."""
+    def other_node_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
+        """Return the other node that answered last at this address of `node_id`; None if there is none."""
         entry = self._entries.get(node_id)
-        return entry.strangers.get(endpoint) if entry is not None else None
+        return entry.other_nodes.get(endpoint) if entry is not None else None
 
     def only_private(self, node_id: NodeID) -> bool:
-        """Tell whether addresses are known, and none of them may be dialled."""
+        """Return whether addresses are known but all of them are private and must not be dialed."""
         known = self._ordered(node_id)
         return bool(known) and not self._allow_private and not any(is_public(e.ip) for e in known)
 
     def signed(self) -> Iterator[tuple[NodeID, int]]:
-        """Yield each node of which a signed address is known, with the newest signature's time."""
+        """Yield each node with a signed address, and the time of its newest signature."""
         for node_id, entry in self._entries.items():
             if entry.signed:
                 yield node_id, entry.signed[0].signed_at
 
-    # What outlives the process.
+    # Storage.
 
-    def remembered(self) -> list[Remembered]:
-        """Return what to write to disk, the most recently reached nodes last."""
+    def export_addresses(self) -> list[StoredAddresses]:
+        """Return the addresses to store, the most recently reached nodes last."""
         return [
-            Remembered(node_id, entry.worked, entry.signed[0] if entry.signed else None)
+            StoredAddresses(node_id, entry.reached, entry.signed[0] if entry.signed else None)
             for node_id, entry in self._entries.items()
-            if entry.worked is not None or entry.signed
+            if entry.reached is not None or entry.signed
         ]
 
-    def recall(self, remembered: Iterable[Remembered]) -> None:
-        """Take what an earlier process wrote, as far as nothing better is known."""
-        for memory in remembered:
-            entry = self._entry(memory.node_id)
-            entry.worked = entry.worked or memory.worked
-            if not entry.signed and memory.signed is not None:
-                entry.signed = (memory.signed,)
-            self._drop_if_empty(memory.node_id)
+    def load(self, stored: Iterable[StoredAddresses]) -> None:
+        """Add the addresses that an earlier process stored, unless better ones are known."""
+        for addresses in stored:
+            entry = self._entry(addresses.node_id)
+            entry.reached = entry.reached or addresses.reached
+            if not entry.signed and addresses.signed is not None:
+                entry.signed = (addresses.signed,)
+            self._drop_if_empty(addresses.node_id)
         self._trim()
 
     def _ordered(self, node_id: NodeID) -> tuple[Endpoint, ...]:
         entry = self._entries.get(node_id)
         if entry is None:
             return ()
-        line = dict.fromkeys(entry.manual)
-        worked = entry.worked
-        if worked is not None:
-            line |= dict.fromkeys(s.endpoint for s in entry.signed if s.signed_at > worked.signed_at)
-            line[worked.endpoint] = None
-        line |= dict.fromkeys(s.endpoint for s in entry.signed)
-        line |= dict.fromkeys(entry.hints)
-        if not entry.strangers:
-            return tuple(line)
-        return tuple(sorted(line, key=entry.strangers.__contains__))
+        ordered = dict.fromkeys(entry.manual)
+        reached = entry.reached
+        if reached is not None:
+            ordered |= dict.fromkeys(s.endpoint for s in entry.signed if s.signed_at > reached.signed_at)
+            ordered[reached.endpoint] = None
+        ordered |= dict.fromkeys(s.endpoint for s in entry.signed)
+        ordered |= dict.fromkeys(entry.hints)
+        if not entry.other_nodes:
+            return tuple(ordered)
+        return tuple(sorted(ordered, key=entry.other_nodes.__contains__))
 
     def _entry(self, node_id: NodeID) -> _Entry:
         entry = self._entries.get(node_id)
@@ -220,14 +221,14 @@ class AddressBook:
 
     def _drop_if_empty(self, node_id: NodeID) -> None:
         entry = self._entries[node_id]
-        if not (entry.manual or entry.worked or entry.signed or entry.hints):
+        if not (entry.manual or entry.reached or entry.signed or entry.hints):
             del self._entries[node_id]
 
     def _trim(self) -> None:
-        """Forget the nodes reached or heard of longest ago, beyond the bound; never known ones."""
+        """Drop the least recently reached nodes beyond the limit, except known ones."""
         surplus = len(self._entries) - self._max_nodes
-        if surplus <= self._max_nodes // 64:  # Some slack, so that one pass makes room for many.
+        if surplus <= self._max_nodes // 64:  # The slack lets one pass make room for many.
             return
-        strangers = (node_id for node_id in self._entries if not self.is_known(node_id))
-        for node_id in [node_id for node_id, _ in zip(strangers, range(surplus), strict=False)]:
+        unknown = (node_id for node_id in self._entries if not self.is_known(node_id))
+        for node_id in [node_id for node_id, _ in zip(unknown, range(surplus), strict=False)]:
             del self._entries[node_id]

@@ -1,4 +1,4 @@
-"""Drives one peer core over one TLS connection: bytes in, events out, pongs when the read burst is over."""
+"""Runs one `PeerProtocol` over one TLS connection: bytes in, events out, pongs at the end of a burst of reads."""
 
 from __future__ import annotations
 
@@ -11,128 +11,145 @@ from ssl import SSLContext
 from typing import Protocol
 
 from warpseal.peers.addresses import Endpoint
-from warpseal.peers.failures import Failure
-from warpseal.peers.statistics import PeerStatistics
+from warpseal.peers.statistics import ConnectionFailure, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer, TlsConnection
-from warpseal.protocol.addresses import ClaimedAddress
+from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, MalformedCertificate, node_id_of, parse_certificate
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.events import AddressesClaimed, Answered, Closed, Connected, Event
+from warpseal.protocol.events import ConnectionClosed, Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
-from warpseal.protocol.peer import CoreSettings, PeerCore
+from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
 
 
-class PeerListener(Protocol):
-    """Where a connection reports to, synchronously."""
+class ConnectionListener(Protocol):
+    """Receives the events of a connection, synchronously."""
 
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None:
-        """Both sides accepted each other."""
+        """Both sides have accepted each other."""
 
-    def on_answer(self, connection: PeerConnection, answered: Answered, now: float) -> None:
-        """An answer to a request came."""
+    def on_response(self, connection: PeerConnection, response: ResponseReceived, now: float) -> None:
+        """A response to a request arrived."""
 
-    def on_addresses(self, addresses: tuple[ClaimedAddress, ...]) -> None:
-        """Addresses came, unverified."""
+    def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:
+        """Unverified addresses arrived."""
 
     def on_timeouts(self, count: int) -> None:
-        """So many requests got no answer in time; late ones still count."""
+        """This many requests got no response in time; later ones still count."""
 
     def on_ping(self, connection: PeerConnection) -> None:
-        """A ping was read; `flush_pong` is to be called when the burst is over."""
+        """A ping was read; call `flush_pong` at the end of the burst."""
 
-    def on_end(self, connection: PeerConnection) -> None:
-        """The connection is gone; called once, also when it never became usable."""
+    def on_closed(self, connection: PeerConnection) -> None:
+        """The connection is closed; called once, also if it never became usable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class ConnectionContext:
     """What all connections share."""
 
-    context: SSLContext
-    own: Callable[[], OwnHandshake]
-    core: CoreSettings
+    ssl_context: SSLContext
+    own_handshake: Callable[[], OwnHandshake]
+    protocol: ProtocolSettings
     zstd: Zstd
-    shared: ReceiveBuffer
+    receive_buffer: ReceiveBuffer
     known_peers: Callable[[], BloomFilter]
     unix_clock: Callable[[], float]
-    listener: PeerListener
+    listener: ConnectionListener
     unread_timeout_s: float
 
 
 class PeerConnection:
-    """One attempt to reach a node, and the connection that came of it.
+    """One attempt to connect to a node, and the resulting connection.
 
-    meant: whom we want to reach; no other is ever talked to. settled: done when the handshake has succeeded (True)
-    or the connection has ended before (False, with `failure` and `detail`). received_at, sent_at: when bytes last came
-    and went, on the loop's clock.
+    expected_node_id: the node to reach; nothing is sent to any other node. actual_node_id: the node that answered.
+    handshake_done: True once the handshake has succeeded, False if the connection ended before (see `failure` and
+    `detail`). received_at, sent_at: times of the last bytes, on the loop's clock.
     """
 
-    __slots__ = ("_core", "_loop", "_wiring", "answered_as", "bytes_seen", "detail", "endpoint", "failure",
-                 "has_ended", "meant", "received_at", "sent_at", "settled", "statistics", "tls")  # fmt: skip
+    __slots__ = (
+        "_context",
+        "_loop",
+        "_protocol",
+        "actual_node_id",
+        "bytes_received",
+        "detail",
+        "endpoint",
+        "expected_node_id",
+        "failure",
+        "handshake_done",
+        "is_closed",
+        "received_at",
+        "sent_at",
+        "statistics",
+        "tls",
+    )
 
-    def __init__(self, wiring: Wiring, meant: NodeID, endpoint: Endpoint, statistics: PeerStatistics) -> None:
-        self._wiring = wiring
+    def __init__(
+        self, context: ConnectionContext, expected_node_id: NodeID, endpoint: Endpoint, statistics: PeerStatistics
+    ) -> None:
+        self._context = context
         self._loop = asyncio.get_running_loop()
-        self._core: PeerCore | None = None
-        self.meant = meant
+        self._protocol: PeerProtocol | None = None
+        self.expected_node_id = expected_node_id
         self.endpoint = endpoint
         self.statistics = statistics
-        self.answered_as: NodeID | None = None
+        self.actual_node_id: NodeID | None = None
         self.failure = ""
         self.detail = ""
-        self.bytes_seen = 0
+        self.bytes_received = 0
         self.received_at = self.sent_at = -math.inf
-        self.has_ended = False
-        self.settled: asyncio.Future[bool] = self._loop.create_future()
-        self.tls = TlsConnection(self, wiring.context, wiring.shared)
+        self.is_closed = False
+        self.handshake_done: asyncio.Future[bool] = self._loop.create_future()
+        self.tls = TlsConnection(self, context.ssl_context, context.receive_buffer)
 
     @property
     def is_secure(self) -> bool:
-        """Whether TLS stands, with the node that was meant."""
-        return self._core is not None
+        """Whether TLS is established with the expected node."""
+        return self._protocol is not None
 
     @property
     def is_connected(self) -> bool:
         """Whether requests may be sent."""
-        return self._core is not None and not self.has_ended and self._core.is_connected
+        return self._protocol is not None and not self.is_closed and self._protocol.is_connected
 
     @property
     def handshake(self) -> PeerHandshake | None:
-        """What the peer said of itself, once it has."""
-        return self._core.handshake if self._core is not None else None
+        """The peer's handshake, None before it arrives."""
+        return self._protocol.handshake if self._protocol is not None else None
 
     @property
     def clock_offset_s(self) -> int | None:
-        """Their clock less ours as their handshake had it, in seconds; known of refused handshakes too."""
-        return self._core.clock_offset_s if self._core is not None else None
+        """The peer's clock minus ours in its handshake, in seconds; also known of a refused handshake."""
+        return self._protocol.clock_offset_s if self._protocol is not None else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that the peer was asked may still be answered."""
-        return self._core is None or not (self._core.requests.known or self._core.requests.waiting)
+        """Whether no request is queued or in flight."""
+        return self._protocol is None or not (self._protocol.requests.in_flight or self._protocol.requests.queued)
 
     @property
     def outstanding(self) -> int:
-        """How many requests wait for an answer, or for their turn."""
-        return self._core.requests.outstanding + self._core.requests.waiting if self._core is not None else 0
+        """The number of requests that wait for a response or are queued."""
+        requests = self._protocol.requests if self._protocol is not None else None
+        return requests.outstanding + requests.queued if requests is not None else 0
 
     @property
     def oldest_request_at(self) -> float | None:
-        """When the oldest request that takes up a slot was written; None where none does."""
-        return self._core.requests.oldest_at if self._core is not None else None
+        """When the oldest request that occupies a slot was written; None if there is none."""
+        return self._protocol.requests.oldest_sent_at if self._protocol is not None else None
 
     def release_at(self, now: float) -> float | None:
-        """Return when a `tick` lets a waiting request go; None when none waits."""
-        return self._core.release_at(now) if self._core is not None else None
+        """Return when a `tick` releases a queued request; None if none is queued."""
+        return self._protocol.release_at(now) if self._protocol is not None else None
 
-    def ask(self, request: PeerRequest, now: float) -> bool | None:
-        """Send a request. Returns True when it was written, False when it waits, None when it was not taken."""
-        frames = self._core.ask(request, now) if self._core is not None else None
+    def send_request(self, request: PeerRequest, now: float) -> bool | None:
+        """Send a request. Returns True if it was written, False if it is queued, None if it was refused."""
+        frames = self._protocol.send_request(request, now) if self._protocol is not None else None
         if frames is None:
             return None
         if frames:
@@ -142,108 +159,108 @@ class PeerConnection:
         return False
 
     def send(self, frame: bytes) -> None:
-        """Send a frame that no answer belongs to."""
+        """Send a frame without a response."""
         if self.is_connected:
             self.tls.write(frame)
 
     def tick(self, now: float) -> None:
-        """Let time pass: pings, timeouts, requests that waited. A peer that does not read is given up in time."""
-        core, blocked_since = self._core, self.tls.blocked_since
-        if core is None:
+        """Let time pass: pings, timeouts, queued requests, and the timeout of a peer that does not read."""
+        protocol, paused_at = self._protocol, self.tls.write_paused_at
+        if protocol is None:
             return
-        if blocked_since is not None and now - blocked_since >= self._wiring.unread_timeout_s:
-            self.give_up(Failure.NOT_READING, f"nothing was read for {now - blocked_since:.0f} s")
+        if paused_at is not None and now - paused_at >= self._context.unread_timeout_s:
+            self.close(ConnectionFailure.NOT_READING, f"nothing was read for {now - paused_at:.0f} s")
             return
         try:
-            self._report(core.tick(now), now)
-            self._write_output(core)
-            timed_out = core.requests.take_timed_out()
-            if timed_out:
-                self._wiring.listener.on_timeouts(timed_out)
+            self._report(protocol.tick(now), now)
+            self._write_output(protocol)
+            timeouts = protocol.requests.pop_timeouts()
+            if timeouts:
+                self._context.listener.on_timeouts(timeouts)
         except Exception:
-            log.exception("a fault of ours ended a connection")
-            self.give_up(Failure.INTERNAL)
+            log.exception("internal error, closing peer connection")
+            self.close(ConnectionFailure.INTERNAL)
 
     def flush_pong(self) -> bool:
-        """Answer the pings read so far by one pong. Returns False when that has to wait for the peer to read."""
-        if self._core is None or self.tls.blocked_since is not None:
+        """Answer all pings read so far by one pong. Returns False if the peer must read first."""
+        if self._protocol is None or self.tls.write_paused_at is not None:
             return False
-        pong = self._core.pong()
+        pong = self._protocol.pong()
         if pong:
             self.tls.write(pong)
         return True
 
     def skip_pong(self) -> None:
-        """Leave the pings read so far without an answer: no node misses a pong, and one too many is fatal."""
-        if self._core is not None:
-            self._core.pong_owed = False
+        """Leave the pings read so far unanswered: nodes tolerate a missing pong, but not an extra one."""
+        if self._protocol is not None:
+            self._protocol.pong_owed = False
 
-    def give_up(self, failure: str, detail: str = "") -> None:
-        """End the connection for a reason of ours."""
+    def close(self, failure: str, detail: str = "") -> None:
+        """Close the connection from this side."""
         if not self.failure:
             self.failure, self.detail = failure, detail
         self.tls.close(failure)
 
-    # What TLS reports.
+    # TlsListener.
 
-    def secured(self, certificate: bytes) -> None:
-        self.answered_as = node_id_of(certificate)
-        if self.answered_as != self.meant:
-            self.give_up(Failure.WRONG_IDENTITY)
+    def on_tls_established(self, certificate: bytes) -> None:
+        self.actual_node_id = node_id_of(certificate)
+        if self.actual_node_id != self.expected_node_id:
+            self.close(ConnectionFailure.WRONG_IDENTITY)
             return
         try:
             self._start(parse_certificate(certificate))
         except MalformedCertificate as error:
-            self.give_up(Failure.MALFORMED_CERTIFICATE, str(error))
+            self.close(ConnectionFailure.MALFORMED_CERTIFICATE, str(error))
 
-    def received(self, data: bytes) -> None:
-        core = self._core
-        if core is None:
+    def on_data(self, data: bytes) -> None:
+        protocol = self._protocol
+        if protocol is None:
             return
-        self.bytes_seen += len(data)
+        self.bytes_received += len(data)
         now = self.received_at = self._loop.time()
-        events = core.receive(data, now)
+        events = protocol.receive(data, now)
         if events:
             self._report(events, now)
-        self._write_output(core)
-        if core.pong_owed:
-            self._wiring.listener.on_ping(self)
+        self._write_output(protocol)
+        if protocol.pong_owed:
+            self._context.listener.on_ping(self)
 
-    def writable(self) -> None:
-        if self._core is not None and self._core.pong_owed:
-            self._wiring.listener.on_ping(self)
+    def on_writable(self) -> None:
+        if self._protocol is not None and self._protocol.pong_owed:
+            self._context.listener.on_ping(self)
 
-    def lost(self, failure: str, detail: str) -> None:
+    def on_connection_lost(self, failure: str, detail: str) -> None:
         if not self.failure:
             self.failure, self.detail = failure, detail
-        self.has_ended = True
-        if not self.settled.done():
-            self.settled.set_result(False)
-        self._wiring.listener.on_end(self)
-        self._core = None
+        self.is_closed = True
+        if not self.handshake_done.done():
+            self.handshake_done.set_result(False)
+        self._context.listener.on_closed(self)
+        self._protocol = None
 
     def _start(self, certificate: Certificate) -> None:
-        wiring = self._wiring
-        core = self._core = PeerCore(wiring.own(), certificate, wiring.core, wiring.zstd)
+        context = self._context
+        protocol = self._protocol = PeerProtocol(context.own_handshake(), certificate, context.protocol, context.zstd)
         self.sent_at = self._loop.time()
-        self.tls.write(core.start(self.sent_at, wiring.unix_clock(), wiring.known_peers()))
+        self.tls.write(protocol.start(self.sent_at, context.unix_clock(), context.known_peers()))
 
     def _report(self, events: list[Event], now: float) -> None:
-        listener = self._wiring.listener
+        listener = self._context.listener
         for event in events:
-            if type(event) is Answered:
-                listener.on_answer(self, event, now)
-            elif type(event) is Connected:
+            if type(event) is ResponseReceived:
+                listener.on_response(self, event, now)
+            elif type(event) is HandshakeCompleted:
                 listener.on_connected(self, event.handshake)
-                if not self.settled.done():
-                    self.settled.set_result(True)
-            elif type(event) is AddressesClaimed:
-                listener.on_addresses(event.addresses)
-            elif type(event) is Closed:
-                self.give_up(event.reason, event.detail)
+                if not self.handshake_done.done():
+                    self.handshake_done.set_result(True)
+            elif type(event) is PeersGossiped:
+                listener.on_peers_gossiped(event.addresses)
+            elif type(event) is ConnectionClosed:
+                self.close(event.reason, event.detail)
 
-    def _write_output(self, core: PeerCore) -> None:
-        out = core.output()
+    def _write_output(self, protocol: PeerProtocol) -> None:
+        out = protocol.output()
         if out:
             self.sent_at = self._loop.time()
             self.tls.write(out)

@@ -1,4 +1,4 @@
-"""Certificates and keys: a fresh pair, and the TLS context that presents one.
+"""TLS certificates and keys: a new pair, and the client context that presents it.
 
 Source of truth: avalanchego `staking/tls.go`.
 """
@@ -20,19 +20,19 @@ _LIFETIME = timedelta(days=36_500)
 _NOT_BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def issue() -> tuple[bytes, bytes]:
+def issue_certificate() -> tuple[bytes, bytes]:
     """Return a new certificate and its ECDSA P-256 key, both in PEM form (the key as PKCS#8)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    nobody = x509.Name([])
+    empty_name = x509.Name([])
     certificate = (
         x509.CertificateBuilder()
         .serial_number(1)
-        .subject_name(nobody)
-        .issuer_name(nobody)
+        .subject_name(empty_name)
+        .issuer_name(empty_name)
         .public_key(key.public_key())
         .not_valid_before(_NOT_BEFORE)
         .not_valid_after(datetime.now(UTC) + _LIFETIME)
-        .add_extension(_SIGNS_ONLY, critical=True)
+        .add_extension(_KEY_USAGE, critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -40,9 +40,9 @@ def issue() -> tuple[bytes, bytes]:
 
 
 def client_context(certificate: bytes, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> ssl.SSLContext:
-    """Return a TLS 1.3 client context that presents `certificate` (DER) and checks nothing of the peer's.
+    """Return a TLS 1.3 client context that presents `certificate` (DER) and does not verify the peer's.
 
-    Whoever uses it compares the node id instead. Raises ssl.SSLError when certificate and key do not match.
+    The caller compares the node ID instead. Raises ssl.SSLError if certificate and key do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -61,7 +61,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
 
 @contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file that only this process sees: OpenSSL loads certificates from files alone."""
+    """Yield the name of a file that only this process can open; OpenSSL loads certificates only from files."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("identity", os.MFD_CLOEXEC), "wb", buffering=0) as memory:
             memory.write(content)
@@ -73,7 +73,7 @@ def _private_file(content: bytes) -> Iterator[str]:
         yield file.name
 
 
-_SIGNS_ONLY = x509.KeyUsage(
+_KEY_USAGE = x509.KeyUsage(
     digital_signature=True,
     content_commitment=False,
     key_encipherment=False,

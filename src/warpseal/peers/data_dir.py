@@ -1,4 +1,4 @@
-"""The daemon's folder of one network: created, locked against a second daemon, and written atomically."""
+"""The data folder of one network: creation, the lock against a second daemon, and atomic writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class InUse(StartupError):
-    """Another process holds the folder or the key; both would show one node id, which every node refuses."""
+    """Another process holds the folder or the key. Nodes refuse two connections of the same node ID."""
 
     def __init__(self, path: Path, setting: str) -> None:
         super().__init__(f"{path} is in use by another daemon: stop it, or give this one its own {setting}")
@@ -25,7 +25,7 @@ class InUse(StartupError):
 
 
 class UnusableFolder(StartupError):
-    """The folder can be neither created nor opened, and not because it is read-only."""
+    """The folder can neither be created nor opened, for another reason than being read-only."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"data-dir {path} cannot be used: {error.strerror or error}")
@@ -34,9 +34,9 @@ class UnusableFolder(StartupError):
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
-    """Create `path` (0700) and hold its lock; yields False, without a lock, where nothing can be written.
+    """Create `path` (0700) and hold its lock; yield False, without a lock, if the folder is read-only.
 
-    Raises InUse when another process holds the lock, UnusableFolder for every other failure.
+    Raises InUse if another process holds the lock, and UnusableFolder for every other failure.
     """
     descriptor = _open_lock(path)
     try:
@@ -49,9 +49,9 @@ def locked_folder(path: Path) -> Iterator[bool]:
 
 
 def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
-    """Take the exclusive lock of an open file, a read-only one included; it lasts until the file is closed.
+    """Acquire the exclusive lock of an open file, also of a read-only one; closing the file releases it.
 
-    Returns False where the file system has no such locks (some network mounts). Raises InUse.
+    Returns False if the file system has no such locks (some network mounts). Raises InUse.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,28 +63,28 @@ def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by a file of `content`, complete or not at all, even through a crash. Raises OSError."""
-    temporary = write_beside(path, content, mode=mode)
+    """Replace `path` by a file with `content`, completely or not at all, even in a crash. Raises OSError."""
+    temporary = _write_temporary(path, content, mode=mode)
     try:
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    _sync_folder(path.parent)
 
 
 def create_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Make `path` a file of `content`, complete or not at all. Raises FileExistsError where one is."""
-    temporary = write_beside(path, content, mode=mode)
+    """Create `path` with `content`, completely or not at all. Raises FileExistsError if it exists."""
+    temporary = _write_temporary(path, content, mode=mode)
     try:
         os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    _sync_folder(path.parent)
 
 
-def write_beside(path: Path, content: bytes, *, mode: int) -> Path:
-    """Return a new temporary file of `content`, flushed to disk, in the folder of `path`. Raises OSError."""
+def _write_temporary(path: Path, content: bytes, *, mode: int) -> Path:
+    """Return a new temporary file with `content`, flushed to disk, in the folder of `path`. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -99,8 +99,8 @@ def write_beside(path: Path, content: bytes, *, mode: int) -> Path:
     return Path(name)
 
 
-def sync_folder(path: Path) -> None:
-    """Flush the names of a folder to disk, where the file system can."""
+def _sync_folder(path: Path) -> None:
+    """Flush the entries of a folder to disk if the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

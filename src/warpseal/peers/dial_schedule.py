@@ -1,7 +1,7 @@
-"""When each wanted node is dialled: at once at first, then with exponential backoff, never too often. Pure.
+"""When each tracked node is dialed: immediately at first, then with exponential backoff and a minimum gap. Pure.
 
-Source of truth: avalanchego `network/tracked_ip.go` for the delays, and its inbound throttle for the gap between
-two attempts at one node (one upgrade in 10 s per source address, loopback exempt). `now`: the event loop's time.
+Source of truth: avalanchego `network/tracked_ip.go` for the delays, and its inbound throttle for the gap between two
+attempts at one node (one upgrade in 10 s per source address, loopback exempt). `now`: the event loop's time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from warpseal.runtime.backoff import Backoff
 from warpseal.warp.ids import NodeID
 
 
-class Stage(Enum):
-    """Where a wanted node stands."""
+class DialStage(Enum):
+    """The stage of a tracked node."""
 
     WAITING = "waiting"  # A dial is due at a known time.
-    PARKED = "parked"  # No address that may be dialled is known.
-    DIALLING = "dialling"
+    NO_ADDRESS = "no_address"  # No address that may be dialed is known.
+    DIALING = "dialing"
     CONNECTED = "connected"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often may be dialled. gap_s: least time between two attempts at one node; burst: dials at once."""
+class DialLimits:
+    """Limits of dialing. gap_s: least time between two attempts at one node; burst: dials at the same moment."""
 
     dials_per_s: float = 500.0
     burst: int = 50
@@ -37,199 +37,205 @@ class Pace:
 
 
 @dataclass(slots=True, eq=False)
-class Prospect:
-    """One wanted node. due_at: when the next dial may start (WAITING only); failures: in a row.
+class DialState:
+    """The dial state of one tracked node. due_at: when the next dial may start (WAITING only).
 
-    reason: of the last failure. reached: attempts in a row in which somebody took the TCP connection in vain.
+    failures: in a row. failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
+    reason: of the last failure.
     """
 
-    stage: Stage = Stage.WAITING
+    stage: DialStage = DialStage.WAITING
     due_at: float = 0.0
     started_at: float = float("-inf")
     connected_at: float = float("-inf")
     delay_s: float = 0.0
     failures: int = 0
-    reached: int = 0
+    failed_handshakes: int = 0
     reason: str = ""
     gap_s: float = 0.0
-    ticket: int = -1  # Of its valid entry in the queue.
+    ticket: int = -1  # Identifies the valid entry in the queue.
 
 
-class DialPlan:
-    """Tells whom to dial when; is told how it went."""
+class DialSchedule:
+    """Decides which nodes are dialed when, from the recorded outcomes of earlier dials."""
 
-    def __init__(self, pace: Pace, random: Random) -> None:
-        self._pace = pace
+    def __init__(self, limits: DialLimits, random: Random) -> None:
+        self._limits = limits
         self._random = random
-        self._prospects: dict[NodeID, Prospect] = {}
-        # When nodes that are not wanted any more were dialled: the gap holds for them too.
-        self._forgotten: dict[NodeID, tuple[float, float]] = {}
+        self._states: dict[NodeID, DialState] = {}
+        # Start of the last attempt at nodes that are no longer tracked: the gap still applies to them.
+        self._recent_attempts: dict[NodeID, float] = {}
         self._queue: list[tuple[float, int, NodeID]] = []
         self._tickets = count()
-        self._tokens = float(pace.burst)
+        self._tokens = float(limits.burst)
         self._refilled_at = 0.0
 
-    def get(self, node_id: NodeID) -> Prospect | None:
-        """Return where a node stands; None when it is not wanted. Not to be changed by the caller."""
-        return self._prospects.get(node_id)
+    def get(self, node_id: NodeID) -> DialState | None:
+        """Return the state of a node, None if it is not tracked. The caller must not change it."""
+        return self._states.get(node_id)
 
     def __contains__(self, node_id: object) -> bool:
-        return node_id in self._prospects
+        return node_id in self._states
 
     def __len__(self) -> int:
-        return len(self._prospects)
+        return len(self._states)
 
-    def parked(self) -> list[NodeID]:
-        """Return the wanted nodes of which no usable address is known."""
-        return [node_id for node_id, p in self._prospects.items() if p.stage is Stage.PARKED]
+    # Tracked nodes.
 
-    # What is wanted.
-
-    def want(self, node_ids: Iterable[NodeID], now: float) -> None:
-        """Plan a dial of each node that is not wanted yet, at once and in this order."""
+    def track(self, node_ids: Iterable[NodeID], now: float) -> None:
+        """Schedule an immediate dial of each node that is not tracked yet, in this order."""
         for node_id in node_ids:
-            if node_id not in self._prospects:
-                started_at, gap_s = self._forgotten.pop(node_id, (float("-inf"), 0.0))
-                self._prospects[node_id] = Prospect(started_at=started_at, gap_s=gap_s)
-                self._enqueue(node_id, max(now, started_at + gap_s))
+            if node_id not in self._states:
+                started_at = self._recent_attempts.pop(node_id, None)
+                if started_at is None:
+                    self._states[node_id] = DialState()
+                    self._enqueue(node_id, now)
+                else:
+                    self._states[node_id] = DialState(started_at=started_at, gap_s=self._limits.gap_s)
+                    self._enqueue(node_id, max(now, started_at + self._limits.gap_s))
 
-    def unwant(self, node_ids: Iterable[NodeID], now: float) -> None:
-        """Forget nodes, except how long the gap behind their last attempt still lasts."""
-        self._forgotten = {n: (at, gap) for n, (at, gap) in self._forgotten.items() if at + gap > now}
+    def untrack(self, node_ids: Iterable[NodeID], now: float) -> None:
+        """Forget nodes, except for the gap after their last attempt."""
+        gap_s = self._limits.gap_s
+        self._recent_attempts = {n: at for n, at in self._recent_attempts.items() if at + gap_s > now}
         for node_id in node_ids:
-            prospect = self._prospects.pop(node_id, None)
-            if prospect is not None and prospect.started_at + self._pace.gap_s > now:
-                exempt = prospect.stage is Stage.CONNECTED and not prospect.gap_s
-                self._forgotten[node_id] = prospect.started_at, 0.0 if exempt else self._pace.gap_s
-
-    def ready(self, node_id: NodeID, now: float) -> None:
-        """Note a new address: a node that waits or had none is dialled as soon as the gap allows."""
-        prospect = self._prospects.get(node_id)
-        if prospect is not None and prospect.stage in (Stage.WAITING, Stage.PARKED):
-            self._pull_forward(node_id, prospect, now)
-
-    def hurry(self, node_ids: Iterable[NodeID], now: float) -> float | None:
-        """Pull redials forward as far as the gap allows. Returns the earliest dial's moment, if any."""
-        moments = []
-        for node_id in node_ids:
-            prospect = self._prospects.get(node_id)
-            if prospect is None:
+            state = self._states.pop(node_id, None)
+            if state is None or state.started_at + gap_s <= now:
                 continue
-            if prospect.stage is Stage.WAITING:
-                self._pull_forward(node_id, prospect, now)
-                moments.append(prospect.due_at)
-            elif prospect.stage is Stage.DIALLING:
-                moments.append(now)
-        return min(moments, default=None)
+            is_exempt = state.stage is DialStage.CONNECTED and not state.gap_s
+            if not is_exempt:
+                self._recent_attempts[node_id] = state.started_at
 
-    # Whom to dial.
+    def record_new_address(self, node_id: NodeID, now: float) -> None:
+        """Dial a node that waits or has no address as soon as the gap allows, because a new address is known."""
+        state = self._states.get(node_id)
+        if state is not None and state.stage in (DialStage.WAITING, DialStage.NO_ADDRESS):
+            self._pull_forward(node_id, state, now)
 
-    def take(self, now: float, slots: int) -> list[NodeID]:
-        """Return at most `slots` nodes to dial now, longest due first; they count as DIALLING."""
+    def redial_soon(self, node_ids: Iterable[NodeID], now: float) -> float | None:
+        """Move redials forward as far as the gap allows. Returns the time of the earliest dial, if any."""
+        dial_times = []
+        for node_id in node_ids:
+            state = self._states.get(node_id)
+            if state is None:
+                continue
+            if state.stage is DialStage.WAITING:
+                self._pull_forward(node_id, state, now)
+                dial_times.append(state.due_at)
+            elif state.stage is DialStage.DIALING:
+                dial_times.append(now)
+        return min(dial_times, default=None)
+
+    # Due dials.
+
+    def take_due(self, now: float, slots: int) -> list[NodeID]:
+        """Return at most `slots` nodes to dial now, longest due first, and mark them as DIALING."""
         self._refill(now)
-        taken: list[NodeID] = []
-        while len(taken) < slots and self._tokens >= 1 and self._due(now):
+        due: list[NodeID] = []
+        while len(due) < slots and self._tokens >= 1 and self._has_due(now):
             _, _, node_id = heappop(self._queue)
-            prospect = self._prospects[node_id]
-            prospect.stage, prospect.started_at = Stage.DIALLING, now
+            state = self._states[node_id]
+            state.stage, state.started_at = DialStage.DIALING, now
             self._tokens -= 1
-            taken.append(node_id)
-        return taken
+            due.append(node_id)
+        return due
 
-    def next_at(self, now: float) -> float | None:
-        """Return when `take` has something to give, at the earliest; None when nothing is planned."""
+    def next_dial_at(self, now: float) -> float | None:
+        """Return the earliest time at which `take_due` returns a node; None if no dial is scheduled."""
         self._drop_stale()
         if not self._queue:
             return None
         self._refill(now)
-        lacking = max(0.0, 1 - self._tokens)
-        return max(self._queue[0][0], now + lacking / self._pace.dials_per_s)
+        missing = max(0.0, 1 - self._tokens)
+        return max(self._queue[0][0], now + missing / self._limits.dials_per_s)
 
-    # How it went.
+    # Outcomes.
 
-    def park(self, node_id: NodeID) -> None:
-        """Note that no address could be dialled: the attempt counts neither as made nor as failed."""
-        prospect = self._prospects.get(node_id)
-        if prospect is not None and prospect.stage is Stage.DIALLING:
-            prospect.stage, prospect.started_at = Stage.PARKED, float("-inf")
+    def wait_for_address(self, node_id: NodeID) -> None:
+        """Record that a node had no address to dial; this is neither an attempt nor a failure."""
+        state = self._states.get(node_id)
+        if state is not None and state.stage is DialStage.DIALING:
+            state.stage, state.started_at = DialStage.NO_ADDRESS, float("-inf")
 
-    def touched(self, node_id: NodeID, now: float, *, exempt: bool) -> None:
-        """Note that a node saw an attempt that was meant for another: the gap counts from now.
+    def record_attempt(self, node_id: NodeID, now: float, *, is_loopback: bool) -> None:
+        """Record that a dial of another node reached this one: the gap counts from now.
 
-        Where no gap applies, the node still has to notice first that we hung up.
+        A loopback node has no gap, but it needs a moment to notice that this side disconnected.
         """
-        prospect = self._prospects.get(node_id)
-        if prospect is not None and prospect.stage in (Stage.WAITING, Stage.PARKED):
-            prospect.started_at = now
-            prospect.gap_s = self._pace.backoff.first_s if exempt else self._pace.gap_s
+        state = self._states.get(node_id)
+        if state is not None and state.stage in (DialStage.WAITING, DialStage.NO_ADDRESS):
+            state.started_at = now
+            state.gap_s = self._limits.backoff.first_s if is_loopback else self._limits.gap_s
 
-    def failed(self, node_id: NodeID, reason: str, now: float, *, reached: bool, exempt: bool) -> None:
-        """Note a failed attempt. reached: somebody took the TCP connection; exempt: on a loopback address."""
-        prospect = self._prospects.get(node_id)
-        if prospect is None or prospect.stage is not Stage.DIALLING:
+    def record_failure(
+        self, node_id: NodeID, reason: str, now: float, *, tcp_accepted: bool, is_loopback: bool
+    ) -> None:
+        """Record a failed attempt. tcp_accepted: whether the TCP connection was accepted before."""
+        state = self._states.get(node_id)
+        if state is None or state.stage is not DialStage.DIALING:
             return
-        prospect.failures += 1
-        prospect.reached += reached
-        prospect.reason = reason
-        prospect.gap_s = 0.0 if exempt else self._pace.gap_s
-        self._back_off(prospect)
-        self._enqueue(node_id, max(now + prospect.delay_s, prospect.started_at + prospect.gap_s))
+        state.failures += 1
+        state.failed_handshakes += tcp_accepted
+        state.reason = reason
+        state.gap_s = 0.0 if is_loopback else self._limits.gap_s
+        self._back_off(state)
+        self._enqueue(node_id, max(now + state.delay_s, state.started_at + state.gap_s))
 
-    def connected(self, node_id: NodeID, now: float, *, exempt: bool) -> None:
-        """Note a completed handshake."""
-        prospect = self._prospects.get(node_id)
-        if prospect is None:
+    def record_connected(self, node_id: NodeID, now: float, *, is_loopback: bool) -> None:
+        """Record a completed handshake."""
+        state = self._states.get(node_id)
+        if state is None:
             return
-        prospect.stage, prospect.connected_at = Stage.CONNECTED, now
-        prospect.failures = prospect.reached = 0
-        prospect.reason = ""
-        prospect.gap_s = 0.0 if exempt else self._pace.gap_s
+        state.stage, state.connected_at = DialStage.CONNECTED, now
+        state.failures = state.failed_handshakes = 0
+        state.reason = ""
+        state.gap_s = 0.0 if is_loopback else self._limits.gap_s
 
-    def lost(self, node_id: NodeID, now: float) -> None:
-        """Note the end of a connection whose handshake was completed: its delay starts at 0 again.
+    def record_disconnect(self, node_id: NodeID, now: float) -> None:
+        """Record the end of a connection with a completed handshake, which resets the delay to 0.
 
-        Where no gap applies, one that did not last as long as the gap keeps its delay, against a tight loop.
+        A loopback connection shorter than the gap keeps its delay, to prevent a tight loop.
         """
-        prospect = self._prospects.get(node_id)
-        if prospect is None or prospect.stage is not Stage.CONNECTED:
+        state = self._states.get(node_id)
+        if state is None or state.stage is not DialStage.CONNECTED:
             return
-        if prospect.gap_s or now - prospect.connected_at >= self._pace.gap_s:
-            prospect.delay_s = 0.0
-        due_at = max(now + prospect.delay_s, prospect.started_at + prospect.gap_s)
-        if not prospect.gap_s:
-            self._back_off(prospect)
+        if state.gap_s or now - state.connected_at >= self._limits.gap_s:
+            state.delay_s = 0.0
+        due_at = max(now + state.delay_s, state.started_at + state.gap_s)
+        if not state.gap_s:
+            self._back_off(state)
         self._enqueue(node_id, due_at)
 
-    def _back_off(self, prospect: Prospect) -> None:
-        prospect.delay_s = self._pace.backoff.next_delay(prospect.delay_s, self._random)
+    def _back_off(self, state: DialState) -> None:
+        state.delay_s = self._limits.backoff.next_delay(state.delay_s, self._random)
 
-    def _pull_forward(self, node_id: NodeID, prospect: Prospect, now: float) -> None:
-        gap_ends_at = prospect.started_at + prospect.gap_s
-        if prospect.stage is Stage.PARKED:
-            # It was taken before its turn could be used: others that were wanted later do not go first.
-            self._enqueue(node_id, max(prospect.due_at, gap_ends_at), prospect.ticket)
-        elif max(now, gap_ends_at) < prospect.due_at:
+    def _pull_forward(self, node_id: NodeID, state: DialState, now: float) -> None:
+        gap_ends_at = state.started_at + state.gap_s
+        if state.stage is DialStage.NO_ADDRESS:
+            # It keeps its place in the queue: nodes that were tracked later are not dialed before it.
+            self._enqueue(node_id, max(state.due_at, gap_ends_at), state.ticket)
+        elif max(now, gap_ends_at) < state.due_at:
             self._enqueue(node_id, max(now, gap_ends_at))
 
     def _enqueue(self, node_id: NodeID, due_at: float, ticket: int | None = None) -> None:
-        prospect = self._prospects[node_id]
-        prospect.ticket = next(self._tickets) if ticket is None else ticket
-        prospect.stage, prospect.due_at = Stage.WAITING, due_at
-        heappush(self._queue, (due_at, prospect.ticket, node_id))
+        state = self._states[node_id]
+        state.ticket = next(self._tickets) if ticket is None else ticket
+        state.stage, state.due_at = DialStage.WAITING, due_at
+        heappush(self._queue, (due_at, state.ticket, node_id))
 
-    def _due(self, now: float) -> bool:
+    def _has_due(self, now: float) -> bool:
         self._drop_stale()
         return bool(self._queue) and self._queue[0][0] <= now
 
     def _drop_stale(self) -> None:
         while self._queue:
             _, ticket, node_id = self._queue[0]
-            prospect = self._prospects.get(node_id)
-            if prospect is not None and prospect.stage is Stage.WAITING and prospect.ticket == ticket:
+            state = self._states.get(node_id)
+            if state is not None and state.stage is DialStage.WAITING and state.ticket == ticket:
                 return
             heappop(self._queue)
 
     def _refill(self, now: float) -> None:
-        gained = max(0.0, now - self._refilled_at) * self._pace.dials_per_s
-        self._tokens = min(float(self._pace.burst), self._tokens + gained)
+        gained = max(0.0, now - self._refilled_at) * self._limits.dials_per_s
+        self._tokens = min(float(self._limits.burst), self._tokens + gained)
         self._refilled_at = now

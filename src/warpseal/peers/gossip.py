@@ -1,7 +1,7 @@
-"""Learning where nodes are from other nodes: what is asked of whom, and what of the answers is believed.
+"""Peer list gossip: which gossiped addresses are accepted, and the filter of the known ones.
 
-Source of truth: avalanchego `network/network.go` and `ip_tracker.go`: a pull from one validator of the Primary Network
-every couple of seconds, at most 15 addresses in an answer, no answer when nothing is missing.
+Source of truth: avalanchego `network/network.go` and `ip_tracker.go`: a node asks one validator of the Primary Network
+every few seconds, a peer list has at most 15 addresses, and no peer list is sent if nothing is missing.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from warpseal.peers.addresses import AddressBook, Endpoint, Signed
+from warpseal.peers.addresses import AddressBook, Endpoint, SignedAddress
 from warpseal.peers.statistics import NetworkStatistics
-from warpseal.protocol.addresses import ClaimedAddress
+from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter, gossip_id
 from warpseal.protocol.handshake import PeerHandshake
 from warpseal.warp.ids import NodeID
 
-# Of one message; nodes send 15. Looking takes 5 microseconds an entry, verifying 100.
-_MAX_LOOKED_AT: Final = 256
+# Per message; nodes send 15. Reading an entry takes 5 microseconds, verifying it 100.
+_MAX_READ: Final = 256
 _MAX_VERIFIED: Final = 30
 _ADDED_PER_TURN: Final = 200
 _FILTER_LIFETIME_S: Final = 60.0
-_ADDRESSES_PER_ANSWER: Final = 15
-_MAX_ASKED: Final = 4
+_ADDRESSES_PER_PEER_LIST: Final = 15
+_MAX_PEERS_ASKED: Final = 4
 
 
 class Gossip:
-    """What was learnt from peers, and the filter that tells them what need not be sent again."""
+    """Adds gossiped addresses to the address book, and keeps the filter of known addresses that peers receive."""
 
     def __init__(self, book: AddressBook, statistics: NetworkStatistics, random_bytes: Callable[[int], bytes]) -> None:
         self._book = book
@@ -39,33 +39,33 @@ class Gossip:
 
     @property
     def known_peers(self) -> BloomFilter:
-        """The filter of all signed addresses that are known."""
+        """The filter of all known signed addresses."""
         return self._filter
 
-    def learn(self, addresses: Iterable[ClaimedAddress], unix_s: float) -> list[NodeID]:
-        """Take the entries of one peer list; return the nodes that may be reached somewhere new.
+    def learn(self, addresses: Iterable[ClaimedIpPort], unix_s: float) -> list[NodeID]:
+        """Add the entries of one peer list; return the nodes with a new address.
 
-        Only what is wanted and newer is verified; the first forgery ends the message.
+        Only newer addresses of known nodes are verified. The rest of the list is ignored after the first forgery.
         """
-        learnt: list[NodeID] = []
-        for claim in islice(self._news(addresses), _MAX_VERIFIED):
-            if not claim.verified(unix_s):
+        learned: list[NodeID] = []
+        for claim in islice(self._newer(addresses), _MAX_VERIFIED):
+            if not claim.verify(unix_s):
                 self._statistics.forged_addresses += 1
                 break
             is_new = Endpoint(claim.ip, claim.port) not in self._book.candidates(claim.node_id)
-            if self._take(claim):
-                self._statistics.addresses_learnt += 1
+            if self._add(claim):
+                self._statistics.addresses_learned += 1
                 if is_new:
-                    learnt.append(claim.node_id)
-        return learnt
+                    learned.append(claim.node_id)
+        return learned
 
-    def learn_own(self, handshake: PeerHandshake) -> None:
-        """Take the address that a peer signed in its own, verified handshake."""
-        self._take(handshake.claim)
+    def learn_from_handshake(self, handshake: PeerHandshake) -> None:
+        """Add the address of a peer's verified handshake."""
+        self._add(handshake.claim)
 
     async def renew_filter(self, now: float) -> None:
-        """Make a new filter, with new seeds, once a minute and when the old one is worn out."""
-        if now - self._renewed_at < _FILTER_LIFETIME_S and not self._filter.is_worn_out:
+        """Make a new filter with new seeds, once a minute and when the old one is saturated."""
+        if now - self._renewed_at < _FILTER_LIFETIME_S and not self._filter.is_saturated:
             return
         self._renewed_at = now
         known = list(self._book.signed())
@@ -74,25 +74,25 @@ class Gossip:
             fresh.add(gossip_id(node_id, signed_at))
             if position % _ADDED_PER_TURN == _ADDED_PER_TURN - 1:
                 await asyncio.sleep(0)
-        # What was learnt meanwhile is in the old filter only: it may be sent once more.
+        # Addresses that were added meanwhile are only in the old filter: peers may send them once more.
         self._filter = fresh
 
-    def _news(self, addresses: Iterable[ClaimedAddress]) -> Iterator[ClaimedAddress]:
-        for claim in islice(addresses, _MAX_LOOKED_AT):
+    def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:
+        for claim in islice(addresses, _MAX_READ):
             node_id = claim.node_id
             if self._book.is_known(node_id) and claim.timestamp > self._book.newest_signed_at(node_id):
                 yield claim
 
-    def _take(self, claim: ClaimedAddress) -> bool:
-        signed = Signed(Endpoint(claim.ip, claim.port), claim.timestamp)
-        taken = self._book.learn(claim.node_id, signed)
-        if taken:
+    def _add(self, claim: ClaimedIpPort) -> bool:
+        signed = SignedAddress(Endpoint(claim.ip, claim.port), claim.timestamp)
+        is_added = self._book.learn(claim.node_id, signed)
+        if is_added:
             self._filter.add(gossip_id(claim.node_id, claim.timestamp))
-        return taken
+        return is_added
 
 
-def how_many_to_ask(missing: int) -> int:
-    """Return how many peers to ask at once for the addresses of `missing` nodes; one, unless many are missing."""
+def peers_to_ask(missing: int) -> int:
+    """Return the number of peers to ask for the addresses of `missing` nodes."""
     if not missing:
         return 0
-    return min(_MAX_ASKED, max(1, -(-missing // _ADDRESSES_PER_ANSWER)))
+    return min(_MAX_PEERS_ASKED, max(1, -(-missing // _ADDRESSES_PER_PEER_LIST)))

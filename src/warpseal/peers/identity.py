@@ -1,4 +1,4 @@
-"""Who the daemon is towards its peers: one certificate and key, kept, locked, and never replaced by another.
+"""The identity of the daemon in the peer network: one certificate and key, stored, locked and never replaced.
 
 Source of truth for the certificate's shape: avalanchego `staking/tls.go` and `staking/parse.go`.
 """
@@ -17,11 +17,13 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
+from warpseal import bls
 from warpseal.errors import StartupError
-from warpseal.peers.credentials import client_context, issue
+from warpseal.peers.credentials import client_context, issue_certificate
 from warpseal.peers.data_dir import create_atomically, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
+from warpseal.protocol.handshake import SignedIp, sign_ip
 from warpseal.warp.ids import NodeID, node_id_text
 
 IDENTITY_NAME = "identity.pem"
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class UnusableIdentity(StartupError):
-    """The configured or kept certificate and key cannot be used; they are never replaced by others."""
+    """The configured or stored certificate and key cannot be used. They are never replaced by new ones."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -43,10 +45,10 @@ class UnusableIdentity(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate and its key in use.
+    """A certificate and its key.
 
-    certificate: DER. context: makes TLS 1.3 client connections that present it. sign: returns the key's
-    signature over the SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1 v1.5), as signed addresses need.
+    certificate: DER. context: for TLS 1.3 client connections that present it. sign: returns the key's signature over
+    SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1 v1.5). temporary: whether it is lost at the end of the process.
     """
 
     certificate: bytes
@@ -58,29 +60,50 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class LockedIdentity:
-    """An identity held against every other process, and the folder to keep things in (None: read-only)."""
+    """An identity that is locked against other processes, and the data folder of its network (None: read-only)."""
 
     identity: Identity
     folder: Path | None
 
 
+class OwnSignedIp:
+    """The signed IP in all handshakes of this process. Its BLS key is generated at start and not stored."""
+
+    def __init__(self, identity: Identity, unix_clock: Callable[[], float]) -> None:
+        self._identity = identity
+        self._unix_clock = unix_clock
+        self._bls_secret = bls.generate_secret()
+        self._signed_ip: SignedIp | None = None
+
+    def current(self) -> SignedIp:
+        """Return the signed IP; sign it again (two milliseconds) only if the clock was ahead when it was signed.
+
+        Nodes disconnect from a peer whose signed IP is from the future, so a corrected clock would cost every
+        connection.
+        """
+        now = int(self._unix_clock())
+        if self._signed_ip is None or self._signed_ip.timestamp > now:
+            self._signed_ip = sign_ip(self._identity.sign, self._bls_secret, now)
+        return self._signed_ip
+
+
 @contextmanager
 def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIdentity]:
-    """Hold the daemon's identity for `network_id`: the explicit files, else the kept one, made on first use.
+    """Hold the daemon's identity for `network_id`: the configured files, else the stored pair, created on first use.
 
-    Raises StartupError, naming the path, when another process holds it or when it cannot be used.
+    Raises StartupError with the path if another process holds it or if it cannot be used.
     """
     folder = settings.data_dir / str(network_id)
     with ExitStack() as held:
         writable = held.enter_context(locked_folder(folder))
         if settings.tls_cert_path or settings.tls_key_path:
-            identity = _explicit(settings, held)
+            identity = _load_configured(settings, held)
         else:
-            identity = _kept(folder / IDENTITY_NAME, held, writable=writable)
+            identity = _load_stored(folder / IDENTITY_NAME, held, writable=writable)
         yield LockedIdentity(identity, folder if writable else None)
 
 
-def _explicit(settings: PeerSettings, held: ExitStack) -> Identity:
+def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
     certificate_path, key_path = settings.tls_cert_path, settings.tls_key_path
     if certificate_path is None or key_path is None:
         given = certificate_path or key_path
@@ -88,14 +111,14 @@ def _explicit(settings: PeerSettings, held: ExitStack) -> Identity:
         raise UnusableIdentity(given, "tls-cert-path and tls-key-path must be given together")
     missing = [path for path in (certificate_path, key_path) if not path.exists()]
     if len(missing) == 2:
-        _make_pair(certificate_path, key_path)
+        _create_pair(certificate_path, key_path)
     elif missing:
         raise UnusableIdentity(missing[0], "does not exist, while the other half of certificate and key does")
     return _load(certificate_path, _read_locked(key_path, held, "tls-key-path"), _read(certificate_path))
 
 
-def _make_pair(certificate_path: Path, key_path: Path) -> None:
-    certificate, key = issue()
+def _create_pair(certificate_path: Path, key_path: Path) -> None:
+    certificate, key = issue_certificate()
     try:
         if certificate_path == key_path:
             create_atomically(key_path, key + certificate)
@@ -103,27 +126,27 @@ def _make_pair(certificate_path: Path, key_path: Path) -> None:
         create_atomically(key_path, key)
         create_atomically(certificate_path, certificate, mode=0o644)
     except FileExistsError:
-        return  # Another process made them in this moment; the lock on the key decides between the two.
+        return  # Another process created them at the same time; the lock on the key decides between the two.
     except OSError as error:
         raise UnusableIdentity(key_path, f"cannot be created: {error.strerror or error}") from error
 
 
-def _kept(path: Path, held: ExitStack, *, writable: bool) -> Identity:
+def _load_stored(path: Path, held: ExitStack, *, writable: bool) -> Identity:
     if path.exists() or writable:
         if not path.exists():
-            _keep_new(path)
+            _create_stored(path)
         pem = _read_locked(path, held, "data-dir")
         return _load(path, pem, pem)
     log.warning(
         "data-dir is read-only and no TLS paths are given: running with a temporary identity, data_dir=%s",
         path.parent,
     )
-    certificate, key = issue()
+    certificate, key = issue_certificate()
     return _load(path, key, certificate, temporary=True)
 
 
-def _keep_new(path: Path) -> None:
-    certificate, key = issue()
+def _create_stored(path: Path) -> None:
+    certificate, key = issue_certificate()
     try:
         write_atomically(path, key + certificate)
     except OSError as error:
@@ -131,14 +154,14 @@ def _keep_new(path: Path) -> None:
 
 
 def _read_locked(path: Path, held: ExitStack, setting: str) -> bytes:
-    """Read a key file and hold its lock until `held` ends; opened for reading: a read-only mount works."""
+    """Read a key file and hold its lock until `held` ends. The file may be on a read-only mount."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UnusableIdentity(path, f"cannot be read: {error.strerror or error}") from error
     held.callback(os.close, descriptor)
     if not lock_descriptor(descriptor, path, setting):
-        log.warning("this file system has no locks: make sure that no second daemon uses %s", path)
+        log.warning("the file system has no locks: make sure that no second daemon uses %s", path)
     return _read(path)
 
 
@@ -154,9 +177,9 @@ def _read(path: Path) -> bytes:
 
 
 def _load(path: Path, key_pem: bytes, certificate_pem: bytes, *, temporary: bool = False) -> Identity:
-    """Return the identity of two PEM texts. Raises UnusableIdentity when damaged or not of one pair."""
-    der = _leaf(path, certificate_pem)
-    key = _private_key(path, key_pem)
+    """Return the identity of two PEM texts. Raises UnusableIdentity if they are damaged or do not belong together."""
+    der = _parse_certificate_pem(path, certificate_pem)
+    key = _parse_key(path, key_pem)
     try:
         node_id = parse_certificate(der).node_id
     except MalformedCertificate as error:
@@ -169,7 +192,7 @@ def _load(path: Path, key_pem: bytes, certificate_pem: bytes, *, temporary: bool
     return Identity(der, node_id, context, _signer(key), temporary)
 
 
-def _leaf(path: Path, pem: bytes) -> bytes:
+def _parse_certificate_pem(path: Path, pem: bytes) -> bytes:
     begin, end = pem.find(_CERTIFICATE_BEGIN), pem.find(_CERTIFICATE_END)
     if 0 <= begin < end:
         with suppress(ValueError):
@@ -177,7 +200,7 @@ def _leaf(path: Path, pem: bytes) -> bytes:
     raise UnusableIdentity(path, "holds no certificate in PEM form")
 
 
-def _private_key(path: Path, pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+def _parse_key(path: Path, pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -1,72 +1,136 @@
-"""Warns of what an operator can mend: a wrong clock, too few open files, an advertised version that grows old."""
+"""Conditions that an operator can fix: a wrong clock, too few open files, an outdated advertised version."""
 
 from __future__ import annotations
 
 import logging
+import resource
 from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
-from warpseal.peers.clock import PeerClocks
-from warpseal.peers.file_limit import FileLimit
-from warpseal.protocol.handshake import Version
+from cachetools import FIFOCache
 
-_WARNINGS_APART_S: Final = 600.0
-# A lone peer that claims some version from the future is no reason to upgrade.
-_TELLING_SHARE: Final = 1 / 3
+from warpseal.protocol.handshake import Version
+from warpseal.warp.ids import NodeID
+
+# Files for upstream nodes, HTTP clients, listeners and logs, in addition to the peer connections.
+RESERVED_FILES: Final = 256
+# If the hard limit is "unlimited", systems accept at most about this.
+_UNLIMITED_FILES: Final = 1_048_576
+_MACOS_FILES: Final = 10_240
+_MAX_CLOCK_SAMPLES: Final = 512
+# Fewer clocks than this do not prove that ours is wrong.
+_MIN_CLOCK_SAMPLES: Final = 3
+_WARNING_INTERVAL_S: Final = 600.0
+# A single peer that claims a future version is no reason to upgrade.
+_MIN_NEWER_SHARE: Final = 1 / 3
 
 log = logging.getLogger(__name__)
 
 
-class Watch:
-    """Says each thing at most every ten minutes. tolerance_s: clock offset from the peers' median to warn above."""
+class PeerClocks:
+    """The clock of each peer in its latest handshake, relative to a monotonic clock of this process.
+
+    A later correction of the wall clock is therefore visible at once.
+    """
+
+    def __init__(self) -> None:
+        self._unix_minus_now: FIFOCache[NodeID, float] = FIFOCache(_MAX_CLOCK_SAMPLES)
+
+    def add(self, node_id: NodeID, offset_s: int, unix_s: float, now: float) -> None:
+        """Record the offset (the peer's clock minus ours) of a handshake, whether it succeeded or not."""
+        self._unix_minus_now[node_id] = unix_s + offset_s - now
+
+    def median_offset_s(self, unix_s: float, now: float) -> float | None:
+        """Return the median of the peers' clocks minus ours, in seconds; None while too few are known."""
+        if len(self._unix_minus_now) < _MIN_CLOCK_SAMPLES:
+            return None
+        return median(self._unix_minus_now.values()) - (unix_s - now)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimit:
+    """The limit of open files in force."""
+
+    files: int
+
+    @property
+    def connections(self) -> int:
+        """The number of peer connections that fit; at least half the files."""
+        return max(self.files - RESERVED_FILES, self.files // 2)
+
+    def needed_for(self, connections: int) -> int | None:
+        """Return the limit that this many connections need; None if the limit in force suffices."""
+        return None if connections <= self.connections else connections + RESERVED_FILES
+
+
+def raise_file_limit() -> FileLimit:
+    """Raise the soft limit of open files towards the hard one, as far as the system permits; return the result."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (_finite(hard), _MACOS_FILES):
+        if soft != resource.RLIM_INFINITY and wanted > soft:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            except (OSError, ValueError):
+                continue
+            break
+    return FileLimit(_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def _finite(limit: int) -> int:
+    return _UNLIMITED_FILES if limit == resource.RLIM_INFINITY else limit
+
+
+class PeerWarnings:
+    """Logs each warning at most every ten minutes. tolerance_s: clock offset from the peers' median to warn above."""
 
     def __init__(self, clocks: PeerClocks, advertised: Version, tolerance_s: float) -> None:
         self._clocks = clocks
         self._advertised = advertised
         self._tolerance_s = tolerance_s
-        self._said_at: dict[str, float] = {}
+        self._warned_at: dict[str, float] = {}
 
     def check_clock(self, unix_s: float, now: float) -> bool:
-        """Warn when our clock is wrong. Returns whether it is right, as far as is known."""
+        """Warn if our clock is wrong. Returns whether it is right, as far as is known."""
         offset_s = self._clocks.median_offset_s(unix_s, now)
         if offset_s is None or abs(offset_s) <= self._tolerance_s:
             return True
-        self._say(
-            now, "this machine's clock is %+.0f s from the peers' median; nodes drop who is off by 60 s", -offset_s
+        self._warn(
+            now, "this machine's clock is %+.0f s from the peers' median; nodes refuse offsets above 60 s", -offset_s
         )
         return False
 
-    def check_room(self, limit: FileLimit, max_connections: int, wanted: int, now: float) -> bool:
-        """Warn when not all wanted nodes can be connected at once. Returns whether they can."""
-        needed = limit.needed_for(wanted)
+    def check_connection_limit(self, limit: FileLimit, max_connections: int, tracked: int, now: float) -> bool:
+        """Warn if not all tracked nodes can be connected at the same time. Returns whether they can."""
+        needed = limit.needed_for(tracked)
         if needed is not None:
-            self._say(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, wanted, needed)
-        elif wanted > max_connections:
-            self._say(now, "max-connections is %d; %d peers are wanted", max_connections, wanted)
-        return wanted <= min(max_connections, limit.connections)
+            self._warn(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, tracked, needed)
+        elif tracked > max_connections:
+            self._warn(now, "max-connections is %d; %d peers are tracked", max_connections, tracked)
+        return tracked <= min(max_connections, limit.connections)
 
     def check_versions(self, versions: Iterable[Version], now: float) -> bool:
-        """Warn when many peers run something newer than we advertise. Returns whether few do."""
+        """Warn if many peers run a newer version than the advertised one. Returns whether only few do."""
         running = list(versions)
         newer = [version for version in running if version > self._advertised]
-        if not newer or len(newer) < _TELLING_SHARE * len(running):
+        if not newer or len(newer) < _MIN_NEWER_SHARE * len(running):
             return True
-        self._say(
+        self._warn(
             now,
             "%d of %d peers run a newer version than the advertised %s, up to %s: see advertised-version",
             len(newer),
             len(running),
-            version_text(self._advertised),
-            version_text(max(newer)),
+            _version_text(self._advertised),
+            _version_text(max(newer)),
         )
         return False
 
-    def _say(self, now: float, template: str, *values: object) -> None:
-        if now - self._said_at.get(template, float("-inf")) >= _WARNINGS_APART_S:
-            self._said_at[template] = now
+    def _warn(self, now: float, template: str, *values: object) -> None:
+        if now - self._warned_at.get(template, float("-inf")) >= _WARNING_INTERVAL_S:
+            self._warned_at[template] = now
             log.warning(template, *values)
 
 
-def version_text(version: Version) -> str:
-    """Return "major.minor.patch"."""
+def _version_text(version: Version) -> str:
     return ".".join(map(str, version))

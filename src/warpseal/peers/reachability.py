@@ -1,19 +1,19 @@
-"""Whether a node can still be reached before a deadline. Pure; the reasons are stable and shown to callers."""
+"""Whether a node can be reached before a deadline. Pure; the reasons are stable and appear in error responses."""
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
-from warpseal.peers.dial_schedule import Prospect, Stage
-from warpseal.peers.failures import Failure
+from warpseal.peers.dial_schedule import DialStage, DialState
+from warpseal.peers.statistics import ConnectionFailure
 
 
 class ReachState(Enum):
-    """CONNECTED: may be asked now. COMING: may still connect in time. LOST: cannot, as far as can be known."""
+    """CONNECTED: may be asked now. PENDING: may connect in time. UNREACHABLE: cannot, as far as is known."""
 
     CONNECTED = "connected"
-    PENDING = "coming"
+    PENDING = "pending"
     UNREACHABLE = "unreachable"
 
 
@@ -27,7 +27,7 @@ class UnreachableReason(StrEnum):
 
 
 class Reachability(NamedTuple):
-    """How a node stands. reason: of LOST alone. next_dial_at: on the loop's clock; None where none is planned."""
+    """reason: of UNREACHABLE only. next_dial_at: on the loop's clock; None if no dial is scheduled."""
 
     state: ReachState
     reason: str = ""
@@ -36,16 +36,16 @@ class Reachability(NamedTuple):
 
 CONNECTED: Final = Reachability(ReachState.CONNECTED)
 PENDING: Final = Reachability(ReachState.PENDING)
-# Ourselves: whose key may be in a validator set, where the daemon runs under a validator's certificate.
+# This daemon itself: its key is in a validator set if it runs under the certificate of a validator.
 OWN_NODE: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NOT_CONNECTED)
 PRIVATE_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.PRIVATE_ADDRESS)
 NO_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NO_ADDRESS)
 
 
-def reach_of_waiting(prospect: Prospect, deadline: float) -> Reachability:
-    """Return how an unconnected node with an address stands: lost after a failed dial with no other in time."""
-    if prospect.stage is not Stage.WAITING or not prospect.failures or prospect.due_at < deadline:
+def reachability_while_dialing(state: DialState, deadline: float) -> Reachability:
+    """Return UNREACHABLE if the last dial of an unconnected node failed and none is due before the deadline."""
+    if state.stage is not DialStage.WAITING or not state.failures or state.due_at < deadline:
         return PENDING
-    is_other = prospect.reason == Failure.WRONG_IDENTITY
-    reason = UnreachableReason.WRONG_IDENTITY if is_other else UnreachableReason.NOT_CONNECTED
-    return Reachability(ReachState.UNREACHABLE, reason, prospect.due_at)
+    is_wrong_identity = state.reason == ConnectionFailure.WRONG_IDENTITY
+    reason = UnreachableReason.WRONG_IDENTITY if is_wrong_identity else UnreachableReason.NOT_CONNECTED
+    return Reachability(ReachState.UNREACHABLE, reason, state.due_at)

@@ -1,4 +1,4 @@
-"""Asking many peers one question: one request id, one encoded frame, and never long on the loop at a time."""
+"""One request to many peers: one request ID, one encoded frame, in turns that do not hold the event loop."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 
 from warpseal.peers.connection import PeerConnection
 from warpseal.peers.statistics import NetworkStatistics
-from warpseal.protocol.events import Answered
+from warpseal.protocol.events import ResponseReceived
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
 
-# Peers written to before other callbacks of the loop have their turn: one or two milliseconds.
+# Peers that are written to before other callbacks of the loop run: one or two milliseconds.
 PEERS_PER_TURN: Final = 100
 
 log = logging.getLogger(__name__)
 
 
 class PeerResponse(NamedTuple):
-    """What one peer answered: app bytes (body), or a refusal (error_code, error_message); never both."""
+    """The response of one peer: app bytes (body), or an application error (error_code, error_message), never both."""
 
     node_id: NodeID
     body: bytes | None
@@ -33,55 +33,55 @@ ResponseHandler = Callable[[PeerResponse], None]
 
 
 class PendingRequest:
-    """One wave of one question. Answers go to `on_response` until it is closed or its deadline has passed."""
+    """A request to many peers. Responses go to `on_response` until it is closed or its deadline has passed."""
 
-    __slots__ = ("_request", "asked_at", "on_response")
+    __slots__ = ("_request", "on_response", "requested_at")
 
-    def __init__(self, request: PeerRequest, on_response: ResponseHandler, asked_at: float) -> None:
+    def __init__(self, request: PeerRequest, on_response: ResponseHandler, requested_at: float) -> None:
         self._request = request
         self.on_response = on_response
-        self.asked_at = asked_at
+        self.requested_at = requested_at
 
     @property
     def request_id(self) -> int:
-        """The id that the peers see."""
+        """The ID that the peers see."""
         return self._request.request_id
 
     def extend(self, deadline: float) -> None:
-        """Take answers until `deadline` where that is later: somebody joined who has more time."""
+        """Accept responses until `deadline` if that is later than the current deadline."""
         self._request.deadline = max(self._request.deadline, deadline)
 
     def close(self) -> None:
-        """Leave: no more answers, and nothing more is written. Peers' slots stay taken until they answer."""
-        self._request.leave()
+        """Accept no more responses and stop writing. Slots of peers stay occupied until they respond."""
+        self._request.cancel()
 
 
 class RequestQueue:
-    """The waves that are still being written, asks before re-asks, oldest first."""
+    """The requests that are still being written to peers: first asks before re-asks, then oldest first."""
 
     def __init__(
         self,
         connected: Mapping[NodeID, PeerConnection],
-        waits: Callable[[PeerConnection], None],
+        schedule_release: Callable[[PeerConnection], None],
         totals: NetworkStatistics,
     ) -> None:
         self._connected = connected
         self._totals = totals
-        self._waits = waits
+        self._schedule_release = schedule_release
         self._asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._turn: asyncio.Handle | None = None
         self._budget = 0
 
     def send(self, request: PeerRequest, node_ids: Iterable[NodeID]) -> None:
-        """Write a request to its peers, the first of them at once where nobody else is being written to."""
+        """Write a request to peers, immediately as far as the budget of this turn allows."""
         (self._reasks if request.is_reask else self._asks).append((request, iter(node_ids)))
         if self._turn is None:
             self._begin_turn()
         self._write()
 
     def stop(self) -> None:
-        """Forget what is not written."""
+        """Forget what is not written yet."""
         self._asks.clear()
         self._reasks.clear()
         if self._turn is not None:
@@ -89,7 +89,7 @@ class RequestQueue:
             self._turn = None
 
     def _begin_turn(self) -> None:
-        """Allow so many writes until the loop has been round once."""
+        """Refill the budget of writes until the next iteration of the loop."""
         self._budget = PEERS_PER_TURN
         self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
 
@@ -102,39 +102,41 @@ class RequestQueue:
     def _write(self) -> None:
         now = asyncio.get_running_loop().time()
         while self._budget and (self._asks or self._reasks):
-            waves = self._asks or self._reasks
-            self._write_some(*waves[0], now)
+            queue = self._asks or self._reasks
+            self._write_some(*queue[0], now)
             if self._budget:
-                waves.popleft()
+                queue.popleft()
 
     def _write_some(self, request: PeerRequest, node_ids: Iterator[NodeID], now: float) -> None:
-        """Write to the next peers of a wave, until all are written to or the budget is used up."""
-        if request.was_left or request.deadline <= now:
+        """Write a request to its next peers until none is left or the budget is used up."""
+        if request.is_cancelled or request.deadline <= now:
             return
         for node_id in node_ids:
             connection = self._connected.get(node_id)
             if connection is None:
                 continue
-            written = connection.ask(request, now)
-            if written is False:
-                self._waits(connection)
-            if written is None:
-                connection.statistics.not_taken += 1
+            is_written = connection.send_request(request, now)
+            if is_written is False:
+                self._schedule_release(connection)
+            if is_written is None:
+                connection.statistics.refused += 1
             else:
-                connection.statistics.asked += 1
+                connection.statistics.requests += 1
                 self._totals.requests += 1
             self._budget -= 1
             if not self._budget:
                 return
 
 
-def dispatch_response(connection: PeerConnection, answered: Answered, now: float) -> None:
-    """Hand an answer to whoever asked; a fault of theirs stays theirs."""
-    ask = answered.request.context
-    if ask is None:
+def dispatch_response(connection: PeerConnection, response: ResponseReceived, now: float) -> None:
+    """Pass a response to the handler of its request; an error of the handler is logged."""
+    pending = response.request.context
+    if pending is None:
         return
-    connection.statistics.count_answer(now - ask.asked_at, refused=answered.body is None)
+    connection.statistics.count_response(now - pending.requested_at, is_error=response.body is None)
     try:
-        ask.on_response(PeerResponse(connection.meant, answered.body, answered.error_code, answered.error_message))
+        pending.on_response(
+            PeerResponse(connection.expected_node_id, response.body, response.error_code, response.error_message)
+        )
     except Exception:
-        log.exception("a fault of ours while an answer was taken")
+        log.exception("internal error in a response handler")

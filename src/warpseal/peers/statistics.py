@@ -1,37 +1,55 @@
-"""Plain counters of the peer client: per node, and of all connections together. Others take snapshots of them."""
+"""Counters of the peer client: per node and in total, and the reasons by which failures are counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
-# One answer moves the average by this share of its distance.
+# The weight of one response in the moving average.
 _LATENCY_WEIGHT: Final = 0.1
+
+
+class ConnectionFailure(StrEnum):
+    """Why a connection ended or was never made, in addition to the protocol's CloseReason.
+
+    The values are stable: they label logs and metrics.
+    """
+
+    UNREACHABLE = "unreachable"
+    CONNECT_TIMEOUT = "connect_timeout"
+    TLS_TIMEOUT = "tls_timeout"
+    TLS_FAILED = "tls_failed"
+    MALFORMED_CERTIFICATE = "malformed_certificate"
+    WRONG_IDENTITY = "wrong_identity"
+    HUNG_UP = "hung_up"
+    NOT_READING = "not_reading"
+    NOT_WANTED = "not_wanted"
+    STOPPED = "stopped"
+    INTERNAL = "internal"
 
 
 @dataclass(slots=True, eq=False)
 class PeerStatistics:
-    """What is known of one node since it became wanted. latency_s: exponentially weighted, None before any answer.
+    """Counters of one node since it became tracked.
 
-    asked: requests written or queued; answers: app responses; errors: refusals; not_taken: requests its full queue
-    refused.
+    requests: written or queued; responses: with app bytes; errors: application errors; refused: requests for which the
+    node's queue was full. latency_s: exponentially weighted average, None before the first response.
     """
 
-    asked: int = 0
-    answers: int = 0
+    requests: int = 0
+    responses: int = 0
     errors: int = 0
-    not_taken: int = 0
-    connects: int = 0
-    failed_dials: int = 0
+    refused: int = 0
     latency_s: float | None = None
 
-    def count_answer(self, latency_s: float, *, refused: bool) -> None:
-        """Count one answer to a request that was made `latency_s` ago."""
-        if refused:
+    def count_response(self, latency_s: float, *, is_error: bool) -> None:
+        """Count one response to a request that was made `latency_s` ago."""
+        if is_error:
             self.errors += 1
         else:
-            self.answers += 1
+            self.responses += 1
         previous = self.latency_s
         self.latency_s = latency_s if previous is None else previous + _LATENCY_WEIGHT * (latency_s - previous)
 
@@ -40,18 +58,17 @@ class PeerStatistics:
 class NetworkStatistics:
     """Totals of the peer client since its start.
 
-    dials: attempts begun; failures: their ends without a connection, by reason; endings: ends of connections that
-    stood, by reason. requests: one for each peer asked. addresses_learnt, forged_addresses: of peer lists, with a
-    right and a wrong signature. timeouts: requests that got no answer in time; late ones still count as answers.
+    dials: started attempts; dial_failures: attempts without a connection, by reason; disconnects: ends of connections
+    with a completed handshake, by reason. requests: one for each peer. timeouts: requests without a response in time,
+    even if it comes later. addresses_learned, forged_addresses: gossiped addresses by validity of the signature.
     """
 
     dials: int = 0
-    connects: int = 0
     requests: int = 0
-    answers: int = 0
-    refusals: int = 0
+    responses: int = 0
+    errors: int = 0
     timeouts: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
-    addresses_learnt: int = 0
+    dial_failures: Counter[str] = field(default_factory=Counter)
+    disconnects: Counter[str] = field(default_factory=Counter)
+    addresses_learned: int = 0
     forged_addresses: int = 0

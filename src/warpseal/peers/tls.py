@@ -1,7 +1,7 @@
-"""TLS 1.3 over memory BIOs in an asyncio protocol: ciphertext on the socket's side, plain bytes on ours.
+"""TLS 1.3 over memory BIOs in an asyncio protocol.
 
-One receive buffer serves all connections: one takes a tenth of the memory that asyncio's own TLS takes. A
-peer whose bytes take long to handle is read less often, so that none can hold the loop.
+All connections share one receive buffer, so a connection takes a tenth of the memory of asyncio's own TLS. A peer whose
+bytes take long to handle is read less often, so that no peer can hold the event loop.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol, cast
 
-from warpseal.peers.failures import Failure
+from warpseal.peers.statistics import ConnectionFailure
 
 READ_BYTES: Final = 4 * 1024
 SLICE_S: Final = 0.002
-# After a slice that did not suffice, the connection rests this many times as long as it worked.
-REST_FACTOR: Final = 4
-MAX_REST_S: Final = 0.05
+# A connection that used up its slice pauses for this many times its processing time.
+PAUSE_FACTOR: Final = 4
+MAX_PAUSE_S: Final = 0.05
 WRITE_HIGH_WATER_BYTES: Final = 64 * 1024
-# More than this is unsent only where the peer does not read while it goes on answering.
+# More than this is unsent only if the peer sends without reading.
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 _RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 
 log = logging.getLogger(__name__)
 
 
-class SecureStream(Protocol):
-    """What a TLS connection tells its owner, synchronously and in this order."""
+class TlsListener(Protocol):
+    """Receives the events of a TLS connection, synchronously and in this order."""
 
-    def secured(self, certificate: bytes) -> None:
-        """The TLS handshake is done, writing is possible; `certificate`: the peer's leaf in DER."""
+    def on_tls_established(self, certificate: bytes) -> None:
+        """The TLS handshake is complete and writing is possible. certificate: the peer's leaf in DER."""
 
-    def received(self, data: bytes) -> None:
-        """Plain bytes, at most READ_BYTES of them."""
+    def on_data(self, data: bytes) -> None:
+        """At most READ_BYTES of plaintext arrived."""
 
-    def writable(self) -> None:
-        """The peer reads again after `blocked_since` was set."""
+    def on_writable(self) -> None:
+        """The peer reads again after it had stopped."""
 
-    def lost(self, failure: str, detail: str) -> None:
-        """The connection is gone; called once, also when it never became secure."""
+    def on_connection_lost(self, failure: str, detail: str) -> None:
+        """The connection is closed; called once, also if TLS was never established."""
 
 
 class ReceiveBuffer:
-    """The one buffer that all connections receive into; it holds nothing between two callbacks."""
+    """The receive buffer of all connections; it is empty between two callbacks."""
 
     __slots__ = ("raw", "view")
 
@@ -55,29 +55,29 @@ class ReceiveBuffer:
 
 
 class TlsConnection(asyncio.BufferedProtocol):
-    """One outgoing TLS connection; reports to `owner`.
+    """One outgoing TLS connection.
 
-    blocked_since: the loop's time at which the peer's receive window filled up, None while it reads.
+    write_paused_at: the loop's time at which the peer stopped reading, None while it reads.
     """
 
     __slots__ = (
         "_detail",
         "_failure",
         "_incoming",
+        "_listener",
         "_loop",
         "_lost",
         "_outgoing",
-        "_owner",
-        "_resting",
         "_secure",
         "_shared",
+        "_throttled",
         "_tls",
         "_transport",
-        "blocked_since",
+        "write_paused_at",
     )
 
-    def __init__(self, owner: SecureStream, context: ssl.SSLContext, shared: ReceiveBuffer) -> None:
-        self._owner = owner
+    def __init__(self, listener: TlsListener, context: ssl.SSLContext, shared: ReceiveBuffer) -> None:
+        self._listener = listener
         self._shared = shared
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -85,13 +85,13 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._failure = self._detail = ""
-        self._secure = self._resting = self._lost = False
-        self.blocked_since: float | None = None
+        self._secure = self._throttled = self._lost = False
+        self.write_paused_at: float | None = None
 
     def write(self, data: bytes) -> None:
-        """Encrypt and send plain bytes. After the end of the connection: nothing.
+        """Encrypt and send plain bytes; a closed connection ignores them.
 
-        Nothing is dropped or delayed here: who writes looks at `blocked_since` first.
+        This method neither drops nor delays bytes: the caller checks `write_paused_at` first.
         """
         if self._lost or not self._secure:
             return
@@ -100,33 +100,33 @@ class TlsConnection(asyncio.BufferedProtocol):
             while written < len(data):  # OpenSSL stops after each record of 16 KiB.
                 written += self._tls.write(memoryview(data)[written:])
         except ssl.SSLError as error:
-            self._fail(Failure.TLS_FAILED, error.reason or str(error))
+            self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
             return
         self._flush()
-        if self.blocked_since is not None and self._unsent_bytes() > MAX_UNSENT_BYTES:
-            self._fail(Failure.NOT_READING, f"{self._unsent_bytes()} unread bytes")
+        if self.write_paused_at is not None and self._unsent_bytes() > MAX_UNSENT_BYTES:
+            self._fail(ConnectionFailure.NOT_READING, f"{self._unsent_bytes()} unread bytes")
 
     @property
-    def is_resting(self) -> bool:
-        """Whether bytes that have arrived wait until the connection may use the loop again."""
-        return self._resting
+    def is_throttled(self) -> bool:
+        """Whether received bytes wait until the connection may use the loop again."""
+        return self._throttled
 
     def close(self, failure: str, detail: str = "") -> None:
-        """End the connection; `lost` follows, unless it came before."""
+        """Close the connection; `on_connection_lost` follows unless it was called before."""
         if self._transport is None or self._failure:
             return
         self._failure, self._detail = failure, detail
         if self._unsent_bytes():
-            self._transport.abort()  # Closing would wait for a peer that may never read.
+            self._transport.abort()  # close() would wait for a peer that may never read.
         else:
             self._transport.close()
 
-    # What the event loop calls.
+    # asyncio.BufferedProtocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        self._advance(self._shake)
+        self._guard(self._handshake)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared.view
@@ -135,42 +135,42 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._failure:
             return
         self._incoming.write(self._shared.view[:nbytes])
-        if not self._resting:
-            self._advance(self._read if self._secure else self._shake)
+        if not self._throttled:
+            self._guard(self._read if self._secure else self._handshake)
 
     def eof_received(self) -> bool:
         if not self._failure:
-            self._failure = Failure.HUNG_UP
+            self._failure = ConnectionFailure.HUNG_UP
         return False
 
     def pause_writing(self) -> None:
-        self.blocked_since = self._loop.time()
+        self.write_paused_at = self._loop.time()
 
     def resume_writing(self) -> None:
-        self.blocked_since = None
+        self.write_paused_at = None
         if not self._lost:
-            self._advance(self._owner.writable)
+            self._guard(self._listener.on_writable)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._lost:
             return
         self._lost, self._transport = True, None
-        self._owner.lost(self._failure or Failure.HUNG_UP, self._detail or str(error or ""))
+        self._listener.on_connection_lost(self._failure or ConnectionFailure.HUNG_UP, self._detail or str(error or ""))
 
     # TLS.
 
-    def _advance(self, step: Callable[[], None]) -> None:
-        """Run one step; whatever goes wrong in it ends this connection and nothing else."""
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Run one step; an error in it closes this connection only."""
         try:
             step()
         except ssl.SSLWantReadError:
             self._flush()
         except ssl.SSLError as error:
             self._flush()
-            self._fail(Failure.TLS_FAILED, error.reason or str(error))
+            self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
         except Exception:
-            log.exception("a fault of ours ended a connection")
-            self._fail(Failure.INTERNAL, "")
+            log.exception("internal error, closing peer connection")
+            self._fail(ConnectionFailure.INTERNAL, "")
 
     def _fail(self, failure: str, detail: str) -> None:
         if not self._failure:
@@ -178,11 +178,11 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _shake(self) -> None:
+    def _handshake(self) -> None:
         self._tls.do_handshake()
         self._flush()
         self._secure = True
-        self._owner.secured(self._tls.getpeercert(binary_form=True) or b"")
+        self._listener.on_tls_established(self._tls.getpeercert(binary_form=True) or b"")
         self._read()
 
     def _read(self) -> None:
@@ -192,35 +192,35 @@ class TlsConnection(asyncio.BufferedProtocol):
             while has_more or self._incoming.pending:
                 data = self._tls.read(READ_BYTES)
                 if not data:
-                    self.close(Failure.HUNG_UP)
+                    self.close(ConnectionFailure.HUNG_UP)
                     return
-                self._owner.received(data)
+                self._listener.on_data(data)
                 if self._failure:
                     return
-                # Less than was asked for: that was the rest of a record.
+                # Fewer bytes than requested are the end of a record.
                 has_more = len(data) == READ_BYTES and self._tls.pending() > 0
                 spent_s = monotonic() - started
                 if spent_s > SLICE_S and (has_more or self._incoming.pending):
-                    self._rest(min(spent_s * REST_FACTOR, MAX_REST_S))
+                    self._throttle(min(spent_s * PAUSE_FACTOR, MAX_PAUSE_S))
                     return
         except ssl.SSLWantReadError:
-            pass  # Half a record has arrived.
+            pass  # Only part of a record has arrived.
         if self._outgoing.pending:
             self._flush()
 
-    def _rest(self, delay_s: float) -> None:
+    def _throttle(self, delay_s: float) -> None:
         assert self._transport is not None
         self._flush()
-        self._resting = True
+        self._throttled = True
         self._transport.pause_reading()
         self._loop.call_later(delay_s, self._resume)
 
     def _resume(self) -> None:
-        self._resting = False
+        self._throttled = False
         if self._lost or self._failure or self._transport is None:
             return
-        self._advance(self._read)
-        if not self._resting and not self._failure:
+        self._guard(self._read)
+        if not self._throttled and not self._failure:
             self._transport.resume_reading()
 
     def _unsent_bytes(self) -> int:

@@ -1,1 +1,5 @@
-"""The peer protocol without sockets, clocks or tasks: bytes and `now` in, events and bytes out."""
+"""The peer protocol without sockets, clocks or tasks: bytes and `now` go in, events and bytes come out.
+
+Start reading at `peer.PeerProtocol`, one connection after its TLS handshake. `messages` and `framing` are the wire
+format, `handshake`, `addresses` and `certificate` the checks, `requests` the limits, `acp118` the signature requests.
+"""

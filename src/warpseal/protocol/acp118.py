@@ -1,6 +1,6 @@
-"""Signature requests: what a validator is asked to sign, and the share in its answer.
+"""Signature requests of ACP-118, and the signature share in a response.
 
-Source of truth: ACP-118. A request carries the handler id in front, a response does not.
+A request starts with the handler ID, a response does not.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError as ProtobufError
 
 from warpseal.pb import sdk_pb2
-from warpseal.protocol.wire import encode_varint
+from warpseal.warp.protobuf import encode_varint
 
 SIGNATURE_REQUEST_HANDLER: Final = 2
 SIGNATURE_BYTES: Final = 96
 _HANDLER_PREFIX: Final = encode_varint(SIGNATURE_REQUEST_HANDLER)
-# Field 1, 96 bytes: all that a node ever writes.
+# Field 1 with 96 bytes: the only encoding that nodes write.
 _SIGNATURE_PREFIX: Final = bytes((0x0A, SIGNATURE_BYTES))
 RESPONSE_BYTES: Final = len(_SIGNATURE_PREFIX) + SIGNATURE_BYTES
 
 
 class NoSignature(StrEnum):
-    """An answer without a share."""
+    """Why a response holds no share."""
 
     EMPTY = "empty"
     MALFORMED = "malformed"
@@ -35,15 +35,15 @@ def encode_signature_request(message: bytes, justification: bytes) -> bytes:
 
 
 def decode_signature_response(body: bytes) -> bytes | NoSignature:
-    """Return the 96 bytes of a share, not yet looked at; EMPTY when the validator has nothing to say.
+    """Return the 96 bytes of a share, unchecked.
 
-    MALFORMED is everything else: no such message, or a signature of another length.
+    Returns EMPTY for a response without a signature, and MALFORMED for other bytes or another length.
     """
     if len(body) == RESPONSE_BYTES and body.startswith(_SIGNATURE_PREFIX):
         return body[len(_SIGNATURE_PREFIX) :]
     try:
         signature = sdk_pb2.SignatureResponse.FromString(body).signature
-    except DecodeError:
+    except ProtobufError:
         return NoSignature.MALFORMED
     if not signature:
         return NoSignature.EMPTY

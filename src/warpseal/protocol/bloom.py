@@ -1,4 +1,4 @@
-"""Bloom filters of known peers: what a peer already has, so that nobody sends it again.
+"""Bloom filters of known peers, so that peers do not send known addresses again.
 
 Source of truth: avalanchego `utils/bloom` and `utils/ips/claimed_ip_port.go`. Marshalled: the number of hashes
 (one byte), their seeds (8 bytes each, big-endian), the bits (at least one byte, least significant bit first).
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
-from warpseal.protocol.errors import ProtocolFault
 from warpseal.warp.ids import NodeID
 
 SALT_BYTES: Final = 32
@@ -21,18 +20,18 @@ _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TURN: Final = 17
 _MIN_COUNT: Final = 128
 _FALSE_POSITIVES: Final = 0.001
-# Beyond this rate of false positives a filter is rebuilt.
-_WORN_OUT: Final = 0.01
-# The id is the hash of a 40-byte buffer, of which a node id fills only 20 of the first 32 bytes.
+# A filter beyond this rate of false positives is rebuilt.
+_MAX_FALSE_POSITIVES: Final = 0.01
+# Nodes hash a 40-byte buffer: 32 bytes for the node ID, of which it fills 20, and the timestamp.
 _GOSSIP_ID_PADDING: Final = bytes(12)
 
 
-class MalformedFilter(ProtocolFault):
+class MalformedFilter(ValueError):
     """A bloom filter outside of the bounds of the protocol."""
 
 
 class BloomFilter:
-    """A set of gossip ids that may claim to hold what it does not hold, and never the reverse."""
+    """A set of gossip IDs with false positives and without false negatives."""
 
     __slots__ = ("_bits", "additions", "max_additions", "salt", "seeds")
 
@@ -41,11 +40,11 @@ class BloomFilter:
         self.salt = salt
         self._bits = bytearray(entries)
         self.additions = 0
-        self.max_additions = max_additions(len(self.seeds), len(entries), _WORN_OUT)
+        self.max_additions = max_additions(len(self.seeds), len(entries), _MAX_FALSE_POSITIVES)
 
     @classmethod
     def sized_for(cls, nodes: int, random_bytes: Callable[[int], bytes]) -> BloomFilter:
-        """Return an empty filter for two addresses of each of `nodes` nodes, with fresh seeds and salt."""
+        """Return an empty filter for two addresses per node, with fresh seeds and salt."""
         count = max(2 * nodes, _MIN_COUNT)
         entry_bytes = optimal_entry_bytes(count, _FALSE_POSITIVES)
         hashes = optimal_hashes(entry_bytes, count)
@@ -61,12 +60,12 @@ class BloomFilter:
         return cls(seeds, raw[entries_at:], salt)
 
     @property
-    def is_worn_out(self) -> bool:
-        """Whether so much was added that a new filter (new seeds, new salt) should take over."""
+    def is_saturated(self) -> bool:
+        """Whether the rate of false positives requires a new filter with new seeds and a new salt."""
         return self.additions >= self.max_additions
 
     def add(self, key: bytes) -> None:
-        """Put a gossip id into the set."""
+        """Add a gossip ID."""
         for bit in self._bits_of(key):
             self._bits[bit >> 3] |= 1 << (bit & 7)
         self.additions += 1
@@ -75,11 +74,11 @@ class BloomFilter:
         return all(self._bits[bit >> 3] & 1 << (bit & 7) for bit in self._bits_of(key))
 
     def encode(self) -> bytes:
-        """Return the marshalled filter; the salt travels beside it."""
+        """Return the marshalled filter without its salt, which messages carry in a field of its own."""
         return bytes((len(self.seeds),)) + b"".join(s.to_bytes(_SEED_BYTES, "big") for s in self.seeds) + self._bits
 
     def _bits_of(self, key: bytes) -> list[int]:
-        """Return the bits of a key: each hash goes on from the one before."""
+        """Return the bits of a key; each hash continues from the previous one."""
         value = key_hash(key, self.salt)
         size = 8 * len(self._bits)
         bits = []
@@ -95,15 +94,12 @@ def gossip_id(node_id: NodeID, timestamp: int) -> bytes:
 
 
 def key_hash(key: bytes, salt: bytes) -> int:
-    """Return the 64-bit hash that the bits of a key begin with."""
+    """Return the 64-bit hash from which the bits of a key are derived."""
     return int.from_bytes(sha256(key + salt).digest()[:8], "big")
 
 
 def check_filter(raw: bytes, salt: bytes) -> None:
-    """Refuse what nodes refuse. 1 to 16 hashes, at least one byte of bits, at most 32 of salt are in order.
-
-    Raises MalformedFilter.
-    """
+    """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most 32 bytes of salt."""
     if not raw or not 1 <= raw[0] <= MAX_HASHES:
         raise MalformedFilter(f"{raw[0] if raw else 'no'} hashes")
     if len(raw) < 1 + raw[0] * _SEED_BYTES + 1:
@@ -113,17 +109,17 @@ def check_filter(raw: bytes, salt: bytes) -> None:
 
 
 def optimal_entry_bytes(count: int, false_positives: float) -> int:
-    """Return how many bytes of bits hold `count` keys at this rate of false positives."""
+    """Return the size in bytes for `count` keys at this rate of false positives."""
     bits = -count * math.log(false_positives) / math.log(2) ** 2
     return max(int((bits + 7) / 8), 1)
 
 
 def optimal_hashes(entry_bytes: int, count: int) -> int:
-    """Return how many hashes suit `count` keys in so many bytes of bits, from 1 to 16."""
+    """Return the number of hashes for `count` keys in a filter of this size, from 1 to 16."""
     return max(1, min(MAX_HASHES, math.ceil(8 * entry_bytes * math.log(2) / count)))
 
 
 def max_additions(hashes: int, entry_bytes: int, false_positives: float) -> int:
-    """Return after how many additions a filter has this rate of false positives."""
+    """Return the number of keys at which a filter reaches this rate of false positives."""
     per_hash = 1 - false_positives ** (1 / hashes)
     return math.ceil(-math.log(per_hash) * 8 * entry_bytes / hashes)

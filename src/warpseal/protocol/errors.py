@@ -1,4 +1,4 @@
-"""What a peer can do wrong: faults inside the room, and the reasons for which a connection is closed."""
+"""Why this side closes a connection with a peer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from enum import StrEnum
 
 
 class CloseReason(StrEnum):
-    """Why our side gives a connection up. The values are stable: they label logs and metrics."""
+    """The values are stable: they label logs and metrics."""
 
     FRAME_TOO_LONG = "frame_too_long"
     SECOND_HANDSHAKE = "second_handshake"
-    MALFORMED_HANDSHAKE = "malformed_handshake"
     WRONG_NETWORK = "wrong_network"
     CLOCK_SKEW = "clock_skew"
     TOO_MANY_SUBNETS = "too_many_subnets"
@@ -25,16 +24,8 @@ class CloseReason(StrEnum):
     FLOOD = "flood"
 
 
-class ProtocolFault(Exception):
-    """Base of what a peer can do wrong. None of them leaves the room: the core turns them into events."""
-
-
-class Undecodable(ProtocolFault):
-    """Bytes that are no message: counted and skipped, as nodes do."""
-
-
-class ConnectionFault(ProtocolFault):
-    """A fault that ends the connection."""
+class ProtocolError(Exception):
+    """The peer broke the protocol in a way that ends the connection; the protocol turns it into an event."""
 
     def __init__(self, reason: CloseReason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason.value)

@@ -1,33 +1,33 @@
-"""What a peer core tells its shell."""
+"""Events that `PeerProtocol` returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.protocol.addresses import ClaimedAddress
+from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.errors import CloseReason
 from warpseal.protocol.handshake import PeerHandshake
 from warpseal.protocol.requests import PeerRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class HandshakeCompleted:
     """Both sides have accepted each other: requests may be sent."""
 
     handshake: PeerHandshake
 
 
 @dataclass(frozen=True, slots=True)
-class AddressesClaimed:
-    """A peer list came: well-formed entries, none of them verified, those of nodes nobody asked for included."""
+class PeersGossiped:
+    """The peer sent a peer list. The entries are well-formed, not verified, and may be of unknown nodes."""
 
-    addresses: tuple[ClaimedAddress, ...]
+    addresses: tuple[ClaimedIpPort, ...]
 
 
-class Answered:
-    """The answer to a request of ours: app bytes, or a refusal's code and text.
+class ResponseReceived:
+    """The response to a request: app bytes (body), or the code and text of an application error.
 
-    Not a frozen dataclass: a round makes a thousand of them, and those take three times as long to make.
+    This is not a frozen dataclass: a round makes a thousand of them, and a frozen dataclass takes three times as long.
     """
 
     __slots__ = ("body", "error_code", "error_message", "request")
@@ -39,15 +39,15 @@ class Answered:
         self.error_message = error_message
 
     def __repr__(self) -> str:
-        return f"Answered({self.request.request_id}, {self.body!r}, {self.error_code}, {self.error_message!r})"
+        return f"ResponseReceived({self.request.request_id}, {self.body!r}, {self.error_code}, {self.error_message!r})"
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """The connection has to be closed; the core takes and gives nothing any more."""
+class ConnectionClosed:
+    """The caller must close the connection; the protocol ignores all further input and writes nothing."""
 
     reason: CloseReason
     detail: str
 
 
-Event = Connected | AddressesClaimed | Answered | Closed
+Event = HandshakeCompleted | PeersGossiped | ResponseReceived | ConnectionClosed

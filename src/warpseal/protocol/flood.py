@@ -1,6 +1,6 @@
-"""How much useless input a peer may send before its connection is given up.
+"""How much useless input a peer may send before this side closes the connection.
 
-Source of truth: docs/protocol.md (flood rule). Points stand for work: what the cheapest frames cost is one point.
+Source of truth: docs/protocol.md (flood rule). Points stand for work: the cheapest frames cost one point.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ FRAME_POINTS: Final = 1
 REQUEST_POINTS: Final = 10
 ENTRY_POINTS: Final = 1
 MALFORMED_POINTS: Final = 100
-# One point for each whole KiB, useful or not, counted after inflation.
+# One point for each whole KiB, useful or not, counted after decompression.
 BULK_SHIFT: Final = 10
 
 WINDOW_S: Final = 10.0
 LIMIT_POINTS: Final = 4_000
 
 
-class NoiseMeter:
+class FloodMeter:
     """Counts points in windows of ten seconds."""
 
-    __slots__ = ("_began", "_points")
+    __slots__ = ("_points", "_window_start")
 
     def __init__(self, now: float) -> None:
-        self._began = now
+        self._window_start = now
         self._points = 0
 
-    def charge(self, points: int, now: float) -> bool:
-        """Count `points`; False when the peer has sent too much."""
+    def add_cost(self, points: int, now: float) -> bool:
+        """Count `points`. Returns False if the peer has exceeded the limit of this window."""
         self._points += points
         if self._points <= LIMIT_POINTS:
             return True
-        if now < self._began + WINDOW_S:
+        if now < self._window_start + WINDOW_S:
             return False
-        self._began, self._points = now, points
+        self._window_start, self._points = now, points
         return points <= LIMIT_POINTS

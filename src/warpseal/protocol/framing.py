@@ -12,49 +12,44 @@ LENGTH_BYTES: Final = 4
 
 
 def encode_frame(message: bytes) -> bytes:
-    """Return `message` behind its length. ValueError above the limit, where nodes would close."""
+    """Return `message` behind its length. Raises ValueError above the limit, at which nodes close."""
     if len(message) > FRAME_LIMIT_BYTES:
         raise ValueError(f"{len(message)} bytes do not fit into a frame of {FRAME_LIMIT_BYTES}")
     return len(message).to_bytes(LENGTH_BYTES, "big") + message
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames, whatever its chunks, in time linear in the bytes fed.
+    """Splits a byte stream into frames, for any chunking, in time linear in the number of bytes.
 
-    limit: a longer announced frame sets `overflow` to its length, before any of it is buffered; nothing is
-    decoded from then on. keep: longer frames (within the limit) are legal, but swallowed as they arrive, so
-    that a peer holds at most `keep` bytes of memory; None keeps all. swallowed_bytes counts them.
+    limit: a longer announced frame sets `overflow` to its length before any of it is buffered, and ends decoding.
+    keep: longer frames (within the limit) are legal but skipped as they arrive, so that a peer occupies at most `keep`
+    bytes of memory; None keeps all frames. skipped_bytes: bytes of skipped frames so far.
     """
 
-    __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_swallow", "overflow", "swallowed_bytes")
+    __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_skip", "overflow", "skipped_bytes")
 
     def __init__(self, limit: int = FRAME_LIMIT_BYTES, keep: int | None = None) -> None:
         self._limit = limit
         self._keep = limit if keep is None else min(keep, limit)
         self._buffer = bytearray()
         self._needed = LENGTH_BYTES
-        self._to_swallow = 0
-        self.swallowed_bytes = 0
+        self._to_skip = 0
+        self.skipped_bytes = 0
         self.overflow: int | None = None
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes held until their frame is complete."""
-        return len(self._buffer)
-
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
-        """Return the messages that `chunk` completes, in order, without their lengths."""
+        """Return the messages that `chunk` completes, in order and without their lengths."""
         if self.overflow is not None:
             return []
-        if not self._buffer and not self._to_swallow:
+        if not self._buffer and not self._to_skip:
             length = int.from_bytes(chunk[:LENGTH_BYTES], "big")
             if LENGTH_BYTES + length == len(chunk) and length <= self._keep:
-                return [bytes(chunk[LENGTH_BYTES:])]  # One frame and nothing else, as most chunks are.
-        if self._to_swallow:
-            swallowed = min(self._to_swallow, len(chunk))
-            self._to_swallow -= swallowed
-            self.swallowed_bytes += swallowed
-            chunk = chunk[swallowed:]
+                return [bytes(chunk[LENGTH_BYTES:])]  # Most chunks are exactly one frame.
+        if self._to_skip:
+            skipped = min(self._to_skip, len(chunk))
+            self._to_skip -= skipped
+            self.skipped_bytes += skipped
+            chunk = chunk[skipped:]
         if self._buffer:
             self._buffer += chunk
             if len(self._buffer) < self._needed:
@@ -63,7 +58,7 @@ class FrameDecoder:
         return self._cut(chunk)
 
     def _cut(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Return the complete messages of `data`, which begins with a length, and hold what is left of it."""
+        """Return the complete messages of `data`, which begins with a length, and buffer the rest."""
         frames: list[bytes] = []
         offset, end = 0, len(data)
         self._needed = LENGTH_BYTES
@@ -71,7 +66,7 @@ class FrameDecoder:
             body = offset + LENGTH_BYTES
             length = int.from_bytes(data[offset:body], "big")
             if length > self._keep:
-                offset = self._pass_over(length, body, end)
+                offset = self._skip(length, body, end)
             elif body + length <= end:
                 offset = body + length
                 frames.append(bytes(data[body:offset]))
@@ -82,12 +77,12 @@ class FrameDecoder:
             self._buffer += data[offset:]
         return frames
 
-    def _pass_over(self, length: int, body: int, end: int) -> int:
-        """Return where decoding goes on: behind as much of a long frame as there is; `end` when it overflows."""
+    def _skip(self, length: int, body: int, end: int) -> int:
+        """Skip the available part of a long frame and return the offset behind it, or `end` if it overflows."""
         if length > self._limit:
             self.overflow = length
             return end
-        swallowed = min(length, end - body)
-        self._to_swallow = length - swallowed
-        self.swallowed_bytes += swallowed
-        return body + swallowed
+        skipped = min(length, end - body)
+        self._to_skip = length - skipped
+        self.skipped_bytes += skipped
+        return body + skipped

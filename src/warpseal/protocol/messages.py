@@ -1,8 +1,8 @@
-"""Peer messages: opening what arrives and encoding what is sent.
+"""Decoding of received peer messages and encoding of sent ones.
 
-Source of truth: proto/warpseal/pb/p2p.proto. An envelope is opened without building objects; the answers to
-requests, of which a round brings a thousand, have a path for the bytes that every known node writes and fall
-back to the generated parser for every other legal encoding.
+Source of truth: proto/warpseal/pb/p2p.proto. Envelopes are opened without building objects. Responses, of which a round
+brings a thousand, are sliced directly if they have the encoding that nodes write, and go through the generated parser
+otherwise.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError as ProtobufError
 
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import RESPONSE_BYTES
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.errors import Undecodable
 from warpseal.protocol.framing import encode_frame
-from warpseal.protocol.wire import LENGTH_DELIMITED, encode_member, members, read_varint
+from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, iter_fields, read_varint
 
 
-class Member(IntEnum):
-    """The members of a message that somebody here looks at, by field number."""
+class MessageType(IntEnum):
+    """The types of messages, by field number of the envelope."""
 
     COMPRESSED = 2
     PING = 11
@@ -42,95 +41,94 @@ EMPTY_PEER_LIST_FRAME: Final = encode_frame(bytes.fromhex("7200"))
 UNREGISTERED_HANDLER_CODE: Final = -2
 UNREGISTERED_HANDLER_TEXT: Final = "unregistered handler"
 
-# Bodies above these sizes are never built into objects: nothing that we read comes near them.
+# Larger bodies are never parsed: the messages that this daemon reads are far smaller.
 _PARSED_BYTES: Final = 64 * 1024
 _HANDSHAKE_BYTES: Final = 256 * 1024
 _ID_BYTES: Final = 32
-_KNOWN: Final = frozenset(Member)
-# An envelope holds one member; a few fields of a later protocol beside it are passed over.
+_KNOWN: Final = frozenset(MessageType)
+# An envelope holds one message; a few fields of a later protocol beside it are skipped.
 _ENVELOPE_FIELDS: Final = 8
 _ERROR_FIELDS: Final = 16
 _ERROR_TEXT_BYTES: Final = 200
 _MASK_32: Final = 0xFFFF_FFFF
-# What an AppResponse or AppError begins with: field 1, 32 bytes; then field 2 at this offset.
+# The start of an AppResponse: field 1 with 32 bytes, then field 2 at this offset.
 _CHAIN_PREFIX: Final = b"\x0a\x20"
 _AFTER_CHAIN: Final = len(_CHAIN_PREFIX) + _ID_BYTES
 _REQUEST_ID_KEY: Final = 0x10
-# Field 3 with the length of a response that holds a share, all of it that a node writes.
+# Field 3 with the length of a response that holds a share, in the encoding of nodes.
 _SHARE_FOLLOWS: Final = bytes((0x1A, RESPONSE_BYTES))
-# Enough for the key and the length of anything up to 256 MiB.
+# The key and the length of a field of up to 256 MiB.
 _HEAD_BYTES: Final = 6
-_HEADS_REMEMBERED: Final = 1024
-# Longer answers than this hold no share behind a request id of 32 bits, or not in the bytes that nodes write.
+_CACHED_HEADS: Final = 1024
+# A longer response does not consist of a 32-bit request ID and a share in the encoding of nodes.
 _LONGEST_SHARE_BYTES: Final = _AFTER_CHAIN + 1 + 5 + len(_SHARE_FOLLOWS) + RESPONSE_BYTES
 
 
 def open_envelope(frame: bytes, zstd: Zstd) -> tuple[int, bytes]:
-    """Return (field number, body) of the member that a frame holds, inflated when it came compressed.
+    """Return (field number, body) of the message in a frame, decompressed if necessary.
 
-    Numbers that nobody here knows are returned like all others. Raises Undecodable, also for a compressed
-    message in a compressed message.
+    The number may be unknown. Raises DecodeError, also for a compressed message inside a compressed message.
     """
-    number, body = _only_member(frame)
-    if number != Member.COMPRESSED:
+    number, body = _single_field(frame)
+    if number != MessageType.COMPRESSED:
         return number, body
-    number, body = _only_member(zstd.inflate(body))
-    if number == Member.COMPRESSED:
-        raise Undecodable("compressed twice")
+    number, body = _single_field(zstd.inflate(body))
+    if number == MessageType.COMPRESSED:
+        raise DecodeError("compressed twice")
     return number, body
 
 
-def _only_member(raw: bytes) -> tuple[int, bytes]:
-    """Return the member of a message: in all that nodes write, its one field, which fills it."""
-    head = _member_head(raw[:_HEAD_BYTES])
+def _single_field(raw: bytes) -> tuple[int, bytes]:
+    """Return the message field of an envelope. Nodes write exactly one field."""
+    head = _field_head(raw[:_HEAD_BYTES])
     if head is not None and head[2] == len(raw):
         return head[0], raw[head[1] :]
     found: tuple[int, bytes] | None = None
-    for number, value in members(raw, _ENVELOPE_FIELDS):
+    for number, value in iter_fields(raw, _ENVELOPE_FIELDS):
         if isinstance(value, bytes) and (found is None or number in _KNOWN):
             found = (number, value)
     if found is None:
-        raise Undecodable("no member")
+        raise DecodeError("no message")
     return found
 
 
-@lru_cache(maxsize=_HEADS_REMEMBERED)
-def _member_head(first: bytes) -> tuple[int, int, int] | None:
-    """Return (field number, offset of its value, where it ends) as told by a message's first bytes, else None.
+@lru_cache(maxsize=_CACHED_HEADS)
+def _field_head(first: bytes) -> tuple[int, int, int] | None:
+    """Return (field number, offset of the value, end of the value) from the first bytes of a message, else None.
 
-    A thousand answers begin alike, so these bytes are looked at once.
+    It is cached because a thousand responses begin alike.
     """
     try:
         key, offset = read_varint(first, 0)
         length, offset = read_varint(first, offset)
-    except Undecodable:
+    except DecodeError:
         return None
     return (key >> 3, offset, offset + length) if key & 7 == LENGTH_DELIMITED else None
 
 
 def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
-    """Return (chain id, request id, app bytes). Raises Undecodable."""
+    """Return (chain id, request id, app bytes). Raises DecodeError."""
     head = _share_head(body[:-RESPONSE_BYTES]) if len(body) <= _LONGEST_SHARE_BYTES else None
     if head is not None:
         return head[0], head[1], body[-RESPONSE_BYTES:]
     try:
         response = p2p_pb2.AppResponse.FromString(body)
-    except DecodeError as error:
-        raise Undecodable(f"app response: {error}") from None
+    except ProtobufError as error:
+        raise DecodeError(f"app response: {error}") from None
     return response.chain_id, response.request_id, response.app_bytes
 
 
-@lru_cache(maxsize=_HEADS_REMEMBERED)
+@lru_cache(maxsize=_CACHED_HEADS)
 def _share_head(head: bytes) -> tuple[bytes, int] | None:
-    """Return (chain id, request id) if `head` is all that stands before the share in an AppResponse, else None.
+    """Return (chain id, request id) if `head` is everything before the share of an AppResponse, else None.
 
-    It is the same in the answers of a whole wave, and looked at once.
+    It is cached because all responses to a request share it.
     """
     if head[:2] != _CHAIN_PREFIX or len(head) <= _AFTER_CHAIN or head[_AFTER_CHAIN] != _REQUEST_ID_KEY:
         return None
     try:
         request_id, offset = read_varint(head, _AFTER_CHAIN + 1)
-    except Undecodable:
+    except DecodeError:
         return None
     if request_id > _MASK_32 or head[offset:] != _SHARE_FOLLOWS:
         return None
@@ -138,13 +136,13 @@ def _share_head(head: bytes) -> tuple[bytes, int] | None:
 
 
 def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:
-    """Return (chain id, request id, code, text for people). Raises Undecodable.
+    """Return (chain id, request id, code, readable text). Raises DecodeError.
 
-    The text is cut to 200 bytes; control characters and invalid UTF-8, which the generated parser would
-    refuse together with the code, are escaped.
+    The text is cut to 200 bytes. Control characters and invalid UTF-8 are escaped; the generated parser would refuse
+    the whole message for them.
     """
     chain_id, request_id, code, text = b"", 0, 0, b""
-    for number, value in members(body, _ERROR_FIELDS):
+    for number, value in iter_fields(body, _ERROR_FIELDS):
         if isinstance(value, bytes):
             if number == 1:
                 chain_id = value
@@ -154,15 +152,15 @@ def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:
             request_id = value & _MASK_32
         elif number == 3:
             code = _zigzag(value & _MASK_32)
-    return chain_id, request_id, code, readable(text[:_ERROR_TEXT_BYTES])
+    return chain_id, request_id, code, escape_text(text[:_ERROR_TEXT_BYTES])
 
 
 def _zigzag(value: int) -> int:
     return value >> 1 ^ -(value & 1)
 
 
-def readable(raw: bytes) -> str:
-    """Return bytes of a stranger as printable text: control characters and invalid UTF-8 are escaped."""
+def escape_text(raw: bytes) -> str:
+    """Return received bytes as printable text: control characters and invalid UTF-8 are escaped."""
     text = raw.decode("utf-8", errors="backslashreplace")
     if text.isprintable():
         return text
@@ -170,54 +168,54 @@ def readable(raw: bytes) -> str:
 
 
 def decode_handshake(body: bytes) -> p2p_pb2.Handshake:
-    """Return a handshake as it came, unchecked. Raises Undecodable."""
+    """Return a handshake, unchecked. Raises DecodeError."""
     _check_size(body, _HANDSHAKE_BYTES)
     try:
         return p2p_pb2.Handshake.FromString(body)
-    except DecodeError as error:
-        raise Undecodable(f"handshake: {error}") from None
+    except ProtobufError as error:
+        raise DecodeError(f"handshake: {error}") from None
 
 
-def decode_claimed_addresses(body: bytes, limit: int) -> list[p2p_pb2.ClaimedIpPort]:
-    """Return at most the first `limit` entries of a peer list, unchecked. Raises Undecodable."""
+def decode_peer_list(body: bytes, limit: int) -> list[p2p_pb2.ClaimedIpPort]:
+    """Return at most the first `limit` entries of a peer list, unchecked. Raises DecodeError."""
     try:
         return [
             p2p_pb2.ClaimedIpPort.FromString(value)
-            for number, value in members(body, limit)
+            for number, value in iter_fields(body, limit)
             if number == 1 and isinstance(value, bytes)
         ]
-    except DecodeError as error:
-        raise Undecodable(f"peer list: {error}") from None
+    except ProtobufError as error:
+        raise DecodeError(f"peer list: {error}") from None
 
 
 def decode_app_request_ids(body: bytes) -> tuple[bytes, int]:
-    """Return (chain id, request id) of a question that a peer asks us. Raises Undecodable."""
+    """Return (chain id, request id) of a peer's request. Raises DecodeError."""
     _check_size(body, _PARSED_BYTES)
     try:
         request = p2p_pb2.AppRequest.FromString(body)
-    except DecodeError as error:
-        raise Undecodable(f"app request: {error}") from None
+    except ProtobufError as error:
+        raise DecodeError(f"app request: {error}") from None
     return request.chain_id, request.request_id
 
 
 def _check_size(body: bytes, limit: int) -> None:
     if len(body) > limit:
-        raise Undecodable(f"{len(body)} bytes are more than such a message has")
+        raise DecodeError(f"{len(body)} bytes, at most {limit} are read")
 
 
 def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:
-    """Return the frame of a handshake, which nodes never compress."""
+    """Return the frame of a handshake, uncompressed as nodes send it."""
     return encode_frame(p2p_pb2.Message(handshake=handshake).SerializeToString())
 
 
 def encode_get_peer_list(known_peers: bytes, salt: bytes, zstd: Zstd) -> bytes:
-    """Return the frame that asks for addresses of all subnets beyond those in a marshalled bloom filter."""
-    question = p2p_pb2.GetPeerList(known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True)
-    return _compressed_frame(p2p_pb2.Message(get_peer_list=question), zstd)
+    """Return the frame that asks for addresses of all subnets that are not in a marshalled bloom filter."""
+    request = p2p_pb2.GetPeerList(known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True)
+    return _compressed_frame(p2p_pb2.Message(get_peer_list=request), zstd)
 
 
 def encode_app_request(chain_id: bytes, request_id: int, app_bytes: bytes, deadline_s: float, zstd: Zstd) -> bytes:
-    """Return the frame of a question. The peer counts `deadline_s` from receipt and caps it at 10 s."""
+    """Return the frame of a request. The peer counts `deadline_s` from receipt and caps it at 10 s."""
     request = p2p_pb2.AppRequest(
         chain_id=chain_id, request_id=request_id, deadline=round(deadline_s * 1e9), app_bytes=app_bytes
     )
@@ -225,10 +223,10 @@ def encode_app_request(chain_id: bytes, request_id: int, app_bytes: bytes, deadl
 
 
 def encode_app_error(chain_id: bytes, request_id: int, code: int, text: str, zstd: Zstd) -> bytes:
-    """Return the frame of a refusal."""
-    refusal = p2p_pb2.AppError(chain_id=chain_id, request_id=request_id, error_code=code, error_message=text)
-    return _compressed_frame(p2p_pb2.Message(app_error=refusal), zstd)
+    """Return the frame of an application error."""
+    error = p2p_pb2.AppError(chain_id=chain_id, request_id=request_id, error_code=code, error_message=text)
+    return _compressed_frame(p2p_pb2.Message(app_error=error), zstd)
 
 
 def _compressed_frame(message: p2p_pb2.Message, zstd: Zstd) -> bytes:
-    return encode_frame(encode_member(Member.COMPRESSED, zstd.compress(message.SerializeToString())))
+    return encode_frame(encode_field(MessageType.COMPRESSED, zstd.compress(message.SerializeToString())))

@@ -23,6 +23,7 @@ from warpseal.warp.l1_messages import (
     bootstrap_validation_id,
 )
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.protobuf import DecodeError, iter_fields
 
 _MAX_NONCE: Final = 2**64 - 1
 _Inner = SubnetToL1Conversion | L1ValidatorRegistration | L1ValidatorWeight | RegisterL1Validator
@@ -78,10 +79,6 @@ class _Registered:
     payload: bytes
 
 
-class _Unparsable(ValueError):
-    """Bytes that are no protobuf message of the kind."""
-
-
 def refusal_of(state: State, message: UnsignedMessage, justification: bytes) -> Refusal | None:
     """Return why the P-Chain does not sign a message in that state, or None where it does."""
     try:
@@ -132,7 +129,7 @@ def _registered(state: State, validation_id: ValidationID) -> Refusal | None:
 def _not_registered(state: State, validation_id: ValidationID, justification: bytes) -> Refusal | None:
     try:
         proof = _parse_justification(justification)
-    except _Unparsable:
+    except DecodeError:
         text = "failed to parse justification: proto: cannot parse invalid wire-format data"
         return _refusal(PChainCode.UNPARSABLE_JUSTIFICATION, text)
     match proof:
@@ -208,14 +205,14 @@ def _exists(validation_id: bytes) -> Refusal:
 
 
 def _parse_justification(raw: bytes) -> _Bootstrap | _Registered | None:
-    """Return the proof; of several, the last one counts, and unknown fields are ignored."""
+    """Return the proof; the last of several counts, and unknown fields are ignored. Raises DecodeError."""
     proof: _Bootstrap | _Registered | None = None
     for number, value in _fields(raw):
         if number == _BOOTSTRAP_FIELD and isinstance(value, bytes):
             inner = dict(_fields(value))
             subnet_id, index = inner.get(1, b""), inner.get(2, 0)
             if not isinstance(subnet_id, bytes) or not isinstance(index, int):
-                raise _Unparsable
+                raise DecodeError("a field of the wrong type")
             proof = _Bootstrap(subnet_id, index & 0xFFFFFFFF)
         elif number == _REGISTERED_FIELD and isinstance(value, bytes):
             proof = _Registered(value)
@@ -223,31 +220,10 @@ def _parse_justification(raw: bytes) -> _Bootstrap | _Registered | None:
 
 
 def _fields(raw: bytes) -> list[tuple[int, int | bytes]]:
-    fields: list[tuple[int, int | bytes]] = []
-    offset = 0
-    while offset < len(raw):
-        key, offset = _varint(raw, offset)
-        number, wire_type = key >> 3, key & 7
-        if number == 0 or wire_type not in (0, 1, 2, 5):
-            raise _Unparsable
-        value, offset = _varint(raw, offset) if wire_type in (0, 2) else ({1: 8, 5: 4}[wire_type], offset)
-        if wire_type == 0:
-            fields.append((number, value))
-            continue
-        if offset + value > len(raw):
-            raise _Unparsable
-        fields.append((number, raw[offset : offset + value]))
-        offset += value
+    fields = list(iter_fields(raw))
+    if any(number == 0 for number, _ in fields):
+        raise DecodeError("a field of number 0")
     return fields
-
-
-def _varint(raw: bytes, offset: int) -> tuple[int, int]:
-    value = 0
-    for position, byte in enumerate(raw[offset : offset + 10]):
-        value |= (byte & 0x7F) << 7 * position
-        if byte < 0x80:
-            return value, offset + position + 1
-    raise _Unparsable
 
 
 def codec_text(raw: bytes, error: MalformedMessage) -> str:

@@ -19,9 +19,9 @@ from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import ChainKind, SimChain, SimValidator
 from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, ChainID
+from warpseal.warp.protobuf import DecodeError, read_varint
 
 _FIRST_NEGATIVE: Final = 2**63
-_MAX_VARINT_BYTES: Final = 10
 _NO_HANDLER: Final = Refusal(UNREGISTERED, "unregistered handler")
 
 
@@ -145,10 +145,9 @@ class PeerRequests:
 
 
 def _split_handler(app_bytes: bytes) -> tuple[int | None, bytes]:
-    """Return the handler id (a varint) and what follows; None for no varint."""
-    value = 0
-    for position, byte in enumerate(app_bytes[:_MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << 7 * position
-        if byte < 0x80:
-            return value, app_bytes[position + 1 :]
-    return None, b""
+    """Return the handler id (a varint) and the bytes behind it; None if there is no varint."""
+    try:
+        handler_id, offset = read_varint(app_bytes, 0)
+    except DecodeError:
+        return None, b""
+    return handler_id, app_bytes[offset:]

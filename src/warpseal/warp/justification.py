@@ -1,7 +1,7 @@
 """The proof that a validation existed, which validators need before they sign "not registered".
 
 Source of truth: `L1ValidatorRegistrationJustification` of avalanchego `proto/platformvm/platformvm.proto`. It is parsed
-by hand, since protobuf libraries accept bytes that the P-Chain's signers would not write.
+field by field, because only the canonical encoding is accepted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from warpseal.warp.codec import MalformedMessage, require_length
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.protobuf import LENGTH_DELIMITED, VARINT, DecodeError, encode_field, encode_varint, read_varint
 
-_VARINT: Final = 0
-_LENGTH_DELIMITED: Final = 2
 _BOOTSTRAP_FIELD: Final = 1
 _REGISTERED_FIELD: Final = 2
 _SUBNET_ID_FIELD: Final = 1
 _INDEX_FIELD: Final = 2
 _MAX_UINT32: Final = 2**32 - 1
+_MAX_VARINT_BYTES: Final = 5
 
 _Fields = dict[int, int | bytes]
 
@@ -49,7 +49,7 @@ class L1ValidatorRegistrationJustification:
     @classmethod
     def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
         """Return the justification whose bytes are exactly `raw`. Raises MalformedJustification."""
-        fields = _read_fields(raw, {_BOOTSTRAP_FIELD: _LENGTH_DELIMITED, _REGISTERED_FIELD: _LENGTH_DELIMITED})
+        fields = _read_fields(raw, {_BOOTSTRAP_FIELD: LENGTH_DELIMITED, _REGISTERED_FIELD: LENGTH_DELIMITED})
         match fields:
             case {1: bytes(inner)} if len(fields) == 1:
                 subnet_id, index = _read_bootstrap(inner)
@@ -62,21 +62,21 @@ class L1ValidatorRegistrationJustification:
     @classmethod
     def bootstrap(cls, subnet_id: SubnetID, index: int) -> L1ValidatorRegistrationJustification:
         """Return the proof for the initial validator at `index` of a subnet's conversion."""
-        inner = _field(_SUBNET_ID_FIELD, require_length(subnet_id, ID_BYTES, "subnet id"))
+        inner = encode_field(_SUBNET_ID_FIELD, require_length(subnet_id, ID_BYTES, "subnet id"))
         if index:
-            inner += _varint(_INDEX_FIELD << 3 | _VARINT) + _varint(index)
+            inner += encode_varint(_INDEX_FIELD << 3 | VARINT) + encode_varint(index)
         proven = bootstrap_validation_id(subnet_id, index)
-        return cls(subnet_id, proven, _field(_BOOTSTRAP_FIELD, inner), index=index)
+        return cls(subnet_id, proven, encode_field(_BOOTSTRAP_FIELD, inner), index=index)
 
     @classmethod
     def registered(cls, message: RegisterL1Validator) -> L1ValidatorRegistrationJustification:
         """Return the proof for a validator that `message` registered, or was meant to register."""
-        raw = _field(_REGISTERED_FIELD, message.encode())
+        raw = encode_field(_REGISTERED_FIELD, message.encode())
         return cls(message.subnet_id, message.validation_id, raw, registration=message)
 
 
 def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:
-    fields = _read_fields(raw, {_SUBNET_ID_FIELD: _LENGTH_DELIMITED, _INDEX_FIELD: _VARINT})
+    fields = _read_fields(raw, {_SUBNET_ID_FIELD: LENGTH_DELIMITED, _INDEX_FIELD: VARINT})
     match fields.get(_SUBNET_ID_FIELD), fields.get(_INDEX_FIELD, 0):
         case bytes(subnet_id), int(index) if len(subnet_id) == ID_BYTES and index <= _MAX_UINT32:
             return SubnetID(subnet_id), index
@@ -100,7 +100,7 @@ def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:
         if allowed.get(number) != wire_type or number in fields:
             raise MalformedJustification(f"unexpected field {number} of wire type {wire_type}")
         value, offset = _read_varint(raw, offset)
-        if wire_type == _VARINT:
+        if wire_type == VARINT:
             fields[number] = value
             continue
         if offset + value > len(raw):
@@ -111,25 +111,11 @@ def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:
 
 
 def _read_varint(raw: bytes, offset: int) -> tuple[int, int]:
-    """Return a varint of at most five bytes, minimally encoded, and the offset behind it."""
-    value = 0
-    for position, byte in enumerate(raw[offset : offset + 5]):
-        value |= (byte & 0x7F) << 7 * position
-        if byte < 0x80:
-            if position and not byte:
-                break
-            return value, offset + position + 1
-    raise MalformedJustification(f"no minimal varint of a uint32 at byte {offset}")
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    """Return a minimally encoded varint of at most five bytes and the offset behind it."""
+    try:
+        value, end = read_varint(raw, offset)
+    except DecodeError:
+        value, end = 0, offset
+    if raw[offset:end] != encode_varint(value) or end > offset + _MAX_VARINT_BYTES:
+        raise MalformedJustification(f"no minimal varint of a uint32 at byte {offset}")
+    return value, end

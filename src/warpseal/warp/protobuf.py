@@ -1,7 +1,7 @@
-"""The protobuf wire format, as far as bytes are looked at before (or without) building objects from them.
+"""The protobuf wire format, for bytes that are read before (or without) building objects from them.
 
-Source of truth: the protobuf encoding specification. Everything works on slices and is bounded by the caller's
-limit, where a generated parser would build an object for each of a million empty members.
+Source of truth: the protobuf encoding specification. Every function works on slices and stops at the caller's limit;
+a generated parser would build an object for each of a million empty fields.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from warpseal.protocol.errors import Undecodable
-
 VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH_DELIMITED: Final = 2
 FIXED32: Final = 5
 _MAX_VARINT_BYTES: Final = 10
+_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _FIXED_BYTES: Final = {FIXED64: 8, FIXED32: 4}
+
+
+class DecodeError(ValueError):
+    """The bytes are not the protobuf message that was expected."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -29,13 +32,13 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def encode_member(number: int, value: bytes) -> bytes:
-    """Return one length-delimited field of this number."""
+def encode_field(number: int, value: bytes) -> bytes:
+    """Return one length-delimited field."""
     return encode_varint(number << 3 | LENGTH_DELIMITED) + encode_varint(len(value)) + value
 
 
 def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
-    """Return the varint at `offset` and the offset behind it. Raises Undecodable."""
+    """Return the varint at `offset`, cut to 64 bits, and the offset behind it. Raises DecodeError."""
     if offset < len(raw) and raw[offset] < 0x80:
         return raw[offset], offset + 1
     value = shift = 0
@@ -43,25 +46,25 @@ def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
         byte = raw[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, position + 1
+            return value & _MASK_64, position + 1
         shift += 7
-    raise Undecodable(f"no varint ends at offset {offset}")
+    raise DecodeError(f"no varint ends at offset {offset}")
 
 
-def members(raw: bytes, limit: int) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of at most `limit` fields: ints of varints, bytes of everything else.
+def iter_fields(raw: bytes, limit: int | None = None) -> Iterator[tuple[int, int | bytes]]:
+    """Yield (field number, value) of at most `limit` fields: an int for a varint, bytes for every other type.
 
-    Raises Undecodable at what is no field, groups included.
+    Raises DecodeError at malformed bytes and at groups.
     """
     offset = count = 0
-    while offset < len(raw) and count < limit:
+    while offset < len(raw) and (limit is None or count < limit):
         key, offset = read_varint(raw, offset)
-        value, offset = _value(raw, offset, key & 7)
+        value, offset = _read_value(raw, offset, key & 7)
         count += 1
         yield key >> 3, value
 
 
-def _value(raw: bytes, offset: int, wire_type: int) -> tuple[int | bytes, int]:
+def _read_value(raw: bytes, offset: int, wire_type: int) -> tuple[int | bytes, int]:
     if wire_type == VARINT:
         return read_varint(raw, offset)
     if wire_type == LENGTH_DELIMITED:
@@ -69,8 +72,8 @@ def _value(raw: bytes, offset: int, wire_type: int) -> tuple[int | bytes, int]:
     elif wire_type in _FIXED_BYTES:
         length = _FIXED_BYTES[wire_type]
     else:
-        raise Undecodable(f"wire type {wire_type} at offset {offset}")
+        raise DecodeError(f"wire type {wire_type} at offset {offset}")
     end = offset + length
     if end > len(raw):
-        raise Undecodable(f"a field ends {end - len(raw)} bytes behind its message")
+        raise DecodeError(f"a field ends {end - len(raw)} bytes behind its message")
     return raw[offset:end], end

@@ -1,0 +1,95 @@
+"""Warnings about conditions that an operator can fix."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+import pytest
+
+from warpseal.peers.peer_warnings import RESERVED_FILES, FileLimit, PeerClocks, PeerWarnings, raise_file_limit
+from warpseal.warp.ids import NodeID
+
+
+def clocks(*offsets: int) -> PeerClocks:
+    known = PeerClocks()
+    for number, offset_s in enumerate(offsets):
+        known.add(NodeID(bytes([number]) * 20), offset_s, unix_s=1_000_000.0, now=50.0)
+    return known
+
+
+def test_the_median_of_the_clocks_resists_a_lying_peer() -> None:
+    assert clocks(0, 1, -1, 100_000, -7).median_offset_s(1_000_000.0, 50.0) == 0
+
+
+def test_two_clocks_are_too_few_for_a_median() -> None:
+    assert clocks(90, 90).median_offset_s(1_000_000.0, 50.0) is None
+
+
+def test_a_corrected_clock_is_judged_by_its_new_time() -> None:
+    known = clocks(45, 45, 45)
+    assert known.median_offset_s(1_000_060.0 + 45, 110.0) == 0
+    assert known.median_offset_s(1_000_060.0, 110.0) == 45
+
+
+def test_only_the_latest_clock_of_a_peer_counts() -> None:
+    known = clocks(0, 0, 0)
+    for number in range(3):
+        known.add(NodeID(bytes([number]) * 20), 40, unix_s=1_000_010.0, now=60.0)
+    assert known.median_offset_s(1_000_010.0, 60.0) == 40
+
+
+@pytest.mark.parametrize(("offset_s", "right"), [(0, True), (30, True), (-30, True), (31, False), (-31, False)])
+def test_a_clock_offset_above_thirty_seconds_causes_a_warning(
+    offset_s: int, right: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warnings = PeerWarnings(clocks(*[offset_s] * 5), (1, 15, 0), 30.0)
+    with caplog.at_level(logging.WARNING):
+        assert warnings.check_clock(1_000_000.0, 50.0) is right
+    assert bool(caplog.records) is not right
+
+
+def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings(clocks(60, 60, 60), (1, 15, 0), 30.0)
+    for now in (50.0, 51.0, 649.0):
+        warnings.check_clock(1_000_000.0 + now - 50, now)
+    assert len(caplog.records) == 1
+    warnings.check_clock(1_000_600.0, 650.0)
+    assert len(caplog.records) == 2
+
+
+def test_a_single_peer_with_a_future_version_is_no_reason_to_upgrade(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
+    assert warnings.check_versions([(99, 0, 0), *[(1, 15, 0)] * 9], 0.0)
+    assert not warnings.check_versions([(1, 15, 1)] * 4 + [(1, 14, 2)] * 6, 0.0)
+    assert "4 of 10 peers run a newer version than the advertised 1.15.0, up to 1.15.1" in caplog.text
+
+
+def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:
+    limit = FileLimit(1_024)
+    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
+    assert warnings.check_connection_limit(limit, limit.connections, limit.connections, 0.0)
+    assert not warnings.check_connection_limit(limit, limit.connections, 2_000, 0.0)
+    assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
+
+
+def test_more_peers_than_the_setting_allows_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
+    assert not warnings.check_connection_limit(FileLimit(4_096), 100, 101, 0.0)
+    assert "max-connections is 100; 101 peers are tracked" in caplog.text
+
+
+def test_a_tiny_limit_still_leaves_room_for_peers() -> None:
+    assert FileLimit(64).connections == 32
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = min(soft, hard, 512) if hard != resource.RLIM_INFINITY else 512
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+        limit = raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit.files
+        assert limit.files == hard or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
