@@ -11,6 +11,7 @@ CLIENTS := $(VENV)/clients/.installed
 demo: $(STAMP)
 	$(BIN)/warpseal demo
 
+# `make test T=tests/aggregation` runs the tests of one folder.
 test: lint types imports unit
 
 lint: $(STAMP)
@@ -24,7 +25,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) $(ANVIL) $(CLIENTS)
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile $(T)
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)
