@@ -83,7 +83,7 @@ def keeping(
     batch = WriteBatch(
         for_ever={of.id: of} if for_ever else {},
         signatures=[AddSignature(of, one, lambda: None) for one in signatures],
-        edits=[AddShares(of, tuple(shares))],
+        updates=[AddShares(of, tuple(shares))],
     )
     now_unix_s = time.time() if at_unix_s is None else at_unix_s
     return lambda connection: archive_rows.write(connection, batch, now_unix_s)

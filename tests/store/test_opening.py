@@ -105,7 +105,7 @@ async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
 
 
 async def test_reading_what_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnusable, match="none yet"):
+    with pytest.raises(StoreUnusable, match="does not exist yet"):
         async with open_store(settings_of(sqlite_url(tmp_path)), None, read_only=True):
             pass
     assert not (tmp_path / "store.db").exists()

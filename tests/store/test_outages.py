@@ -97,7 +97,7 @@ async def test_an_outage_is_told_once_with_its_reason_and_its_end(
         assert store.status().reason is None
         assert store.status().down_since_unix_s is None
     said = [record.message for record in caplog.records if record.name == "warpseal.store.writer"]
-    assert said == ["the store is down; what is to be kept waits in memory", "the store is up again"]
+    assert said == ["store is down, writes wait in memory", "store is up again"]
 
 
 async def test_a_read_that_fails_makes_the_writer_look(postgres_server: PostgresServer, postgres_url: str) -> None:
@@ -160,7 +160,7 @@ async def test_an_entry_that_no_database_takes_is_given_up_and_others_are_kept(
         assert store.is_up
         assert store.status().dropped_writes == 1
     said = [record.message for record in caplog.records if record.name.startswith("warpseal")]
-    assert said == ["entries cannot be written and are given up"]
+    assert said == ["the database refused entries, which are dropped"]
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
         found = await store.archive.load(message(2).id)

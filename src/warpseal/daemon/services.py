@@ -122,7 +122,9 @@ async def build_services(
             delete_waiting_blocks(claim.folder)
         verifying = stack.enter_context(WorkerThreads(1, "verify"))
         hashing = stack.enter_context(WorkerThreads(1, "hash"))
-        store = await stack.enter_async_context(open_store(config.store, claim.folder, observer=metrics))
+        store = await stack.enter_async_context(
+            open_store(config.store, claim.folder, on_commit=metrics.observe_commit)
+        )
         leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
         sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)

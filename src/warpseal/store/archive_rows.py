@@ -1,4 +1,7 @@
-"""The rows of what was signed: messages, shares and signatures; read and written in batches."""
+"""The rows of messages, shares and signatures, and every statement about them but eviction's.
+
+In statements, the parameter `message` is the id of a message if rows are written, and its key if they are read.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,18 @@ from warpseal.warp.message import UnsignedMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
-    """What is kept of a message. used_at: when it was used last, None where that does not matter."""
+class LoadedMessage:
+    """The stored rows of a message. used_at: its last use; None if it is never evicted."""
 
-    recollection: ArchiveEntry
+    entry: ArchiveEntry
     used_at: float | None = None
 
 
-def load_message(connection: Connection, message_id: MessageID) -> Recalled:
-    """Return what is kept of a message; nothing of an unknown one."""
+def load_message(connection: Connection, message_id: MessageID) -> LoadedMessage:
+    """Return the stored shares and signatures of a message; none of an unknown one."""
     found = RECALL_MESSAGE.fetch(connection, (message_id,))
     if not found:
-        return Recalled(ArchiveEntry())
+        return LoadedMessage(ArchiveEntry())
     key, for_ever, used_at = found[0]
     signatures = tuple(
         StoredSignature(split_keys(public_keys), signature)
@@ -50,7 +53,7 @@ def load_message(connection: Connection, message_id: MessageID) -> Recalled:
         StoredShare(public_key, signature, verified != 0)
         for public_key, signature, verified in RECALL_SHARES.fetch(connection, (key,))
     )
-    return Recalled(ArchiveEntry(signatures, shares), None if for_ever else used_at)
+    return LoadedMessage(ArchiveEntry(signatures, shares), None if for_ever else used_at)
 
 
 def split_keys(joined: bytes) -> tuple[bytes, ...]:
@@ -59,7 +62,7 @@ def split_keys(joined: bytes) -> tuple[bytes, ...]:
 
 
 def load_unverified(connection: Connection, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-    """Return candidates of messages kept for ever, oldest messages first, at most `limit` shares."""
+    """Return unverified shares of messages that are kept for ever, oldest messages first, at most `limit` shares."""
     rows = connection.execute(
         select(MESSAGES.c.raw, SHARES.c.public_key, SHARES.c.signature)
         .join(SHARES, SHARES.c.message_key == MESSAGES.c.key)
@@ -74,27 +77,27 @@ def load_unverified(connection: Connection, limit: int) -> tuple[tuple[UnsignedM
 
 
 def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
-    """Write all of a batch but its calls; return how many rows that were. now_unix_s: when it is used."""
+    """Write a batch without its calls; return the number of rows. now_unix_s: the time of use."""
     rows = write_signed(connection, batch, now_unix_s)
-    for kind, edits in groupby(batch.edits, type):
-        rows += _WRITERS[kind](connection, list(edits))
-    _settle(connection, {*batch.for_ever, *batch.unsettled, *batch.signed_ids, *map(_id_of, batch.edits)})
+    for kind, updates in groupby(batch.updates, type):
+        rows += _WRITERS[kind](connection, list(updates))
+    _recount(connection, {*batch.for_ever, *batch.to_recount, *batch.signed_ids, *map(_id_of, batch.updates)})
     USE.run(connection, [(now_unix_s, message_id) for message_id in sorted(batch.used)])
     return rows
 
 
 def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
-    """Write messages and signatures with no more statements than it takes; the rest of `write` may follow later.
+    """Write messages and signatures with as few statements as possible; the rest of `write` may follow later.
 
-    The messages' rows are held against another daemon's eviction until the transaction ends.
+    The rows of the messages are locked against another daemon's eviction until the transaction ends.
     """
-    messages = {keep.message.id: keep.message for keep in batch.signatures}
-    messages |= {edit.message.id: edit.message for edit in batch.edits if isinstance(edit, AddShares)}
+    messages = {added.message.id: added.message for added in batch.signatures}
+    messages |= {update.message.id: update.message for update in batch.updates if isinstance(update, AddShares)}
     ADD_MESSAGE.run(connection, sorted(_row_of(message, 0, now_unix_s) for message in messages.values()))
     ADD_FOR_EVER.run(connection, sorted(_row_of(message, 1, now_unix_s) for message in batch.for_ever.values()))
     rows = [
-        (b"".join(keep.signed.public_keys), keep.signed.signature, now_unix_s, keep.message.id)
-        for keep in batch.signatures
+        (b"".join(added.signed.public_keys), added.signed.signature, now_unix_s, added.message.id)
+        for added in batch.signatures
     ]
     ADD_SIGNATURE.run(connection, rows)
     return len(messages) + len(batch.for_ever) + len(rows)
@@ -104,28 +107,28 @@ def _row_of(message: UnsignedMessage, for_ever: int, now_unix_s: float) -> tuple
     return message.id, message.raw, for_ever, MESSAGE_BYTES + len(message.raw), now_unix_s, now_unix_s
 
 
-def _settle(connection: Connection, message_ids: Iterable[MessageID]) -> None:
-    """Count anew what hangs on messages, and leave of those that may be evicted the newest few signatures."""
+def _recount(connection: Connection, message_ids: Iterable[MessageID]) -> None:
+    """Count the sizes of messages again, and keep only the newest few signatures of evictable ones."""
     rows = [(message_id,) for message_id in sorted(message_ids)]
     TRIM_SIGNATURES.run(connection, rows)
     RECOUNT.run(connection, rows)
 
 
-def _write_shares(connection: Connection, edits: Sequence[AddShares]) -> int:
+def _write_shares(connection: Connection, updates: Sequence[AddShares]) -> int:
     candidates: list[tuple[Any, ...]] = []
     verified: list[tuple[Any, ...]] = []
-    for edit in edits:
-        candidates += _packed(edit.message.id, [share for share in edit.shares if not share.verified])
-        # In one statement no row may be replaced twice: of equal keys the first stands here, too.
-        proven = {share.public_key: share for share in reversed(edit.shares) if share.verified}
-        verified += _packed(edit.message.id, list(proven.values()))
+    for added in updates:
+        candidates += _packed(added.message.id, [share for share in added.shares if not share.verified])
+        # A statement must not replace a row twice: here as well, the first of equal keys counts.
+        proven = {share.public_key: share for share in reversed(added.shares) if share.verified}
+        verified += _packed(added.message.id, list(proven.values()))
     ADD_CANDIDATES.run(connection, candidates)
     ADD_VERIFIED.run(connection, verified)
-    return sum(len(edit.shares) for edit in edits)
+    return sum(len(added.shares) for added in updates)
 
 
 def _packed(message_id: MessageID, shares: Sequence[StoredShare]) -> list[tuple[Any, ...]]:
-    """Return the parameters that insert shares. Raises ValueError where one of them has not the size of a share."""
+    """Return the parameters that insert shares. Raises ValueError if a share has the wrong size."""
     if not shares:
         return []
     if any(len(share.public_key) != KEY_BYTES or len(share.signature) != SIGNATURE_BYTES for share in shares):
@@ -134,14 +137,14 @@ def _packed(message_id: MessageID, shares: Sequence[StoredShare]) -> list[tuple[
     return [(len(shares), message_id, *joined)]
 
 
-def _write_rejections(connection: Connection, edits: Sequence[RejectShare]) -> int:
-    REJECT.run(connection, [(edit.message_id, edit.public_key, edit.signature) for edit in edits])
-    return len(edits)
+def _write_rejections(connection: Connection, updates: Sequence[RejectShare]) -> int:
+    REJECT.run(connection, [(update.message_id, update.public_key, update.signature) for update in updates])
+    return len(updates)
 
 
-def _write_verified(connection: Connection, edits: Sequence[MarkVerified]) -> int:
-    MARK.run(connection, [(edit.message_id, edit.public_key, edit.signature) for edit in edits])
-    return len(edits)
+def _write_verified(connection: Connection, updates: Sequence[MarkVerified]) -> int:
+    MARK.run(connection, [(update.message_id, update.public_key, update.signature) for update in updates])
+    return len(updates)
 
 
 _WRITERS: Final[dict[type, Callable[[Connection, Any], int]]] = {
@@ -151,18 +154,18 @@ _WRITERS: Final[dict[type, Callable[[Connection, Any], int]]] = {
 }
 
 
-def _id_of(edit: ShareUpdate) -> MessageID:
-    return edit.message.id if isinstance(edit, AddShares) else edit.message_id
+def _id_of(update: ShareUpdate) -> MessageID:
+    return update.message.id if isinstance(update, AddShares) else update.message_id
 
 
 KEY_BYTES: Final = 48
 SIGNATURE_BYTES: Final = 96
-# What a row takes with its page's share of everything else, about.
+# The approximate size of a row, with its part of the page's overhead.
 MESSAGE_BYTES: Final = 250
 _SHARE_BYTES: Final = 170
 _SIGNED_BYTES: Final = 250
 _MAX_RECALLED_SIGNATURES: Final = 16
-# Of a message that may be evicted, the newest so many are kept.
+# Of an evictable message, only the newest signatures are kept.
 MAX_EVICTABLE_SIGNATURES: Final = 4
 _ANY_NUMBER: Final = 10**9
 
@@ -189,9 +192,9 @@ def _used_again(statement: Insert, **values: Any) -> Insert:
 
 
 def _unpacked(statement: Insert, *, verified: int) -> Insert:
-    """Insert `count` shares of one message, whose keys and signatures come joined: one statement instead of a hundred.
+    """Insert `count` shares of one message from its joined keys and signatures: one statement instead of a hundred.
 
-    It takes half the time, and lets other threads run meanwhile instead of handing Python to and fro for each row.
+    It takes half the time, and other threads run meanwhile because the interpreter's lock is not taken for each row.
     """
     numbers = select(_literal(0).label("n")).cte("numbers", recursive=True)
     following = select(numbers.c.n + _literal(1)).where(numbers.c.n + _literal(1) < bindparam("count", type_=Integer))

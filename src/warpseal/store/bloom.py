@@ -1,6 +1,6 @@
-"""Which messages are certainly not kept: a Bloom filter, so that a new message costs no question to the database.
+"""A Bloom filter of the stored messages: a message that is not in it needs no query.
 
-Only where one process writes to a database does its memory know all that is in it.
+It is complete only if no other process writes to the database.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from sqlalchemy import Connection, select
 
 from warpseal.store.schema import MESSAGES
 
-# A megabyte; of a million messages two in a hundred unknown ones are looked up in vain.
+# A megabyte. With a million messages, 2 % of the queries for unknown ones are in vain.
 _BITS: Final = 2**23
 _MAX_LOADED: Final = 2_000_000
-_AT_ONCE: Final = 10_000
-# The ids are SHA-256 already: four pieces of one are four hashes.
+_ROWS_PER_FETCH: Final = 10_000
+# An id is a SHA-256 hash: its four parts are four hashes.
 _HASHES: Final = struct.Struct("<4I")
 
 
 class MessageFilter:
-    """A set that may hold more than was added, and never less."""
+    """A set of message ids that may report an id that was not added, and never misses one."""
 
     def __init__(self) -> None:
         self._bits = bytearray(_BITS // 8)
@@ -39,20 +39,20 @@ class MessageFilter:
         )
 
     def load(self, connection: Connection) -> None:
-        """Add all messages of a database; of one too large for that, take it that it may hold any."""
+        """Add all messages of a database; if there are too many, report every message as possibly stored."""
         query = select(MESSAGES.c.message_id).limit(_MAX_LOADED + 1)
         loaded = 0
-        for (message_id,) in connection.execution_options(yield_per=_AT_ONCE).execute(query):
+        for (message_id,) in connection.execution_options(yield_per=_ROWS_PER_FETCH).execute(query):
             self.add(message_id)
             loaded += 1
         self._holds_all = loaded > _MAX_LOADED
 
 
 class NullMessageFilter(MessageFilter):
-    """Where nothing is kept, whatever is added."""
+    """The filter of a store that is off: it stays empty."""
 
     def __init__(self) -> None:
-        """Need no bits."""
+        """Allocate no bits."""
 
     def add(self, message_id: bytes) -> None:
         """Do nothing."""

@@ -1,81 +1,51 @@
-"""The database behind a store, opened and closed: one's own, one that is only read, or none at all."""
+"""The database behind a store: one that this process writes, one that is only read, or none."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Protocol
+from typing import TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.bloom import MessageFilter, NullMessageFilter
 from warpseal.store.engine import create_private, reading_engine, server_parameters, writing_engine
-from warpseal.store.errors import StoreUnusable
+from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
 from warpseal.store.locks import StoreLock, hold_store
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
-from warpseal.store.ports import NullReads, NullWrites, ReadSide, WriteSide
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import OFF, StoreKind, StoreUrl
 from warpseal.store.values import StoreStatus
-from warpseal.store.writer import StoreObserver, StoreWriter
+from warpseal.store.write_queue import WriteQueue
+from warpseal.store.writer import CommitObserver, StoreWriter
+
+T = TypeVar("T")
 
 _MAX_REASON_CHARACTERS = 300
 
 
-class Database(Protocol):
-    """What a store stands on."""
-
-    @property
-    def reads(self) -> ReadSide:
-        """The side that reads."""
-        ...
-
-    @property
-    def writes(self) -> WriteSide:
-        """The side that writes."""
-        ...
-
-    @property
-    def known(self) -> MessageFilter | None:
-        """What messages it may hold; None where that is not known."""
-        ...
-
-    async def open(self) -> None:
-        """Open it. Raises StartupError."""
-
-    async def run(self) -> None:
-        """Keep it until cancelled."""
-
-    async def close(self) -> None:
-        """Write what waits, and close it."""
-
-    def status(self) -> StoreStatus:
-        """Tell how it is, without asking it."""
-        ...
-
-    def leadership(self, name: str) -> Leadership:
-        """Return the contest for a name."""
-        ...
-
-
 class ReadWriteDatabase:
-    """A database that this process writes."""
+    """A database that this process reads and writes."""
 
-    def __init__(self, url: StoreUrl, settings: StoreSettings, observer: StoreObserver, migrations: Migrations) -> None:
+    def __init__(
+        self, url: StoreUrl, settings: StoreSettings, on_commit: CommitObserver | None, migrations: Migrations
+    ) -> None:
         self._url = url
         self._migrations = migrations
         self._eviction = Eviction(settings)
-        tell = partial(redacted_reason, url)
-        self._writer = StoreWriter(writing_engine(url), settings, self._prepare, self._eviction, observer, tell)
-        self._reader = StoreReader(reading_engine(url, settings.readers), settings, self._writer.suspect, tell)
+        describe = partial(redacted_reason, url)
+        self._writer = StoreWriter(writing_engine(url), settings, self._prepare, self._eviction, on_commit, describe)
+        self._reader = StoreReader(reading_engine(url, settings.readers), settings, self._writer.check, describe)
         self._stack = AsyncExitStack()
-        self._hold = StoreLock()
-        self.known = MessageFilter() if url.kind is StoreKind.SQLITE else None
+        self._lock = StoreLock()
+        self.message_filter = MessageFilter() if url.kind is StoreKind.SQLITE else None
 
     @property
     def reads(self) -> StoreReader:
@@ -88,9 +58,9 @@ class ReadWriteDatabase:
         return self._writer
 
     async def open(self) -> None:
-        """Hold it, upgrade it and start writing; a server that does not answer may come later. Raises StartupError."""
+        """Lock it, upgrade it and start the writer; a server that does not answer is retried. Raises StartupError."""
         async with AsyncExitStack() as stack:
-            self._hold = await stack.enter_async_context(hold_store(self._url, self._parameters(), alone=False))
+            self._lock = await stack.enter_async_context(hold_store(self._url, self._parameters(), alone=False))
             stack.callback(self._reader.close)
             await asyncio.to_thread(self._open)
             self._writer.start()
@@ -98,15 +68,15 @@ class ReadWriteDatabase:
             self._stack = stack.pop_all()
 
     async def run(self) -> None:
-        """Keep the hold until cancelled."""
-        await self._hold.run()
+        """Keep the lock until cancelled."""
+        await self._lock.run()
 
     async def close(self) -> None:
-        """Write what waits, and let go."""
+        """Write the queue, close the connections and release the lock."""
         await self._stack.aclose()
 
     def status(self) -> StoreStatus:
-        """Tell how it is, without asking it."""
+        """Return its status without a query."""
         writer = self._writer
         return StoreStatus(
             url=self._url.redacted,
@@ -123,7 +93,7 @@ class ReadWriteDatabase:
         )
 
     def leadership(self, name: str) -> Leadership:
-        """Return the contest for a name among all daemons of this database."""
+        """Return the election of a name among all daemons of this database."""
         return Leadership() if self._url.kind is StoreKind.SQLITE else ServerLeadership(self._parameters(), name)
 
     def _parameters(self) -> dict[str, object]:
@@ -134,8 +104,8 @@ class ReadWriteDatabase:
             if self._url.path is not None:
                 create_private(self._url.path)
             self._writer.open()
-            if self.known is not None:
-                self._writer.load(self.known.load)
+            if self.message_filter is not None:
+                self._writer.load(self.message_filter.load)
         except OSError as error:
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
         except DBAPIError as error:
@@ -148,7 +118,7 @@ class ReadWriteDatabase:
 
 
 class ReadOnlyDatabase:
-    """A database that may belong to a running daemon; nothing is written to it."""
+    """A database that is only read; a running daemon may use it meanwhile."""
 
     def __init__(self, url: StoreUrl, settings: StoreSettings, migrations: Migrations) -> None:
         self._url = url
@@ -156,11 +126,11 @@ class ReadOnlyDatabase:
         self._version: str | None = None
         self._engine = reading_engine(url, settings.readers)
         self.reads = StoreReader(self._engine, settings, lambda: None, partial(redacted_reason, url))
-        self.writes = NullWrites("it is opened for reading only", is_up=True)
-        self.known = None
+        self.writes = NullWrites("it is open for reading only", is_up=True)
+        self.message_filter = None
 
     async def open(self) -> None:
-        """Look whether it is there, and of our schema version. Raises StartupError."""
+        """Check that it exists and has the schema version of this program. Raises StartupError."""
         await asyncio.to_thread(self._open)
 
     async def run(self) -> None:
@@ -172,16 +142,16 @@ class ReadOnlyDatabase:
         self.reads.close()
 
     def status(self) -> StoreStatus:
-        """Tell how it is, without asking it."""
+        """Return its status without a query."""
         return StoreStatus(self._url.redacted, self._version is not None, self._version)
 
     def leadership(self, name: str) -> Leadership:
-        """Return a contest that is never won: who only reads leads nothing."""
+        """Return an election that this process never wins, because it only reads."""
         return Leadership(held=False)
 
     def _open(self) -> None:
         if self._url.path is not None and not self._url.path.exists():
-            raise StoreUnusable(self._url.redacted, "there is none yet; a daemon makes it")
+            raise StoreUnusable(self._url.redacted, "it does not exist yet; a daemon creates it")
         try:
             with self._engine.connect() as connection:
                 self._version = check_version(connection, self._url.redacted, self._migrations)
@@ -189,13 +159,44 @@ class ReadOnlyDatabase:
             raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
 
 
+class NullReads:
+    """The read side of a store that is off. reason: why it is off."""
+
+    is_stuck = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
+        """Raise StoreDown."""
+        raise StoreDown(self._reason)
+
+
+class NullWrites:
+    """The write side of a store that is off or read only. is_up: whether it can be read."""
+
+    is_stuck = False
+
+    def __init__(self, reason: str, *, is_up: bool) -> None:
+        self._reason = reason
+        self.is_up = is_up
+        # Without a byte of room the queue drops every write.
+        self.queue = WriteQueue(0, 0.0)
+
+    def call(self, write: Callable[[Connection], T]) -> Future[T]:
+        """Return a future that raises StoreDown."""
+        future: Future[T] = Future()
+        future.set_exception(StoreDown(self._reason))
+        return future
+
+
 class NullDatabase:
-    """Where nothing is kept."""
+    """The database of a store that is off."""
 
     def __init__(self, reason: str) -> None:
         self.reads = NullReads(reason)
         self.writes = NullWrites(reason, is_up=False)
-        self.known = NullMessageFilter()
+        self.message_filter = NullMessageFilter()
         self._reason = reason
 
     async def open(self) -> None:
@@ -209,11 +210,11 @@ class NullDatabase:
         """Do nothing."""
 
     def status(self) -> StoreStatus:
-        """Tell that nothing is kept, which is as it should be."""
+        """Return that the store is off, which is no failure."""
         return StoreStatus(OFF, True, reason=self._reason)
 
     def leadership(self, name: str) -> Leadership:
-        """Return a contest that is always won."""
+        """Return an election that this process has won."""
         return Leadership()
 
 

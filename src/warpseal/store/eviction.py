@@ -29,7 +29,7 @@ class Eviction:
         self.evictable_bytes = 0
         self.size_bytes = 0
 
-    def tidy(self, connection: Connection, now_unix_s: float) -> bool:
+    def run_step(self, connection: Connection, now_unix_s: float) -> bool:
         """Delete a small piece of what is too old or too much; tell whether there is more."""
         oldest_s = now_unix_s - self._settings.max_age_s
         old = self._delete_messages(connection, MESSAGES.c.used_at < oldest_s)

@@ -77,7 +77,7 @@ class TransferStats:
 
 
 def export_lines(
-    connection: Connection, schema_version: str, selection: Selection, moved: TransferStats
+    connection: Connection, schema_version: str, selection: Selection, stats: TransferStats
 ) -> Iterator[bytes]:
     """Yield the lines of an export, a page of messages in memory at a time; `moved` counts along."""
     yield header_line(schema_version)
@@ -85,24 +85,24 @@ def export_lines(
     while True:
         with read_snapshot(connection):
             page = connection.execute(selection.query(after_key)).all()
-            lines = [line for row in page for line in _lines_of(connection, row, moved)]
+            lines = [line for row in page for line in _lines_of(connection, row, stats)]
         yield from lines
         if len(page) < _MESSAGES_AT_ONCE:
             return
         after_key = page[-1].key
 
 
-def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], moved: TransferStats) -> Iterator[bytes]:
+def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], stats: TransferStats) -> Iterator[bytes]:
     message = UnsignedMessage.parse(row.raw)
-    moved.messages += 1
+    stats.messages += 1
     yield message_line(message, for_ever=row.for_ever == 1)
     signatures = select(SIGNATURES.c.public_keys, SIGNATURES.c.signature).where(SIGNATURES.c.message_key == row.key)
     for public_keys, signature in connection.execute(signatures.order_by(SIGNATURES.c.created_at, SIGNATURES.c.key)):
-        moved.signatures += 1
+        stats.signatures += 1
         yield signature_line(message.id, StoredSignature(archive_rows.split_keys(public_keys), signature))
     shares = select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(SHARES.c.message_key == row.key)
     for public_key, signature, verified in connection.execute(shares.order_by(SHARES.c.public_key)):
-        moved.shares += 1
+        stats.shares += 1
         yield share_line(message.id, StoredShare(public_key, signature, verified == 1))
 
 
@@ -134,9 +134,9 @@ class Importer:
     """
 
     engine: Engine
-    complain: Callable[[int, str], None]
+    on_bad_line: Callable[[int, str], None]
     for_ever: bool = False
-    moved: TransferStats = field(default_factory=TransferStats)
+    stats: TransferStats = field(default_factory=TransferStats)
     _keys: PublicKeys = field(default_factory=PublicKeys)
     _messages: OrderedDict[MessageID, MessageLine] = field(default_factory=OrderedDict)
     _batch: WriteBatch = field(default_factory=WriteBatch)
@@ -151,14 +151,14 @@ class Importer:
             try:
                 self._take(raw)
             except BadLine as error:
-                self.moved.bad_lines += 1
-                self.complain(number, str(error))
+                self.stats.bad_lines += 1
+                self.on_bad_line(number, str(error))
             if self._batch.writes >= _RECORDS_AT_ONCE:
                 self._write()
-                progress(self.moved)
+                progress(self.stats)
         self._write()
-        progress(self.moved)
-        return self.moved
+        progress(self.stats)
+        return self.stats
 
     def _take(self, raw: bytes | None) -> None:
         match read_line(raw):
@@ -198,8 +198,8 @@ class Importer:
         if not verify(self._keys.parse(share.public_key), line.message.raw, share.signature):
             raise BadLine("the signature is not the one of this key over this message")
         verified = StoredShare(share.public_key, share.signature, verified=True)
-        self._batch.edits.append(AddShares(line.message, (verified,)))
-        self.moved.shares += 1
+        self._batch.updates.append(AddShares(line.message, (verified,)))
+        self.stats.shares += 1
         self._keep(line)
 
     def _take_signature(self, line: MessageLine, signed: StoredSignature) -> None:
@@ -207,12 +207,12 @@ class Importer:
         if not verify_aggregate(keys, line.message.raw, signed.signature):
             raise BadLine("the signature is not the one of exactly these keys over this message")
         self._batch.signatures.append(AddSignature(line.message, signed, done=lambda: None))
-        self.moved.signatures += 1
+        self.stats.signatures += 1
         self._keep(line)
 
     def _keep(self, line: MessageLine) -> None:
         """Let a message be kept for ever where that is wanted: only one of which something verifies."""
-        self.moved.messages += line.message.id != self._last_kept
+        self.stats.messages += line.message.id != self._last_kept
         self._last_kept = line.message.id
         if self.for_ever or line.for_ever:
             self._batch.for_ever[line.message.id] = line.message

@@ -57,37 +57,37 @@ class IntegrityCheck:
     """One look at everything, beside a daemon or not. tell: called for each fault; progress: with the counts so far."""
 
     connection: Connection
-    tell: Callable[[str], None]
+    on_fault: Callable[[str], None]
     progress: Callable[[IntegrityReport], None] = lambda _: None
-    counted: IntegrityReport = field(default_factory=IntegrityReport)
+    report: IntegrityReport = field(default_factory=IntegrityReport)
     _keys: PublicKeys = field(default_factory=PublicKeys)
 
     def run(self) -> IntegrityReport:
         """Look at everything; a fault does not end it."""
-        for look in (
-            self._look_at_database,
-            self._look_at_messages,
-            self._look_at_transactions,
-            self._look_at_origins,
-            self._look_at_ranges,
+        for check in (
+            self._check_database,
+            self._check_messages,
+            self._check_transactions,
+            self._check_origins,
+            self._check_ranges,
         ):
             try:
-                look()
+                check()
             except DBAPIError as error:
-                self._fault(f"the database cannot be read: {error.orig}")
-        return self.counted
+                self._report(f"the database cannot be read: {error.orig}")
+        return self.report
 
-    def _look_at_database(self) -> None:
+    def _check_database(self) -> None:
         for fault in _faults_of_database(self.connection):
-            self._fault(fault)
+            self._report(fault)
 
-    def _look_at_messages(self) -> None:
+    def _check_messages(self) -> None:
         for message in self._messages():
-            self._look_at(message)
+            self._check_message(message)
 
-    def _fault(self, what: str) -> None:
-        self.counted.faults += 1
-        self.tell(what)
+    def _report(self, what: str) -> None:
+        self.report.faults += 1
+        self.on_fault(what)
 
     def _messages(self) -> Iterator[_Message]:
         query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
@@ -97,7 +97,7 @@ class IntegrityCheck:
                 rows = self.connection.execute(query.where(MESSAGES.c.key > after_key)).all()
                 page = [self._whole(row) for row in rows]
             yield from page
-            self.progress(self.counted)
+            self.progress(self.report)
             if len(page) < _MESSAGES_AT_ONCE:
                 return
             after_key = rows[-1].key
@@ -107,34 +107,34 @@ class IntegrityCheck:
         shares = select(SHARES).where(SHARES.c.message_key == row.key)
         return _Message(row, self.connection.execute(signatures).all(), self.connection.execute(shares).all())
 
-    def _look_at(self, message: _Message) -> None:
+    def _check_message(self, message: _Message) -> None:
         row = message.row
-        self.counted.messages += 1
+        self.report.messages += 1
         if sha256(row.raw).digest() != row.message_id:
-            self._fault(f"{message.name}: its id is not the hash of its bytes")
+            self._report(f"{message.name}: its id is not the hash of its bytes")
         try:
             UnsignedMessage.parse(row.raw)
         except MalformedMessage as error:
-            self._fault(f"{message.name}: no Warp message: {error}")
+            self._report(f"{message.name}: no Warp message: {error}")
         if sum(share.verified == 0 for share in message.shares) != row.candidates:
-            self._fault(f"{message.name}: the number of its unverified shares is not the counted one")
+            self._report(f"{message.name}: the number of its unverified shares is not the counted one")
         for signature in message.signatures:
-            self._look_at_signature(message, signature)
+            self._check_signature(message, signature)
         for share in message.shares:
-            self._look_at_share(message, share)
+            self._check_share(message, share)
 
-    def _look_at_signature(self, message: _Message, row: Row[Any]) -> None:
-        self.counted.signatures += 1
+    def _check_signature(self, message: _Message, row: Row[Any]) -> None:
+        self.report.signatures += 1
         try:
             keys = [self._keys.parse(key) for key in split_keys(row.public_keys)]
             fault = None if verify_aggregate(keys, message.row.raw, row.signature) else "it does not verify"
         except BadLine as error:
             fault = str(error)
         if fault is not None:
-            self._fault(f"{message.name}: a signature of {len(row.public_keys) // 48} keys: {fault}")
+            self._report(f"{message.name}: a signature of {len(row.public_keys) // 48} keys: {fault}")
 
-    def _look_at_share(self, message: _Message, row: Row[Any]) -> None:
-        self.counted.shares += 1
+    def _check_share(self, message: _Message, row: Row[Any]) -> None:
+        self.report.shares += 1
         try:
             is_right = verify(self._keys.parse(row.public_key), message.row.raw, row.signature)
         except BadLine:
@@ -142,21 +142,21 @@ class IntegrityCheck:
         if is_right:
             return
         if row.verified == 0:
-            self.counted.wrong_candidates += 1
+            self.report.wrong_candidates += 1
         else:
-            self._fault(f"{message.name}: the verified share of key 0x{row.public_key.hex()} does not verify")
+            self._report(f"{message.name}: the verified share of key 0x{row.public_key.hex()} does not verify")
 
-    def _look_at_transactions(self) -> None:
+    def _check_transactions(self) -> None:
         for row in self._rows(select(L1_TRANSACTIONS).order_by(L1_TRANSACTIONS.c.tx_id), L1_TRANSACTIONS.c.tx_id):
-            self.counted.l1_transactions += 1
+            self.report.l1_transactions += 1
             if sha256(row.raw).digest() != row.tx_id:
-                self._fault(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
+                self._report(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
 
-    def _look_at_origins(self) -> None:
+    def _check_origins(self) -> None:
         for row in self._rows(select(ORIGINS).order_by(ORIGINS.c.validation_id), ORIGINS.c.validation_id):
-            self.counted.origins += 1
+            self.report.origins += 1
             if _began(row) != row.validation_id:
-                self._fault(f"origin of validation 0x{row.validation_id.hex()}: it is that of another one, or none")
+                self._report(f"origin of validation 0x{row.validation_id.hex()}: it is that of another one, or none")
 
     def _rows(self, query: Select[Any], key: Any) -> Iterator[Row[Any]]:
         after = b""
@@ -164,13 +164,13 @@ class IntegrityCheck:
             yield from page
             after = getattr(page[-1], key.name)
 
-    def _look_at_ranges(self) -> None:
+    def _check_ranges(self) -> None:
         before: Row[Any] | None = None
         query = select(BLOCK_RANGES).order_by(BLOCK_RANGES.c.chain_id, BLOCK_RANGES.c.low)
         for row in self.connection.execute(query).all():
             overlaps = before is not None and before.chain_id == row.chain_id and before.high >= row.low
             if overlaps or row.high < row.low:
-                self._fault(f"blocks {row.low} to {row.high} of a chain are noted twice, or not in order")
+                self._report(f"blocks {row.low} to {row.high} of a chain are noted twice, or not in order")
             before = row
 
 

@@ -1,4 +1,4 @@
-"""Reads in threads of their own, on connections of their own; bounded, and never longer than the caller waits."""
+"""Reads in separate threads and connections: bounded in number, and no caller waits longer than it asked to."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ T = TypeVar("T")
 
 
 class StoreReader:
-    """Runs functions that read. failed: called when the database did not answer; tell: an error without secrets."""
+    """Runs functions that read. on_failure: called if the database fails; describe: an error's text without secrets."""
 
     def __init__(
         self,
         engine: Engine,
         settings: StoreSettings,
-        failed: Callable[[], None],
-        tell: Callable[[BaseException], str] = str,
+        on_failure: Callable[[], None],
+        describe: Callable[[BaseException], str] = str,
     ) -> None:
         self._engine = engine
-        self._failed = failed
-        self._tell = tell
+        self._on_failure = on_failure
+        self._describe = describe
         self._abandoned = 0
         self._threads = WorkerThreads(settings.readers, "store-reader")
-        self._room = ThreadSemaphore(settings.max_queued_reads)
+        self._slots = ThreadSemaphore(settings.max_queued_reads)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a read takes longer than anybody waited for it: the next one would, too."""
+        """Whether a read takes longer than its caller waited; the next read would take as long."""
         return self._abandoned > 0
 
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
-        """Return what `query` returns. Raises StoreDown, after `wait_s` at most, at once while it is stuck."""
+        """Return the result of `query`. Raises StoreDown after at most `wait_s`, and at once while a read is stuck."""
         if self.is_stuck:
             raise StoreDown("no answer to earlier reads")
-        if not self._room.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             raise StoreDown("too many reads wait")
         future = self._submit(query)
         try:
@@ -54,26 +54,26 @@ class StoreReader:
             self._abandon(future)
             raise StoreDown(f"no answer within {wait_s:g} s") from None
         except SQLAlchemyError as error:
-            self._failed()
-            raise StoreDown(self._tell(error)) from None
+            self._on_failure()
+            raise StoreDown(self._describe(error)) from None
 
     def close(self) -> None:
-        """Drop what waits, and close the connections that are not in use."""
+        """Cancel the waiting reads, and close the idle connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.dispose()
 
     def _abandon(self, future: Future[T]) -> None:
-        """Note a read that nobody waits for any more: until it ends, others need not try."""
+        """Count a read whose caller has left; until it ends, further reads fail at once."""
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
             self._abandoned -= 1
 
         def done(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # The loop was closed.
+            with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(ended)
 
-        self._failed()
+        self._on_failure()
         self._abandoned += 1
         future.add_done_callback(done)
 
@@ -81,9 +81,9 @@ class StoreReader:
         try:
             future = self._threads.submit(self._run, query)
         except RuntimeError:
-            self._room.release()
+            self._slots.release()
             raise StoreDown("closed") from None
-        future.add_done_callback(lambda _: self._room.release())
+        future.add_done_callback(lambda _: self._slots.release())
         return future
 
     def _run(self, query: Callable[[Connection], T]) -> T:
@@ -93,6 +93,6 @@ class StoreReader:
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
-        # The connection ended while nobody used it: another one may do.
+        # The idle connection was closed by the server: another one may work.
         with self._engine.connect() as connection:
             return query(connection)

@@ -1,6 +1,6 @@
-"""The one thread that writes: it gathers and commits, and keeps all in memory while the database fails.
+"""The thread that writes: it gathers writes, commits them, and keeps them in memory while the database is down.
 
-Nothing here raises for a database that fails: the store is down then, which is logged once, and tried again and again.
+A failure of the database is not raised. The store is down then, which is logged once, and the writer reconnects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol, TypeGuard, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -21,6 +21,7 @@ from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.retry import RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
+from warpseal.store.eviction import Eviction
 from warpseal.store.settings import StoreSettings
 from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 
@@ -31,25 +32,14 @@ T = TypeVar("T")
 _ALIVE: Final = text("SELECT 1")
 
 
-class StoreObserver(Protocol):
-    """What is reported as it happens, from the writer's thread."""
-
-    def observe_commit(self, rows: int, seconds: float) -> None:
-        """Note one transaction."""
-
-
-class Upkeep(Protocol):
-    """What is done now and then between writes."""
-
-    def tidy(self, connection: Connection, now_unix_s: float) -> bool:
-        """Do a small piece; tell whether there is more."""
-        ...
+CommitObserver = Callable[[int, float], None]
+"""Called in the writer's thread with the rows and seconds of each transaction."""
 
 
 class StoreWriter:
-    """Writes what waits. prepare: makes the database ready, when it answers for the first time and after each failure.
+    """Writes the queue. prepare: upgrades the database when it first answers and after each failure.
 
-    tell: turns a library's error into text without secrets.
+    describe: returns an error's text without secrets.
     """
 
     def __init__(
@@ -57,16 +47,16 @@ class StoreWriter:
         engine: Engine,
         settings: StoreSettings,
         prepare: Callable[[Engine], str],
-        upkeep: Upkeep,
-        observer: StoreObserver,
-        tell: Callable[[BaseException], str] = str,
+        eviction: Eviction,
+        on_commit: CommitObserver | None,
+        describe: Callable[[BaseException], str] = str,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._prepare = prepare
-        self._upkeep = upkeep
-        self._observer = observer
-        self._tell = tell
+        self._eviction = eviction
+        self._on_commit = on_commit
+        self._describe = describe
         self._retry_delays = RetryDelays(Backoff(settings.retry_first_s, settings.retry_cap_s))
         self._stopping = threading.Event()
         self._give_up_at = float("inf")
@@ -75,76 +65,76 @@ class StoreWriter:
         self.schema_version: str | None = None
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
-        self._in_hand = 0
+        self._committing = 0
         self._connection: Connection | None = None
         self.down_since_unix_s: float | None = None
 
     @property
     def reason(self) -> str | None:
-        """Why the database does not work; None while it does."""
+        """Why the database is down; None while it is up."""
         if self._failure is None and self.is_stuck:
             return "no answer for more than a second"
         return self._failure
 
     @property
     def is_up(self) -> bool:
-        """Whether the last thing asked of the database worked, or may still do so."""
+        """Whether the last statement of the database succeeded, or still runs."""
         return self._failure is None
 
     @property
     def uncommitted(self) -> int:
         """How many writes are not committed yet."""
-        return self.queue.writes + self._in_hand
+        return self.queue.writes + self._committing
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a transaction takes longer than anybody waits for it."""
+        """Whether a transaction takes longer than callers wait for it."""
         return time.monotonic() - self._working_since > self._settings.commit_timeout_s
 
     def open(self) -> None:
-        """Make the database ready, on the caller's thread. Raises StartupError, and DBAPIError of one that fails."""
-        self._come_up()
+        """Prepare the database in the caller's thread. Raises StartupError, and DBAPIError if the database fails."""
+        self._connect()
 
     def load(self, query: Callable[[Connection], None]) -> None:
-        """Read something before the thread starts, on the caller's thread. Raises DBAPIError."""
+        """Run a query in the caller's thread, before the writer's thread starts. Raises DBAPIError."""
         with self._engine.connect() as connection:
             query(connection)
 
     def open_later(self, error: DBAPIError) -> None:
-        """Take it that the database fails for now."""
-        self._go_down(error)
+        """Begin with a database that is down."""
+        self._set_down(error)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what waits, for `stop_timeout_s` at most, and end; blocks until then."""
+        """Write the queue for at most `stop_timeout_s`, and end the thread; blocks until then."""
         self._give_up_at = time.monotonic() + self._settings.stop_timeout_s
         self._stopping.set()
         self.queue.stop()
         self._thread.join(self._settings.stop_timeout_s + 1)
         if self.queue.writes:
-            log.error("the store was down at the end: writes are lost", extra={"writes": self.queue.writes})
+            log.error("store was down at shutdown, writes are lost", extra={"writes": self.queue.writes})
         self._engine.dispose()
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Run `write` in a transaction of its own; the future raises StoreDown, at once while the store is down."""
+        """Run `write` in its own transaction; the future raises StoreDown, at once while the store is down."""
         future: Future[T] = Future()
         if self._failure is not None:
             future.set_exception(StoreDown(self._failure))
         else:
-            self.queue.call(WriteCall(write, future))
+            self.queue.add_call(WriteCall(write, future))
         return future
 
-    def suspect(self) -> None:
-        """Look whether the database still answers: somebody who read found that it does not."""
+    def check(self) -> None:
+        """Check whether the database answers, because a read failed."""
         self.call(lambda connection: connection.execute(_ALIVE))
 
     def _run(self) -> None:
         self._work()
         if not self.is_up and self.queue.writes:
-            self._try_to_come_up()
+            self._try_to_connect()
         while self.is_up and not self.queue.is_empty and time.monotonic() < self._give_up_at:
             self._write(self.queue.take(0.0))
         self._failure = self._failure or "closed"
@@ -152,19 +142,19 @@ class StoreWriter:
         self._release()
 
     def _work(self) -> None:
-        tidy_at = time.monotonic() + self._settings.first_prune_s
+        maintain_at = time.monotonic() + self._settings.first_prune_s
         while not self._is_over():
             if not self.is_up:
                 self._stopping.wait(self._retry_delays.next())
-                self._try_to_come_up()
+                self._try_to_connect()
                 continue
             self._retry_delays.reset()
-            batch = self.queue.take(tidy_at)
-            self._in_hand = batch.writes
+            batch = self.queue.take(maintain_at)
+            self._committing = batch.writes
             self._write(batch)
-            self._in_hand = 0
-            if time.monotonic() >= tidy_at and self.is_up:
-                tidy_at = time.monotonic() + (0.0 if self._tidy() else self._settings.prune_interval_s)
+            self._committing = 0
+            if time.monotonic() >= maintain_at and self.is_up:
+                maintain_at = time.monotonic() + (0.0 if self._maintain() else self._settings.prune_interval_s)
 
     def _is_over(self) -> bool:
         if not self._stopping.is_set():
@@ -172,24 +162,24 @@ class StoreWriter:
         return self.queue.is_empty or not self.is_up or time.monotonic() > self._give_up_at
 
     def _write(self, batch: WriteBatch) -> None:
-        waited_for, calls = batch.signatures[:], batch.calls
+        signatures, calls = batch.signatures[:], batch.calls
         failure = self._try_to_commit(batch) if batch.has_rows else None
         if failure is not None:
             self.queue.put_back(batch)
-            self._go_down(failure)
-        for keep in waited_for:
-            keep.done()
+            self._set_down(failure)
+        for signature in signatures:
+            signature.done()
         for call in calls:
-            self._make(call)
+            self._run_call(call)
 
     def _try_to_commit(self, batch: WriteBatch) -> DBAPIError | None:
-        """Return why the database failed. A connection that ended meanwhile, or a deadlock, heals with a second try."""
+        """Return the failure of the database. A second attempt helps after a closed connection or a deadlock."""
         failure = None
         for _ in range(2):
             try:
                 self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - whatever it is, no batch may end the thread
-                if not _is_fault_of_database(error):
+            except Exception as error:  # noqa: BLE001 - no error may end the thread
+                if not _is_database_failure(error):
                     return self._commit_piecemeal(batch)
                 failure = error
             else:
@@ -202,8 +192,9 @@ class StoreWriter:
             write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
             rows = write(connection, batch, time.time())
         if batch.is_signed_only:
-            self.queue.settle_later(batch.signed_ids)
-        self._observer.observe_commit(rows, time.perf_counter() - began)
+            self.queue.recount_later(batch.signed_ids)
+        if self._on_commit is not None:
+            self._on_commit(rows, time.perf_counter() - began)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -227,8 +218,8 @@ class StoreWriter:
                 connection.close()
 
     def _commit_piecemeal(self, batch: WriteBatch) -> DBAPIError | None:
-        """Write entry by entry, leaving out those that no database takes; of the rest, `batch` keeps what failed."""
-        pieces = batch.pieces()
+        """Write entry by entry, skipping those that the database refuses; `batch` keeps the others that failed."""
+        pieces = batch.split()
         batch.clear()
         failure: DBAPIError | None = None
         refused: list[Exception] = []
@@ -237,8 +228,8 @@ class StoreWriter:
                 if failure is None:
                     self._commit(piece)
                     continue
-            except Exception as error:  # noqa: BLE001 - told below
-                if not _is_fault_of_database(error):
+            except Exception as error:  # noqa: BLE001 - logged below
+                if not _is_database_failure(error):
                     refused.append(error)
                     continue
                 failure = error
@@ -246,53 +237,53 @@ class StoreWriter:
         if refused:
             self.queue.dropped += len(refused)
             log.error(
-                "entries cannot be written and are given up", extra={"entries": len(refused)}, exc_info=refused[0]
+                "the database refused entries, which are dropped", extra={"entries": len(refused)}, exc_info=refused[0]
             )
         return failure
 
-    def _make(self, call: WriteCall) -> None:
+    def _run_call(self, call: WriteCall) -> None:
         if not self.is_up:
             return _fail(call, StoreDown(self._failure or "down"))
         try:
             with self._transaction() as connection:
                 result = call.write(connection)
         except DBAPIError as error:
-            _fail(call, StoreDown(self._tell(error)))
-            if _is_fault_of_database(error):
-                self._go_down(error)
-        except Exception as error:  # noqa: BLE001 - it is the caller's
+            _fail(call, StoreDown(self._describe(error)))
+            if _is_database_failure(error):
+                self._set_down(error)
+        except Exception as error:  # noqa: BLE001 - the caller handles it
             _fail(call, error)
         else:
             with suppress(InvalidStateError):
                 call.future.set_result(result)
         return None
 
-    def _tidy(self) -> bool:
+    def _maintain(self) -> bool:
         try:
             with self._transaction() as connection:
-                return self._upkeep.tidy(connection, time.time())
+                return self._eviction.run_step(connection, time.time())
         except DBAPIError as error:
-            self._go_down(error)
+            self._set_down(error)
             return False
 
-    def _try_to_come_up(self) -> None:
+    def _try_to_connect(self) -> None:
         try:
-            self._come_up()
+            self._connect()
         except (SQLAlchemyError, StartupError) as error:
-            self._failure = self._tell(error)
+            self._failure = self._describe(error)
             self._release()
 
-    def _come_up(self) -> None:
+    def _connect(self) -> None:
         self.schema_version = self._prepare(self._engine)
         self._failure = None
         if self.down_since_unix_s is not None:
             self.down_since_unix_s = None
-            log.info("the store is up again", extra={"waiting_writes": self.queue.writes})
+            log.info("store is up again", extra={"waiting_writes": self.queue.writes})
 
-    def _go_down(self, error: BaseException) -> None:
-        self._failure = self._tell(error)
+    def _set_down(self, error: BaseException) -> None:
+        self._failure = self._describe(error)
         self.down_since_unix_s = time.time()
-        log.error("the store is down; what is to be kept waits in memory", extra={"reason": self._failure})
+        log.error("store is down, writes wait in memory", extra={"reason": self._failure})
         self._release()
 
     def _release(self) -> None:
@@ -300,8 +291,8 @@ class StoreWriter:
             _fail(call, StoreDown(self._failure or "down"))
 
 
-def _is_fault_of_database(error: BaseException) -> TypeGuard[DBAPIError]:
-    """Tell apart a database that fails from an entry that it refuses."""
+def _is_database_failure(error: BaseException) -> TypeGuard[DBAPIError]:
+    """Return whether the database failed, rather than refused an entry."""
     return isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError)
 
 

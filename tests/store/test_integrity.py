@@ -46,9 +46,9 @@ def checked(place: StoreUrl) -> tuple[IntegrityReport, list[str]]:
 
 
 def test_a_whole_store_is_counted_and_without_fault(any_store_url: str) -> None:
-    counted, faults = checked(filled(any_store_url))
+    report, faults = checked(filled(any_store_url))
     assert faults == []
-    assert counted == IntegrityReport(
+    assert report == IntegrityReport(
         messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
     )
 
@@ -83,8 +83,8 @@ def setting(table: Table, **values: object) -> Callable[[Connection], object]:
 def test_what_is_not_right_is_named(table: Table, values: dict[str, object], words: str, any_store_url: str) -> None:
     place = filled(any_store_url)
     changed(place, setting(table, **values))
-    counted, faults = checked(place)
-    assert counted.faults == len(faults) >= 1
+    report, faults = checked(place)
+    assert report.faults == len(faults) >= 1
     assert any(words in fault for fault in faults), faults
     if table is SIGNATURES:
         assert faults[0].startswith(f"message {id_text(FIRST.id)}: ")
@@ -103,8 +103,8 @@ def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
 
 def test_every_page_of_messages_is_looked_at(any_store_url: str) -> None:
     messages = [message(number) for number in range(45)]
-    counted, faults = checked(made(any_store_url, *(keeping(one, [share(one, 0)]) for one in messages)))
-    assert (counted.messages, counted.shares, faults) == (45, 45, [])
+    report, faults = checked(made(any_store_url, *(keeping(one, [share(one, 0)]) for one in messages)))
+    assert (report.messages, report.shares, faults) == (45, 45, [])
 
 
 def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     raw = bytearray(file.read_bytes())
     raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
     file.write_bytes(raw)
-    counted, faults = checked(place)
-    assert counted.faults == len(faults) >= 1
+    report, faults = checked(place)
+    assert report.faults == len(faults) >= 1
     assert all(fault.startswith(("the file is damaged", "the database cannot be read")) for fault in faults[:1])
 
 
