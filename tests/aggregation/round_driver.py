@@ -73,6 +73,7 @@ class RoundDriver:
         self.connected = list(self.validators.node_ids if connected is None else connected)
         self.inactive: frozenset[NodeID] = frozenset()
         self.inactive_known_at = inactive_known_at
+        self.offenders = offenders
         self.bad_shares: set[int] = set()
         self.actions: list[Action] = []
         self.asks: list[tuple[float, list[int], bool]] = []

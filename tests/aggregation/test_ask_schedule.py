@@ -200,6 +200,15 @@ def test_recently_probed_validators_are_not_asked_twice_when_the_first_share_com
     assert set(driver.reasks(1.1)) >= set(probed)
 
 
+def test_a_validator_that_reconnects_when_a_probe_is_due_is_asked_only_once() -> None:
+    driver = ScheduleDriver([50, 50])
+    driver.first_asks()
+    driver.disconnect(1)
+    driver.connect(1)
+    asks = driver.schedule.due_asks(0.5, driver.cover_weight, 0)
+    assert [(numbers_of(ask), ask.is_reask) for ask in asks] == [([1], False), ([2], True)]
+
+
 def test_connected_weight_counts_each_key_once() -> None:
     driver = ScheduleDriver([5, 7, 9])
     assert driver.table.connected_weight == 21

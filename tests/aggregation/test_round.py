@@ -600,7 +600,7 @@ def _assert_sums(driver: RoundDriver) -> None:
         assert table.weight[status] == sum(weights) + keyless
         assert table.count[status] == len(weights)
     pending = [member for member in table.members if member.status is ShareStatus.PENDING]
-    away = [member.weight for member in pending if all(record.unreachable for record in member.nodes)]
+    away = [member.weight for member in pending if all(record.unreachable for record in table.nodes_of(member))]
     assert table.unreachable_weight(50.0) == sum(away)
     assert table.connected_weight == sum(member.weight for member in table.members if member.connections)
     covered = [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
-from warpseal.aggregation.members import MemberRecord, MemberTable, NodeRecord, ShareStatus
+from warpseal.aggregation.members import PENDING, SIGNED, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.warp.ids import NodeID
 
@@ -66,7 +66,7 @@ class AskSchedule:
     def ask_again(self, member: MemberRecord) -> None:
         """Ask a member that lost its share, except those of its nodes that were asked in this round."""
         if member.is_selected:
-            self._unasked += [node for node in member.nodes if not node.wave and _may_be_asked(node)]
+            self._unasked += [node for node in self._table.nodes_of(member) if not node.wave and _may_be_asked(node)]
 
     def restart(self) -> None:
         """Walk the table's order from its start again; selected members remain selected."""
@@ -110,7 +110,9 @@ class AskSchedule:
                 table.select(member)
                 selected.append(member)
             self._cursor += 1
-        return [node for member in selected for node in member.nodes if _may_be_asked(node)]
+        nodes = self._table.nodes
+        found = [nodes[node_id] for member in selected for node_id in member.node_ids]
+        return [node for node in found if _may_be_asked(node)]
 
     def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
         nodes = selected
@@ -122,7 +124,7 @@ class AskSchedule:
 
     def _reasks(self, now: float) -> Iterator[Ask]:
         """Yield the waves that are due again; until a first share has come they are held back for the probes."""
-        is_open = self._table.count[ShareStatus.SIGNED] > 0
+        is_open = self._table.count[SIGNED] > 0
         if is_open and self._held:
             self._release(now)
         due: dict[int, list[NodeRecord]] = {}
@@ -151,12 +153,14 @@ class AskSchedule:
         self._probed_at.clear()
 
     def _probe(self, now: float) -> Iterator[Ask]:
-        """Yield a request to a few members picked at random, if waves are held back."""
+        """Yield a request to a few members of the waves that are held back, picked at random."""
         if not self._held or now < self._next_probe_at:
             return
-        asked = [member for member in self._table.members if any(_asked_nodes(member))]
-        chosen = self._random.sample(asked, min(self._settings.probes, len(asked)))
-        nodes = [node for member in chosen for node in _asked_nodes(member)]
+        # Only nodes whose pause is over: a node that has just connected was asked a moment ago.
+        held = {wave.number for wave in self._held}
+        due = [member for member in self._table.members if self._nodes_in(member, held)]
+        chosen = self._random.sample(due, min(self._settings.probes, len(due)))
+        nodes = [node for member in chosen for node in self._nodes_in(member, held)]
         self._probed_at.update(dict.fromkeys(nodes, now))
         self._probes += 1
         self._next_probe_at = now + self._pause(self._probes)
@@ -179,10 +183,9 @@ class AskSchedule:
         jitter = self._settings.reask_jitter * (2 * self._random.random() - 1)
         return pauses[min(times_asked, len(pauses) - 1)] * (1 + jitter)
 
+    def _nodes_in(self, member: MemberRecord, waves: set[int]) -> list[NodeRecord]:
+        return [node for node in self._table.nodes_of(member) if node.wave in waves and _may_be_asked(node)]
+
 
 def _may_be_asked(node: NodeRecord) -> bool:
-    return node.is_connected and node.member.status is ShareStatus.PENDING and node.can_answer
-
-
-def _asked_nodes(member: MemberRecord) -> Iterable[NodeRecord]:
-    return [node for node in member.nodes if node.wave and _may_be_asked(node)]
+    return node.is_connected and node.member.status is PENDING and (node.last_reply is None or node.can_answer)

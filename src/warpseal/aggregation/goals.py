@@ -155,7 +155,7 @@ class QuorumGoals:
         other_weight = table.available_weight - sum(member.weight for member in blockers)
         if other_weight >= goal.required_weight or self.verdict(goal) is Verdict.NEVER:
             return []
-        return [node.node_id for member in blockers for node in member.nodes]
+        return [node_id for member in blockers for node_id in member.node_ids]
 
     def _attainable_weight(self, goal: QuorumGoal) -> int:
         """Return the weight that has signed or may still sign before the goal's deadline."""

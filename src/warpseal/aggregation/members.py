@@ -32,6 +32,14 @@ class ShareStatus(IntEnum):
     IMPOSSIBLE = 4
 
 
+# Python 3.11 needs ten times as long to look a member up in its Enum class; these are used for every share.
+PENDING: Final = ShareStatus.PENDING
+SIGNED: Final = ShareStatus.SIGNED
+SUSPECT: Final = ShareStatus.SUSPECT
+UNAVAILABLE: Final = ShareStatus.UNAVAILABLE
+IMPOSSIBLE: Final = ShareStatus.IMPOSSIBLE
+
+
 @dataclass(frozen=True, slots=True)
 class LastReply:
     """The last reply of a node that was no usable share. code, text: of its refusal."""
@@ -80,10 +88,10 @@ class MemberRecord:
     index: int
     weight: int
     public_key: bytes
-    nodes: tuple[NodeRecord, ...] = ()
-    status: ShareStatus = ShareStatus.PENDING
+    node_ids: tuple[NodeID, ...]
+    status: ShareStatus = PENDING
     share: CachedShare | None = None
-    sender: NodeRecord | None = None
+    sender: NodeID | None = None
     is_checked: bool = False
     is_in_partial: bool = False
     connections: int = 0
@@ -111,10 +119,10 @@ class MemberTable:
         self.nodes: Final[dict[NodeID, NodeRecord]] = {}
         keyed_weight = 0
         for index, validator in enumerate(validators.validators):
-            member = MemberRecord(index, validator.weight, validator.public_key)
-            member.nodes = tuple([NodeRecord(node_id, member) for node_id in validator.node_ids])
-            for node in member.nodes:
-                self.nodes[node.node_id] = node
+            # No record refers back to its table or to its nodes: a round leaves no garbage for the cycle collector.
+            member = MemberRecord(index, validator.weight, validator.public_key, validator.node_ids)
+            for node_id in validator.node_ids:
+                self.nodes[node_id] = NodeRecord(node_id, member)
             self.members.append(member)
             keyed_weight += validator.weight
         self.weight = [keyed_weight, 0, 0, 0, self.total_weight - keyed_weight]
@@ -129,22 +137,26 @@ class MemberTable:
     @property
     def signed_weight(self) -> int:
         """Weight whose shares may enter a sum."""
-        return self.weight[ShareStatus.SIGNED]
+        return self.weight[SIGNED]
 
     @property
     def share_weight(self) -> int:
         """Weight whose shares are at hand, suspect ones included."""
-        return self.weight[ShareStatus.SIGNED] + self.weight[ShareStatus.SUSPECT]
+        return self.weight[SIGNED] + self.weight[SUSPECT]
 
     @property
     def available_weight(self) -> int:
         """Weight that has signed or still may, out of reach or not."""
-        return self.total_weight - self.weight[ShareStatus.IMPOSSIBLE] - self.weight[ShareStatus.UNAVAILABLE]
+        return self.total_weight - self.weight[IMPOSSIBLE] - self.weight[UNAVAILABLE]
 
     def member_of_key(self, public_key: bytes) -> MemberRecord | None:
         """Return the member with a compressed key (48 bytes)."""
         index = self.validators.index_of_key(public_key)
         return None if index is None else self.members[index]
+
+    def nodes_of(self, member: MemberRecord) -> list[NodeRecord]:
+        """Return the nodes of a member."""
+        return [self.nodes[node_id] for node_id in member.node_ids]
 
     def set_status(self, member: MemberRecord, status: ShareStatus) -> None:
         """Move a member's weight to another status."""
@@ -158,7 +170,7 @@ class MemberTable:
         member.status = status
         if self._retry_at:
             self._retry_at.pop(member, None)
-        if member.is_selected:
+        if member.is_selected and (status is PENDING or member.is_covered is (status > SUSPECT)):
             self._update_covered(member)
 
     def record_reply(self, node: NodeRecord, reply: LastReply) -> bool:
@@ -170,22 +182,25 @@ class MemberTable:
         if before is None or before.kind <= reply.kind:
             node.last_reply = reply
         member = node.member
-        if member.status is ShareStatus.SIGNED or member.status is ShareStatus.SUSPECT:
+        if member.status is SIGNED or member.status is SUSPECT:
             return False
-        was_pending = member.status is ShareStatus.PENDING
+        was_pending = member.status is PENDING
         self.settle(member)
-        return was_pending and member.status is not ShareStatus.PENDING
+        return was_pending and member.status is not PENDING
 
     def settle(self, member: MemberRecord) -> None:
         """Derive the status of a member without a share from the replies of its nodes."""
         kind = min(
-            [RefusalKind.RETRYABLE if node.last_reply is None else node.last_reply.kind for node in member.nodes]
+            [
+                RefusalKind.RETRYABLE if node.last_reply is None else node.last_reply.kind
+                for node in self.nodes_of(member)
+            ]
         )
         if kind is RefusalKind.PERMANENT:
-            self.set_status(member, ShareStatus.IMPOSSIBLE)
+            self.set_status(member, IMPOSSIBLE)
         else:
             is_lost = kind is RefusalKind.THIS_ROUND
-            self.set_status(member, ShareStatus.UNAVAILABLE if is_lost else ShareStatus.PENDING)
+            self.set_status(member, UNAVAILABLE if is_lost else PENDING)
         self._update_reachability(member)
 
     def connect(self, node: NodeRecord) -> bool:
@@ -239,7 +254,7 @@ class MemberTable:
             return False
         self._inactive_nodes = nodes
         found = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
-        inactive = [member for member in found if all(node.node_id in nodes for node in member.nodes)]
+        inactive = [member for member in found if all(node_id in nodes for node_id in member.node_ids)]
         self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
         self.order = self._sorted()
         return True
@@ -255,7 +270,7 @@ class MemberTable:
         for member in self.order:
             if weight >= target_weight:
                 break
-            if member.status is ShareStatus.SIGNED:
+            if member.status is SIGNED:
                 signers.append(member)
                 weight += member.weight
         return signers
@@ -265,10 +280,10 @@ class MemberTable:
         return sorted(order, key=set(self.inactive).__contains__) if self.inactive else order
 
     def _update_covered(self, member: MemberRecord) -> None:
-        if member.status is ShareStatus.PENDING:
+        if member.status is PENDING:
             is_covered = member.connections > 0
         else:
-            is_covered = member.status is ShareStatus.SIGNED or member.status is ShareStatus.SUSPECT
+            is_covered = member.status is SIGNED or member.status is SUSPECT
         if is_covered != member.is_covered:
             member.is_covered = is_covered
             self.covered_weight += member.weight if is_covered else -member.weight
@@ -276,10 +291,10 @@ class MemberTable:
     def _update_reachability(self, member: MemberRecord) -> None:
         """Keep the earliest time at which a pending member may be reached, if none of its nodes can be now."""
         self._retry_at.pop(member, None)
-        if member.status is not ShareStatus.PENDING:
+        if member.status is not PENDING:
             return
         retry_at = NO_RETRY
-        for node in member.nodes:
+        for node in self.nodes_of(member):
             if node.can_answer:
                 if node.unreachable is None:
                     return

@@ -15,7 +15,15 @@ from typing import Final
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.bad_shares import BadShareSearch, SearchResult, SearchStep
 from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
-from warpseal.aggregation.members import LastReply, MemberRecord, MemberTable, NodeRecord, ShareStatus, Unreachable
+from warpseal.aggregation.members import (
+    PENDING,
+    SIGNED,
+    SUSPECT,
+    LastReply,
+    MemberRecord,
+    MemberTable,
+    Unreachable,
+)
 from warpseal.aggregation.refusals import RefusalKind, RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.settings import AggregationSettings
@@ -177,7 +185,7 @@ class RoundShares:
         self._partial: PartialAggregate | None = None
         self._unstored: dict[bytes, CachedShare] = {}
 
-    def add(self, member: MemberRecord, share: CachedShare, sender: NodeRecord | None) -> bool:
+    def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
         """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
 
         sender: the node that sent it in this round; None: it was at hand.
@@ -190,14 +198,14 @@ class RoundShares:
         if member.is_in_partial:
             return False
         table = self._table
-        is_first = not table.count[ShareStatus.SIGNED]
+        is_first = not table.count[SIGNED]
         member.share = share
         member.sender = sender
         if not share.is_verified and member.public_key in self._offenders:
             self.search.verify_alone(member)
-            table.set_status(member, ShareStatus.SUSPECT)
+            table.set_status(member, SUSPECT)
         else:
-            table.set_status(member, ShareStatus.SIGNED)
+            table.set_status(member, SIGNED)
         return is_first or table.share_weight >= self.wake_weight
 
     def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
@@ -208,8 +216,8 @@ class RoundShares:
         if share.raw != stored.signature:
             # Of two different shares of a key at least one is bad: the one at hand is verified before it is used.
             self.search.verify_alone(member)
-            if member.status is ShareStatus.SIGNED:
-                self._table.set_status(member, ShareStatus.SUSPECT)
+            if member.status is SIGNED:
+                self._table.set_status(member, SUSPECT)
         elif stored.verified:
             member.is_checked = True
 
@@ -221,7 +229,7 @@ class RoundShares:
             self.search.drop(member)
             member.share = None
             member.is_in_partial = True
-            self._table.set_status(member, ShareStatus.SIGNED)
+            self._table.set_status(member, SIGNED)
 
     def remove(self, member: MemberRecord) -> None:
         """Drop a share that was found bad: its weight is lost only if a node sent it in this round."""
@@ -229,9 +237,9 @@ class RoundShares:
         if self._unstored.get(member.public_key) is share:
             del self._unstored[member.public_key]
         self.search.drop(member)
-        self._table.set_status(member, ShareStatus.PENDING)
+        self._table.set_status(member, PENDING)
         if sender is not None:
-            sender.last_reply = _BAD_SIGNATURE
+            self._table.nodes[sender].last_reply = _BAD_SIGNATURE
         self._table.settle(member)
         self._schedule.ask_again(member)
 
@@ -367,7 +375,7 @@ class AggregationRound:
         if node is None:
             return
         if isinstance(reply, CachedShare):
-            self.needs_tick |= self._shares.add(node.member, reply, node)
+            self.needs_tick |= self._shares.add(node.member, reply, node_id)
             return
         if isinstance(reply, Refused):
             refusal = self.rules.refusal(reply.code)

@@ -221,6 +221,9 @@ class RoundRunner:
             deps.offenders,
             self._loop.time(),
         )
+        self._nodes = self._round.table.nodes
+        self._cache = deps.shares
+        self._message_id = key.message.id
         self._wake = asyncio.Event()
         self._verifier = ShareVerifier(key.message, key.validators, deps.sets.keys_of, deps.pool)
         self._writer = ArchiveWriter(key.message, key.validators, deps.archive)
@@ -282,10 +285,10 @@ class RoundRunner:
         self._wake_if_needed()
 
     def _take_cached_shares(self) -> None:
-        for public_key, share in self._deps.shares.subscribe(self._key.message.id, self).items():
+        for public_key, share in self._cache.subscribe(self._message_id, self).items():
             self._round.share_added(public_key, share)
         found = sum(member.share is not None for member in self._round.table.members)
-        self._deps.shares.count_lookups(found, len(self._key.validators) - found)
+        self._cache.count_lookups(found, len(self._key.validators) - found)
 
     async def _execute_due(self, tasks: asyncio.TaskGroup, stack: ExitStack) -> None:
         """Execute the actions that are due, and those that follow from them."""
@@ -356,7 +359,7 @@ class RoundRunner:
         self._wake_if_needed()
 
     def _take(self, response: PeerResponse) -> None:
-        node = self._round.table.nodes.get(response.node_id)
+        node = self._nodes.get(response.node_id)
         if node is None:
             return
         if response.body is None:
@@ -367,7 +370,7 @@ class RoundRunner:
             self._round.response(node.node_id, raw)
             return
         try:
-            share = self._deps.shares.get_or_add(self._key.message.id, node.member.public_key, raw, sender=self)
+            share = self._cache.get_or_add(self._message_id, node.member.public_key, raw, self)
         except MalformedShare:
             self._round.response(node.node_id, NoSignature.MALFORMED)
             return
@@ -378,7 +381,7 @@ class RoundRunner:
     async def _load(self, until: float | None) -> None:
         try:
             async with asyncio.timeout_at(until):
-                stored = await self._deps.archive.load(self._key.message.id)
+                stored = await self._deps.archive.load(self._message_id)
         except TimeoutError:
             stored = ArchiveEntry(is_incomplete=True)
         self._loaded = stored
@@ -391,9 +394,7 @@ class RoundRunner:
         decoded: list[tuple[StoredShare, CachedShare]] = []
         for stored in stored_shares:
             try:
-                share = self._deps.shares.get_or_add(
-                    self._key.message.id, stored.public_key, stored.signature, sender=self
-                )
+                share = self._cache.get_or_add(self._message_id, stored.public_key, stored.signature, sender=self)
             except MalformedShare:
                 self._writer.delete_share(stored.public_key, stored.signature)
             else:
@@ -403,13 +404,13 @@ class RoundRunner:
     def _reject(self, shares: Sequence[tuple[MemberRecord, CachedShare]]) -> None:
         bad_nodes: list[str] = []
         for member, share in shares:
-            node_ids = [node_id_text(node.node_id) for node in member.nodes]
+            node_ids = [node_id_text(node_id) for node_id in member.node_ids]
             bad_nodes += node_ids
             self._deps.metrics.count_bad_share(node_ids)
             self._deps.offenders[member.public_key] = True
             self._writer.delete_share(member.public_key, share.raw)
-            self._deps.shares.reject(self._key.message.id, member.public_key, share)
-        fields = {"message_id": id_text(self._key.message.id), "node_ids": bad_nodes[:_MAX_LOGGED_NODES]}
+            self._cache.reject(self._message_id, member.public_key, share)
+        fields = {"message_id": id_text(self._message_id), "node_ids": bad_nodes[:_MAX_LOGGED_NODES]}
         log.warning("rejected %d bad shares", len(shares), extra=fields)
 
     # Outcomes.
@@ -422,7 +423,7 @@ class RoundRunner:
 
     def _complete(self, action: Complete) -> None:
         result, now = action.result, self._loop.time()
-        self._deps.results.put(self._key.message.id, self._key.validators.digest, result, action.made_for, now)
+        self._deps.results.put(self._message_id, self._key.validators.digest, result, action.made_for, now)
         for goal in action.goals:
             caller = self._callers[goal]
             if action.is_stored:
@@ -450,14 +451,13 @@ class RoundRunner:
     def _close(self) -> None:
         self.is_over = True
         self._responses.clear()
-        message_id, shares = self._key.message.id, self._deps.shares
-        shares.unsubscribe(message_id, self)
+        self._cache.unsubscribe(self._message_id, self)
         last = self._round.close()
         self._writer.store_shares(last.shares)
         for node_id in last.malformed_nodes:
             self._deps.metrics.count_bad_share((node_id_text(node_id),))
         for member, share in last.unresolved:
-            shares.discard(message_id, member.public_key, share)
+            self._cache.discard(self._message_id, member.public_key, share)
 
 
 class PeerRequests:

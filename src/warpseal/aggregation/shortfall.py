@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import LastReply, MemberRecord, ShareStatus
+from warpseal.aggregation.members import LastReply, MemberRecord, NodeRecord, ShareStatus
 from warpseal.aggregation.round import AggregationRound
 from warpseal.errors import MissingValidator, QuorumShortfall
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
@@ -43,7 +43,7 @@ def missing_shares(round_: AggregationRound, *, stored_only: bool = False) -> li
     """
     table = round_.table
     found = [
-        _missing_share(member, stored_only=stored_only)
+        _missing_share(member, table.nodes_of(member), stored_only=stored_only)
         for member in table.members
         if member.status is not ShareStatus.SIGNED
     ]
@@ -70,19 +70,19 @@ def explain(
     )
 
 
-def _missing_share(member: MemberRecord, *, stored_only: bool) -> MissingShare:
-    replies = [node.last_reply for node in member.nodes if node.last_reply is not None]
+def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> MissingShare:
+    replies = [node.last_reply for node in nodes if node.last_reply is not None]
     reply = max(replies, key=attrgetter("kind"), default=None)
     if member.status is ShareStatus.SUSPECT:
         reason = "unverified_share"
     elif reply is not None:
         reason = reply.reason
-    elif any(node.wave for node in member.nodes):
+    elif any(node.wave for node in nodes):
         reason = "no_answer"
     elif stored_only or member.connections:
         reason = "not_asked"
     else:
-        reasons = [node.unreachable.reason for node in member.nodes if node.unreachable is not None]
+        reasons = [node.unreachable.reason for node in nodes if node.unreachable is not None]
         reason = reasons[0] if reasons else "not_connected"
     return MissingShare(member, member.weight, reason, reply)
 
@@ -91,7 +91,7 @@ def _missing_validator(share: MissingShare) -> MissingValidator:
     if share.member is None:
         return MissingValidator((), None, share.weight, share.reason)
     return MissingValidator(
-        node_ids=tuple(node_id_text(node.node_id) for node in share.member.nodes[:_SHOWN_NODES]),
+        node_ids=tuple(node_id_text(node_id) for node_id in share.member.node_ids[:_SHOWN_NODES]),
         public_key=share.member.public_key,
         weight=share.weight,
         reason=share.reason,
