@@ -13,7 +13,7 @@ from tests.l1.follower.world import (
     FAST,
     Chain,
     ChainNode,
-    MemoryIndex,
+    MemoryStore,
     cut_short,
     following,
     is_done,
@@ -42,28 +42,28 @@ def with_block(make: Make, below: int, above: int) -> Chain:
 
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
 async def test_a_block_that_nobody_can_read_stops_the_backfill_where_it_stands(make: Make, reason: str) -> None:
-    chain, index = with_block(make, 40, 60), MemoryIndex()
+    chain, store = with_block(make, 40, 60), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, FROM_0) as follower:
+        async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped is not None)
             status = follower.status()
             assert (status.stopped, status.stopped_at) == (reason, 40)
             # Everything above it is kept, and not a block below.
-            assert index.spans == [(41, 100)]
+            assert store.spans == [(41, 100)]
             # New blocks do not get past it either, however often it looks again.
             chain.grow(30)
             await asyncio.sleep(4 * FAST.retry_stopped_s)
             assert follower.status().stopped == reason
-            assert index.spans == [(41, 100)]
+            assert store.spans == [(41, 100)]
 
 
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
 async def test_a_new_block_that_nobody_can_read_stops_it_too(make: Make, reason: str) -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, FROM_0) as follower:
+        async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
             chain.grow(2)
             chain.put(make)
@@ -72,11 +72,11 @@ async def test_a_new_block_that_nobody_can_read_stops_it_too(make: Make, reason:
             await asyncio.sleep(4 * FAST.retry_stopped_s)
             status = follower.status()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
-    assert index.spans == [(0, 21)]
+    assert store.spans == [(0, 21)]
 
 
 async def test_a_newer_program_goes_on_where_the_older_one_stopped() -> None:
-    chain, index = with_block(of_unknown_type, 40, 60), MemoryIndex()
+    chain, store = with_block(of_unknown_type, 40, 60), MemoryStore()
 
     def newer(raw: bytes) -> FollowedBlock:
         if raw == chain.raw[40]:
@@ -84,97 +84,97 @@ async def test_a_newer_program_goes_on_where_the_older_one_stopped() -> None:
         return parse_followed_block(raw)
 
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        async with following(blocks, index, FROM_0) as follower:
+        async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped == "unknown_type")
-        async with following(blocks, index, FROM_0, decode=newer) as upgraded:
+        async with following(blocks, store, FROM_0, decode=newer) as upgraded:
             await until(lambda: is_done(upgraded.status()))
             assert upgraded.status().stopped is None
-    assert index.spans == [(0, 100)]
+    assert store.spans == [(0, 100)]
 
 
 async def test_a_block_that_does_not_link_is_asked_of_the_next_node() -> None:
-    chain, index = Chain(60), MemoryIndex()
+    chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={30: Chain(31, salt=b"other").raw[30], 10: chain.raw[11], 5: b"no block"})
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, FROM_0) as follower:
+        async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
             assert follower.status().stopped is None
             # New blocks as well.
             chain.grow(4)
             lying.lies[61] = Chain(62, salt=b"other").raw[61]
             await until(lambda: follower.status().height == 63)
-    assert index.spans == [(0, 63)]
+    assert store.spans == [(0, 63)]
 
 
 async def test_a_lie_at_the_very_top_is_found_out_where_another_node_knows_better() -> None:
-    chain, index = Chain(60), MemoryIndex()
+    chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
-    async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, index, FROM_0) as follower:
+    async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
-    assert index.spans == [(0, 59)]
-    newest = index.known.newest
+    assert store.spans == [(0, 59)]
+    newest = store.known.newest
     assert newest is not None
     assert newest.high_block_id == chain.id_at(59)
 
 
 @pytest.mark.parametrize("height", [59, 58, 30, 0])
 async def test_a_block_that_links_nowhere_stops_it_where_no_node_knows_better(height: int) -> None:
-    chain, index = Chain(60), MemoryIndex()
+    chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain, lies={height: Chain(60, salt=b"other").raw[height]})
     async with nodes_of(node) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, FROM_0) as follower:
+        async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped is not None)
             status = follower.status()
             expected = (58 if height == 59 else height, "wrong_parent")
             assert (status.stopped_at, status.stopped) == expected
-            assert index.spans == ([] if height > 57 else [(height + 1, 59)])
+            assert store.spans == ([] if height > 57 else [(height + 1, 59)])
             # The truth comes back: it goes on by itself.
             node.lies.clear()
             await until(lambda: is_done(follower.status()))
             assert follower.status().stopped is None
-    assert index.spans == [(0, 59)]
+    assert store.spans == [(0, 59)]
 
 
 async def test_a_new_block_that_names_another_parent_stops_it() -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
-    async with nodes_of(node) as blocks, following(blocks, index, FROM_0) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
         node.lies[20] = Chain(21, salt=b"other").raw[20]
         chain.grow(1)
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("wrong_parent", 20)
-    assert index.spans == [(0, 19)]
+    assert store.spans == [(0, 19)]
 
 
 @pytest.mark.parametrize("extra", [0, 2, 40])
 async def test_another_chain_under_a_known_height_stops_a_restarted_follower(extra: int) -> None:
-    index = MemoryIndex()
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:
+    store = MemoryStore()
+    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
     other = Chain(20 + extra, salt=b"started anew")
-    async with nodes_of(ChainNode(chain=other)) as blocks, following(blocks, index, FROM_0) as follower:
+    async with nodes_of(ChainNode(chain=other)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
-    assert index.spans == [(0, 19)]
+    assert store.spans == [(0, 19)]
 
 
 async def test_another_chain_while_it_runs_stops_it() -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
-    async with nodes_of(node) as blocks, following(blocks, index, FROM_0) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
         node.chain = Chain(25, salt=b"started anew")
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
-    assert index.spans == [(0, 19)]
+    assert store.spans == [(0, 19)]
 
 
 async def test_two_ranges_that_do_not_meet_stop_it_and_stay_apart() -> None:
-    chain, index = Chain(40), MemoryIndex()
-    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, index, FROM_0) as follower:
+    chain, store = Chain(40), MemoryStore()
+    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
     forked = chain.fork(35)
     forked.grow(30)
@@ -183,41 +183,41 @@ async def test_two_ranges_that_do_not_meet_stop_it_and_stay_apart() -> None:
     node.lies[39] = chain.raw[39]
     async with nodes_of(node) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, FROM_0) as follower:
-            await until(lambda: len(index.spans) == 2)
+        async with following(blocks, store, FROM_0) as follower:
+            await until(lambda: len(store.spans) == 2)
             node.lies.clear()
             await until(lambda: follower.status().stopped is not None)
             assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 39)
-    assert index.spans == [(41, 69), (0, 39)]
+    assert store.spans == [(41, 69), (0, 39)]
 
 
 async def test_a_registration_whose_message_is_no_message_is_undecodable() -> None:
     registering = next(tx.unsigned for tx in recorded_l1_txs() if isinstance(tx.unsigned, RegisterL1ValidatorTx))
     broken = P_TX.build(replace(registering, message=bytes(10)))
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     chain.put(lambda parent, height: PBlock.build("BanffStandardBlock", parent, height, 1, (broken,)).raw)
-    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, index, FROM_0) as follower:
+    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("undecodable_block", 20)
 
 
 async def test_a_fault_of_the_program_itself_stops_following_and_nothing_else() -> None:
-    index = MemoryIndex()
+    store = MemoryStore()
 
     async def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    index.append = broken  # type: ignore[method-assign, assignment]
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:
+    store.append = broken  # type: ignore[method-assign, assignment]
+    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: follower.status().stopped == "internal_error")
 
 
 async def test_a_store_whose_ranges_disagree_with_what_was_read_stops_it() -> None:
-    index = MemoryIndex()
+    store = MemoryStore()
 
     async def disagree(*_: object) -> None:
         raise BlockRangesMismatch("block 20 was read with another id")
 
-    index.append = disagree  # type: ignore[method-assign, assignment]
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, index, FROM_0) as follower:
+    store.append = disagree  # type: ignore[method-assign, assignment]
+    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: follower.status().stopped == "another_chain")

@@ -15,8 +15,8 @@ from tests.l1.follower.world import (
     FAST,
     Chain,
     ChainNode,
-    MemoryIndex,
-    TestLead,
+    MemoryStore,
+    SettableLeadership,
     following,
     is_done,
     nodes_of,
@@ -47,10 +47,10 @@ def recorded_chain() -> Chain:
 
 
 async def test_the_recorded_network_gives_exactly_its_l1_transactions_and_origins() -> None:
-    chain, index = recorded_chain(), MemoryIndex()
-    async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, index) as follower:
+    chain, store = recorded_chain(), MemoryStore()
+    async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-    found = sorted(index.transactions.values(), key=lambda tx: tx.height)
+    found = sorted(store.transactions.values(), key=lambda tx: tx.height)
     assert [(tx.height, tx.position, tx.kind) for tx in found] == [
         (7, 0, "ConvertSubnetToL1Tx"),
         (16, 0, "IncreaseL1ValidatorBalanceTx"),
@@ -69,23 +69,23 @@ async def test_the_recorded_network_gives_exactly_its_l1_transactions_and_origin
     assert id_text(removed) in BOOTSTRAP_IDS
     assert found[3].validation_id is not None
     assert id_text(found[3].validation_id) == REGISTERED_ID
-    origins = {id_text(origin.validation_id): origin for origin in index.origins}
+    origins = {id_text(origin.validation_id): origin for origin in store.origins}
     assert list(map(type, origins.values())).count(BootstrapOrigin) == 4
     assert isinstance(origins[REGISTERED_ID], RegistrationOrigin)
     assert set(origins) == {*BOOTSTRAP_IDS, REGISTERED_ID}
     # Block 0 has no time: it is before Etna.
-    assert index.spans == [(1, 19)]
+    assert store.spans == [(1, 19)]
 
 
 async def test_blocks_are_read_from_the_tip_down_to_the_first_of_etna() -> None:
-    chain, index = Chain(120, apricot=30), MemoryIndex()
+    chain, store = Chain(120, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=BANFF_S + 50)
     async with nodes_of(node, per_s=1_000) as blocks:
         blocks.per_s = 20
-        async with following(blocks, index, SLOW) as follower:
+        async with following(blocks, store, SLOW) as follower:
             await until(lambda: is_done(follower.status()))
             status = follower.status()
-    assert [(read.low, read.high) for read in index.appended] == [(100, 119), (80, 99), (60, 79), (50, 59)]
+    assert [(read.low, read.high) for read in store.appended] == [(100, 119), (80, 99), (60, 79), (50, 59)]
     assert (status.height, status.first_height, status.target_height) == (119, 50, 50)
     assert (status.backfilled, status.remaining_blocks, status.eta_s, status.blocks_read) == (1.0, 0, None, 70)
     assert status.stopped is None
@@ -94,63 +94,63 @@ async def test_blocks_are_read_from_the_tip_down_to_the_first_of_etna() -> None:
 
 @pytest.mark.parametrize(("etna_s", "first"), [(None, 0), (BANFF_S, 30)])
 async def test_without_a_known_etna_everything_is_read(etna_s: int | None, first: int) -> None:
-    chain, index = Chain(60, apricot=30), MemoryIndex()
+    chain, store = Chain(60, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=etna_s)
-    async with nodes_of(node) as blocks, following(blocks, index) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-    assert index.spans == [(first, 59)]
+    assert store.spans == [(first, 59)]
 
 
 async def test_the_lowest_height_can_be_set() -> None:
-    node, index = ChainNode(chain=Chain(60)), MemoryIndex()
+    node, store = ChainNode(chain=Chain(60)), MemoryStore()
     settings = replace(FAST, follow_from_height=42)
-    async with nodes_of(node) as blocks, following(blocks, index, settings) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store, settings) as follower:
         await until(lambda: is_done(follower.status()))
-    assert index.spans == [(42, 59)]
+    assert store.spans == [(42, 59)]
     assert min(node.asked) == 42
     assert node.calls["info.upgrades"] == 0
 
 
 async def test_before_etna_is_active_blocks_are_awaited() -> None:
-    chain, index = Chain(20, apricot=20), MemoryIndex()
+    chain, store = Chain(20, apricot=20), MemoryStore()
     node = ChainNode(chain=chain)
-    async with nodes_of(node) as blocks, following(blocks, index) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: follower.status().target_height == 20)
         chain.grow(3)
         await until(lambda: follower.status().height == 22)
-    assert index.spans == [(20, 22)]
+    assert store.spans == [(20, 22)]
 
 
 async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
-    chain, index = Chain(100), MemoryIndex()
+    chain, store = Chain(100), MemoryStore()
 
     def grow() -> None:
-        if len(index.appended) == 3:
+        if len(store.appended) == 3:
             chain.grow(2)
 
-    index.on_commit = grow
+    store.on_commit = grow
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, replace(FAST, follow_poll_s=0.0)) as follower:
+        async with following(blocks, store, replace(FAST, follow_poll_s=0.0)) as follower:
             await until(lambda: is_done(follower.status()) and len(chain.raw) == 102)
-    reads = [(read.low, read.high) for read in index.appended]
+    reads = [(read.low, read.high) for read in store.appended]
     assert reads[2:5] == [(76, 83), (100, 101), (68, 75)]
-    assert index.spans == [(1, 101)]
+    assert store.spans == [(1, 101)]
 
 
 async def test_only_new_transactions_are_told_of_after_they_were_committed() -> None:
     txs = recorded_l1_txs()
-    chain, index = Chain(5), MemoryIndex()
+    chain, store = Chain(5), MemoryStore()
     chain.grow(1, txs[0])
     told: list[tuple[L1Transaction, bool]] = []
     node = ChainNode(chain=chain)
-    async with nodes_of(node) as blocks, following(blocks, index) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store) as follower:
 
         def fail(_: L1Transaction) -> None:
             raise RuntimeError("a listener's own trouble")
 
         follower.subscribe(fail)
-        end = follower.subscribe(lambda tx: told.append((tx, tx.tx_id in index.transactions)))
+        end = follower.subscribe(lambda tx: told.append((tx, tx.tx_id in store.transactions)))
         await until(lambda: is_done(follower.status()))
         chain.grow(1, txs[1], txs[2])
         await until(lambda: len(told) == 2)
@@ -164,53 +164,53 @@ async def test_only_new_transactions_are_told_of_after_they_were_committed() -> 
 
 
 async def test_restarts_in_the_middle_of_the_backfill_read_nothing_twice() -> None:
-    chain, index, starts = Chain(200), MemoryIndex(), 0
+    chain, store, starts = Chain(200), MemoryStore(), 0
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        while index.spans != [(1, 199)]:
+        while store.spans != [(1, 199)]:
             starts += 1
-            index.up(down_after=4)
-            async with following(blocks, index) as follower:
+            store.up(down_after=4)
+            async with following(blocks, store) as follower:
                 await until(lambda: follower.status().waiting_for == "store" or is_done(follower.status()))
     assert starts == 7
-    heights = [height for read in index.appended for height in range(read.low, read.high + 1)]
+    heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
     assert sorted(heights) == list(range(1, 200))
 
 
 async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_too() -> None:
     txs = recorded_l1_txs()
-    chain, index = Chain(40), MemoryIndex()
+    chain, store = Chain(40), MemoryStore()
     chain.grow(1, txs[0])
     told: list[bytes] = []
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index) as follower:
+        async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.status()))
-        index.appended.clear()
+        store.appended.clear()
         chain.grow(30)
         chain.grow(1, txs[1])
         chain.grow(20)
-        index.up(down_after=2)
-        async with following(blocks, index) as follower:
+        store.up(down_after=2)
+        async with following(blocks, store) as follower:
             follower.subscribe(lambda tx: told.append(tx.raw))
             await until(lambda: follower.status().waiting_for == "store")
         # Killed with the gap half read: what is in it is told of by the next one.
-        assert index.spans == [(76, 91), (1, 40)]
+        assert store.spans == [(76, 91), (1, 40)]
         assert told == []
-        index.up()
-        async with following(blocks, index) as follower:
+        store.up()
+        async with following(blocks, store) as follower:
             follower.subscribe(lambda tx: told.append(tx.raw))
             await until(lambda: is_done(follower.status()))
     assert told == [txs[1].raw]
-    assert index.spans == [(1, 91)]
-    assert [read.high for read in index.appended] == [91, 83, 75, 67, 59, 51, 43]
+    assert store.spans == [(1, 91)]
+    assert [read.high for read in store.appended] == [91, 83, 75, 67, 59, 51, 43]
 
 
 async def test_a_node_that_is_away_is_waited_for_and_following_goes_on() -> None:
-    chain, index = Chain(10), MemoryIndex()
+    chain, store = Chain(10), MemoryStore()
     node = ChainNode(chain=chain)
     height = node.answers["platform.getHeight"]
-    async with nodes_of(node) as blocks, following(blocks, index) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
         node.answers["platform.getHeight"] = lambda _: web.Response(status=502)
         await until(lambda: follower.status().waiting_for == "nodes")
@@ -221,7 +221,7 @@ async def test_a_node_that_is_away_is_waited_for_and_following_goes_on() -> None
 
 
 async def test_a_node_that_limits_requests_slows_the_backfill_and_loses_nothing() -> None:
-    chain, index = Chain(60), MemoryIndex()
+    chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain)
     block = node.answers["platform.getBlockByHeight"]
     count = 0
@@ -234,34 +234,37 @@ async def test_a_node_that_limits_requests_slows_the_backfill_and_loses_nothing(
         return block(params)
 
     node.answers["platform.getBlockByHeight"] = limited
-    async with nodes_of(node) as blocks, following(blocks, index) as follower:
+    async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-    assert index.spans[0][1] == 59
-    assert len(index.spans) == 1
+    assert store.spans[0][1] == 59
+    assert len(store.spans) == 1
 
 
 async def test_a_store_that_is_down_is_waited_for_and_nothing_is_lost() -> None:
     txs = recorded_l1_txs()
-    chain, index = Chain(10), MemoryIndex()
+    chain, store = Chain(10), MemoryStore()
     told: list[bytes] = []
-    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, index) as follower:
+    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store) as follower:
         follower.subscribe(lambda tx: told.append(tx.raw))
         await until(lambda: is_done(follower.status()))
-        index.is_down = True
+        store.is_down = True
         chain.grow(1, txs[0])
         await until(lambda: follower.status().waiting_for == "store")
         assert told == []
-        index.is_down = False
+        store.is_down = False
         await until(lambda: told == [txs[0].raw])
         assert follower.status().waiting_for is None
 
 
 async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
-    async with nodes_of(nodes[0]) as first_blocks, following(first_blocks, index) as first:
+    async with nodes_of(nodes[0]) as first_blocks, following(first_blocks, store) as first:
         await until(lambda: is_done(first.status()))
-        async with nodes_of(nodes[1]) as blocks, following(blocks, index, lead=TestLead(False)) as second:
+        async with (
+            nodes_of(nodes[1]) as blocks,
+            following(blocks, store, leadership=SettableLeadership(held=False)) as second,
+        ):
             await until(lambda: second.status().backfilled == 1)
             told = second.status()
     assert (told.height, told.lag_blocks, told.remaining_blocks, told.is_leader) == (19, 0, 0, False)
@@ -269,54 +272,54 @@ async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
 
 
 async def test_only_the_one_that_leads_follows_and_the_other_takes_over() -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
-    leads = TestLead(True), TestLead(False)
+    leads = SettableLeadership(), SettableLeadership(held=False)
     async with (
         nodes_of(nodes[0]) as first_blocks,
         nodes_of(nodes[1]) as second_blocks,
-        following(first_blocks, index, lead=leads[0]) as first,
-        following(second_blocks, index, lead=leads[1]) as second,
+        following(first_blocks, store, leadership=leads[0]) as first,
+        following(second_blocks, store, leadership=leads[1]) as second,
     ):
         await until(lambda: is_done(first.status()))
         assert not second.status().is_leader
         # It looks for the first block of Etna, and reads nothing.
         assert len(nodes[1].asked) < 8
-        await leads[0].set(False)
+        leads[0].set(False)
         # It stops at once: what comes now is not its business. A call that has left already may still arrive.
         await asyncio.sleep(0.1)
         asked = len(nodes[0].asked)
         chain.grow(3)
-        await leads[1].set(True)
+        leads[1].set(True)
         await until(lambda: second.status().height == 22 and second.status().is_leader)
         assert len(nodes[0].asked) == asked
         assert not first.status().is_leader
-    assert len(index.spans) == 1
-    heights = [height for read in index.appended for height in range(read.low, read.high + 1)]
+    assert len(store.spans) == 1
+    heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
     assert len(heights) == len(set(heights))
 
 
 async def test_one_that_does_not_lead_shows_what_the_store_has() -> None:
-    chain, index = Chain(20), MemoryIndex()
+    chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        async with following(blocks, index) as follower:
+        async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.status()))
-        async with following(blocks, index, lead=TestLead(False)) as other:
+        async with following(blocks, store, leadership=SettableLeadership(held=False)) as other:
             await until(lambda: other.status().height == 19 and other.status().node_height == 19)
             assert not other.status().is_leader
 
 
 async def test_progress_is_told_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    chain, index = Chain(81), MemoryIndex()
-    index.up(down_after=3)
+    chain, store = Chain(81), MemoryStore()
+    store.up(down_after=3)
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
-        async with following(blocks, index, replace(FAST, log_every_s=0.01)) as follower:
+        async with following(blocks, store, replace(FAST, log_every_s=0.01)) as follower:
             await until(lambda: follower.status().waiting_for == "store")
             status, progress = follower.status(), follower.progress()
             await until(lambda: any(line.__dict__.get("remaining_blocks") == 56 for line in caplog.records))
-            index.up()
+            store.up()
             await until(lambda: is_done(follower.status()))
             assert follower.progress() == {"from": "1", "to": "1", "percent": 100.0}
     assert (status.remaining_blocks, status.backfilled) == (56, 0.3)
@@ -331,7 +334,7 @@ async def test_progress_is_told_while_the_backfill_runs(caplog: pytest.LogCaptur
 async def test_following_can_be_switched_off() -> None:
     node = ChainNode(chain=Chain(20))
     async with nodes_of(node) as blocks:
-        follower = PChainFollower(blocks, MemoryIndex(), TestLead(), replace(FAST, follow_p_chain=False))
+        follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
     assert (follower.progress(), follower.status().as_json()) == ({"off": True}, {"off": True})

@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
-from tests.l1.follower.world import FAST, MemoryIndex, following, is_done
+from tests.l1.follower.world import FAST, MemoryStore, following, is_done
 from tests.ledger.recorded import p_blocks
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.settings import IndexSettings
@@ -122,7 +122,7 @@ async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of
         async with indexing(tmp_path, replay, settings=ONLY_P) as indexer:
             await until_caught_up(indexer)
         replay.heights.clear()
-        found, settings = MemoryIndex(), replace(FAST, follow_from_height=1)
+        found, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with closing(
             IndexFirstBlocks(upstream.blocks, StoreUrl.for_file(tmp_path / "index.db"), IndexSettings())
         ) as blocks:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.eventually import until
-from tests.l1.follower.world import MemoryIndex, following, is_done
+from tests.l1.follower.world import MemoryStore, following, is_done
 from tests.node.recorded_node import connected, settings_for
 from warpseal.node.p_blocks import PBlocksClient
 from warpseal.node.rpc import open_session
@@ -39,8 +39,8 @@ def expected(network: SimulatedNetwork) -> list[tuple[int, bytes, str, bytes]]:
     return [(tx.height or 0, tx.tx_id, tx.kind, tx.raw) for tx in found]
 
 
-def held(index: MemoryIndex) -> list[tuple[int, bytes, str, bytes]]:
-    rows = sorted(index.transactions.values(), key=lambda tx: (tx.height, tx.position))
+def held(store: MemoryStore) -> list[tuple[int, bytes, str, bytes]]:
+    rows = sorted(store.transactions.values(), key=lambda tx: (tx.height, tx.position))
     return [(tx.height, tx.tx_id, tx.kind, tx.raw) for tx in rows]
 
 
@@ -49,14 +49,14 @@ def first_l1(network: SimulatedNetwork) -> SubnetID:
 
 
 async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
-    index, told = MemoryIndex(), list[L1Transaction]()
+    store, told = MemoryStore(), list[L1Transaction]()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         subnet_id, p_chain = first_l1(network), network.p_chain
-        async with following(blocks, index) as follower:
+        async with following(blocks, store) as follower:
             follower.subscribe(told.append)
             await until(lambda: is_done(follower.status()))
             assert follower.status().target_height == 12
-            assert index.spans == [(12, p_chain.height)]
+            assert store.spans == [(12, p_chain.height)]
             assert told == []
             registration = p_chain.register(subnet_id)
             validation_id = registration.validation_id
@@ -66,8 +66,8 @@ async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
             await until(lambda: len(told) == 3)
         assert [tx.tx_id for tx in told] == [registration.tx_id, changed.tx_id, removal.tx_id]
         assert {tx.validation_id for tx in told} == {validation_id}
-        assert held(index) == expected(network)
-    origins = {origin.validation_id: origin for origin in index.origins}
+        assert held(store) == expected(network)
+    origins = {origin.validation_id: origin for origin in store.origins}
     assert len(origins) == 4
     attested = removal.attested
     assert attested is not None
@@ -75,7 +75,7 @@ async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
 
 
 async def test_several_transactions_of_one_block_keep_their_places() -> None:
-    index = MemoryIndex()
+    store = MemoryStore()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         p_chain = network.p_chain
         initial = p_chain.conversion_of(first_l1(network))
@@ -88,22 +88,22 @@ async def test_several_transactions_of_one_block_keep_their_places() -> None:
             p_chain.disable(registration.validation_id, later=True),
         ]
         height = p_chain.accept(*together)
-        async with following(blocks, index) as follower:
+        async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.status()))
-    rows = sorted((tx for tx in index.transactions.values() if tx.height == height), key=lambda tx: tx.position)
+    rows = sorted((tx for tx in store.transactions.values() if tx.height == height), key=lambda tx: tx.position)
     assert [(tx.position, tx.tx_id) for tx in rows] == [(1, together[1].tx_id), (2, together[2].tx_id)]
 
 
 async def test_nodes_that_limit_lag_or_go_away_cost_time_only() -> None:
-    index = MemoryIndex()
+    store = MemoryStore()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         first, second = network.nodes
         first.rpc.outages["platform.getBlockByHeight"] = Outage(OutageKind.TOO_MANY, retry_after_s=1)
         second.lag = 3
-        async with following(blocks, index) as follower:
+        async with following(blocks, store) as follower:
             # The first node gives no blocks, the second one not the newest.
             await until(lambda: follower.status().waiting_for == "nodes" and second.rpc.calls.total() > 10)
-            assert index.spans == []
+            assert store.spans == []
             first.rpc.outages.clear()
             second.lag = 0
             await until(lambda: is_done(follower.status()))
@@ -112,6 +112,6 @@ async def test_nodes_that_limit_lag_or_go_away_cost_time_only() -> None:
             await until(lambda: follower.status().waiting_for == "nodes")
             registration = network.p_chain.register(first_l1(network))
             await second.up()
-            await until(lambda: registration.tx_id in index.transactions)
+            await until(lambda: registration.tx_id in store.transactions)
             assert follower.status().stopped is None
-        assert held(index) == expected(network)
+        assert held(store) == expected(network)

@@ -93,11 +93,11 @@ async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp
     ):
         async with (
             contending(first_store) as first_lead,
-            following(first_blocks, first_store.l1, lead=first_lead) as first,
+            following(first_blocks, first_store.l1, leadership=first_lead) as first,
         ):
             await until(lambda: is_done(first.status()))
             second_lead = await others.enter_async_context(contending(second_store))
-            second = await others.enter_async_context(following(second_blocks, second_store.l1, lead=second_lead))
+            second = await others.enter_async_context(following(second_blocks, second_store.l1, leadership=second_lead))
             chain.grow(1, txs[0])
             await until(lambda: first.status().height == 40)
             assert first.status().is_leader

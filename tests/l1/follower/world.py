@@ -18,11 +18,12 @@ from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.follower.l1_rows import parse_followed_block
-from warpseal.l1.follower.ports import Decode, FollowerBlocks, FollowerStore, Lead
+from warpseal.l1.follower.ports import DecodeBlock, FollowerBlocks, FollowerStore
 from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
 from warpseal.node.p_blocks import PBlocksClient
+from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
@@ -134,7 +135,7 @@ class ChainNode(RecordedNode):
         return {"etnaTime": datetime.fromtimestamp(self.etna_s, UTC).isoformat().replace("+00:00", "Z")}
 
 
-class MemoryIndex:
+class MemoryStore:
     """Keeps rows and ranges.
 
     is_down: as if the database were gone; down_after: it goes after so many commits. on_commit: called after each.
@@ -182,28 +183,14 @@ class MemoryIndex:
         return [(one.low, one.high) for one in self.known]
 
 
-class TestLead:
-    """A right to follow that a test gives and takes."""
+class SettableLeadership(Leadership):
+    """A leadership that a test gives and takes away."""
 
-    __test__ = False
-
-    def __init__(self, held: bool = True) -> None:
-        self._changed = asyncio.Condition()
-        self.is_leader = held
-
-    async def set(self, held: bool) -> None:
-        """Give or take it."""
-        async with self._changed:
-            self.is_leader = held
-            self._changed.notify_all()
-
-    async def wait_until_held(self) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.is_leader)
-
-    async def wait_until_lost(self) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self.is_leader)
+    def set(self, is_leader: bool) -> None:
+        if is_leader:
+            self._take()
+        else:
+            self._lose()
 
 
 @asynccontextmanager
@@ -218,13 +205,13 @@ async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PB
 @asynccontextmanager
 async def following(
     blocks: FollowerBlocks,
-    index: FollowerStore,
+    store: FollowerStore,
     settings: FollowerSettings = FAST,
-    lead: Lead | None = None,
-    decode: Decode = parse_followed_block,
+    leadership: Leadership | None = None,
+    decode: DecodeBlock = parse_followed_block,
 ) -> AsyncIterator[PChainFollower]:
     """Let a follower run within the block, and kill it at the end."""
-    follower = PChainFollower(blocks, index, lead or TestLead(), settings, decode=decode)
+    follower = PChainFollower(blocks, store, leadership or SettableLeadership(), settings, decode=decode)
     task = asyncio.create_task(follower.run())
     try:
         yield follower

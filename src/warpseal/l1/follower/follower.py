@@ -1,21 +1,21 @@
-"""Follows the accepted P-Chain blocks: new ones first, gaps next, and behind them everything down to the first of Etna.
+"""Follows the accepted P-Chain blocks: new blocks first, then gaps, then the backfill down to the first block of Etna.
 
-A block is kept only linked to those that are known, and rows and range are committed together. What cannot be right
-stops the follower with a named fault: it looks again now and then, and never skips. Nodes and a store that do not
-answer are waited for. Signing needs none of this.
+Only blocks that link to known blocks are stored; their rows and their range are committed together. A block that cannot
+be right stops the follower with a named fault. The same block is tried again at intervals, and never skipped. Calls to
+nodes and the store are repeated until they succeed. Signing does not depend on the follower.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from warpseal.errors import NodeUnavailable
 from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, FollowerFaultReason, LinkedBlocks
 from warpseal.l1.follower.l1_rows import parse_followed_block
-from warpseal.l1.follower.ports import Decode, FollowerBlocks, FollowerStore, Lead
+from warpseal.l1.follower.ports import DecodeBlock, FollowerBlocks, FollowerStore
 from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
@@ -23,16 +23,19 @@ from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
+from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction
 from warpseal.warp.ids import P_CHAIN
 
 log = logging.getLogger(__name__)
 
 INTERNAL_ERROR: Final = "internal_error"
-_LEAST_BATCH: Final = 8
-_MOST_BATCH: Final = 256
-# One that does not follow has time.
-_LOOK_ON_EVERY_S: Final = 5.0
+_MIN_BATCH: Final = 8
+_MAX_BATCH: Final = 256
+# Of a process that does not lead.
+_STATUS_INTERVAL_S: Final = 5.0
+
+Listener = Callable[[L1Transaction], None]
 
 
 class _Stopped(Exception):
@@ -42,27 +45,27 @@ class _Stopped(Exception):
 
 
 class PChainFollower:
-    """Reads the P-Chain while this process leads, and tells of L1 transactions. Used from one event loop."""
+    """Reads the P-Chain while this process leads, and notifies of L1 transactions. Used from one event loop."""
 
     def __init__(
         self,
         blocks: FollowerBlocks,
-        index: FollowerStore,
-        leadership: Lead,
+        store: FollowerStore,
+        leadership: Leadership,
         settings: FollowerSettings,
         *,
-        decode: Decode = parse_followed_block,
+        decode: DecodeBlock = parse_followed_block,
     ) -> None:
         self._blocks = blocks
-        self._index = index
+        self._store = store
         self._leadership = leadership
         self._settings = settings
         backoff = Backoff(settings.retry_first_s, settings.retry_cap_s)
         self._retrier = Retrier(backoff, {StoreDown: "store", NodeUnavailable: "nodes"})
         self._reader = BlockReader(blocks, decode, self._retrier)
-        # About a second of requests: no longer do new blocks wait for the backfill.
-        self._batch_blocks = max(_LEAST_BATCH, min(_MOST_BATCH, blocks.per_s))
-        self._listeners = Listeners()
+        # About a second of calls, so that new blocks wait no longer for the backfill.
+        self._batch_blocks = max(_MIN_BATCH, min(_MAX_BATCH, blocks.per_s))
+        self._listeners: dict[object, Listener] = {}
         self._known = KnownRanges()
         self._is_loaded = False
         self._is_same_chain = False
@@ -76,17 +79,23 @@ class PChainFollower:
         self._blocks_read = 0
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with each new L1 transaction once it is committed; returns how to end that.
+        """Call `listener` with each new L1 transaction once it is committed; return the function that ends that.
 
-        New is what stands above the oldest range that was known when this process began to lead, or above the
-        first tip where nothing was known: transactions accepted since, and those accepted while nobody followed,
-        but none of the backfill. They come in the order in which blocks are read, which is newest batch first
-        where there was a gap. A crash between commit and call loses the call, not the row.
+        A transaction is new if it is above the oldest range that was known when this process began to lead, or above
+        the first tip if no range was known. That includes transactions accepted while no daemon followed, but not the
+        backfill. They come in the order in which blocks are read: in a gap, the newest batch first. A crash between
+        commit and call loses the call, not the row.
         """
-        return self._listeners.add(listener)
+        key = object()
+        self._listeners[key] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(key, None)
+
+        return unsubscribe
 
     def status(self) -> FollowerStatus:
-        """Return how following stands now."""
+        """Return the current status."""
         newest, tip = self._known.newest, self._tip
         height = newest.high if newest else None
         remaining, backfilled = self._backfill()
@@ -112,66 +121,66 @@ class PChainFollower:
         )
 
     def progress(self) -> dict[str, Any]:
-        """Return how far the backfill is, in few words: for the detail of an error."""
+        """Return the progress of the backfill, for the detail of an error."""
         return self.status().progress()
 
     async def run(self) -> None:
-        """Follow whenever this process leads, until cancelled; return at once where following is switched off."""
+        """Follow while this process leads, until cancelled; return at once if following is switched off."""
         if not self._settings.follow_p_chain:
             return
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._report())
+            tasks.create_task(self._log_progress())
             while True:
                 async with asyncio.TaskGroup() as waiting:
-                    looking_on = waiting.create_task(self._forever(self._look_on))
+                    watching = waiting.create_task(self._repeat(self._watch_leader))
                     await self._leadership.wait_until_held()
-                    looking_on.cancel()
-                self._begin()
+                    watching.cancel()
+                self._reset()
                 async with asyncio.TaskGroup() as leading:
-                    following = leading.create_task(self._forever(self._step))
+                    following = leading.create_task(self._repeat(self._step))
                     await self._leadership.wait_until_lost()
                     following.cancel()
-                log.warning("this process does not follow the P-Chain any more")
+                log.warning("lost leadership, stopped following the P-Chain")
 
-    def _begin(self) -> None:
-        """Take nothing for known: another process may have followed until now."""
+    def _reset(self) -> None:
+        """Forget the known ranges, because another process may have followed until now."""
         self._is_loaded = False
         self._is_same_chain = False
         self._fresh_above = None
         self._stopped = None
         self._rate_meter.start(_now())
 
-    async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await step()
             except _Stopped as error:
                 self._note_fault(error.fault.reason.value, error.fault.height, error.fault.detail)
                 await asyncio.sleep(self._settings.retry_stopped_s)
-            except Exception:  # The daemon signs, whatever is wrong here.
-                log.exception("the P-Chain cannot be followed")
+            except Exception:  # An internal error here must not stop the daemon from signing.
+                log.exception("internal error, stopped following the P-Chain")
                 self._note_fault(INTERNAL_ERROR, None, "see the log")
                 await asyncio.sleep(self._settings.retry_stopped_s)
 
     def _note_fault(self, reason: str, height: int | None, detail: str) -> None:
         if self._stopped != (reason, height):
-            told = {"reason": reason, "height": height, "detail": detail}
-            log.error("following the P-Chain stopped", extra=told)
+            fields = {"reason": reason, "height": height, "detail": detail}
+            log.error("following the P-Chain stopped", extra=fields)
         self._stopped = (reason, height)
 
-    async def _look_on(self) -> None:
-        """Learn what the one that leads has read, for the status."""
+    async def _watch_leader(self) -> None:
+        """Load the ranges that the leader has read, for the status."""
         try:
-            self._known = KnownRanges(await self._index.ranges(P_CHAIN))
+            self._known = KnownRanges(await self._store.ranges(P_CHAIN))
             self._tip = await self._blocks.tip()
             if self._first is None:
                 self._first = await self._find_first(self._tip)
         except (StoreDown, NodeUnavailable, _Stopped):
             pass
-        await asyncio.sleep(max(self._settings.follow_poll_s, _LOOK_ON_EVERY_S))
+        await asyncio.sleep(max(self._settings.follow_poll_s, _STATUS_INTERVAL_S))
 
     async def _step(self) -> None:
-        """Read the batch whose turn it is, or wait for new blocks. Raises _Stopped."""
+        """Read the next batch, or wait for new blocks. Raises _Stopped."""
         if not self._is_loaded:
             await self._load()
         tip = await self._poll_tip()
@@ -187,18 +196,18 @@ class PChainFollower:
 
     async def _read(self, batch: BlockBatch) -> None:
         oldest = self._known.oldest
-        reading = await self._reader.read(batch)
-        if reading.blocks:
-            await self._keep(reading)
+        linked = await self._reader.read(batch)
+        if linked.blocks:
+            await self._commit(linked)
             if oldest is None or batch.high < oldest.low:
-                self._rate_meter.add(_now(), len(reading.blocks))
-        if reading.fault is not None:
-            raise _Stopped(reading.fault)
+                self._rate_meter.add(_now(), len(linked.blocks))
+        if linked.fault is not None:
+            raise _Stopped(linked.fault)
 
     async def _poll_tip(self) -> int:
-        """Return up to where blocks are read: the node's tip, but after a fault that of before it.
+        """Return the height up to which blocks are read: the node's tip, but after a fault the tip of before it.
 
-        So the same batch comes again, and what cannot be read is never passed over for newer blocks.
+        So the same batch is read again, and a faulty block is never skipped for newer blocks.
         """
         if self._tip is None or _now() - self._polled_at >= self._settings.follow_poll_s:
             self._tip = await self._retrier.call(self._blocks.tip)
@@ -210,13 +219,13 @@ class PChainFollower:
         return self._planned_tip
 
     async def _check_chain(self, tip: int) -> None:
-        """Make sure, once, that the newest known block is still that of the network. Raises _Stopped."""
+        """Check, once, that the newest known block is still on the network's chain. Raises _Stopped."""
         newest = self._known.newest
         if self._is_same_chain or newest is None or tip < newest.high:
             return
         if not await self._reader.is_known(newest.high, newest.high_block_id):
-            told = "no node has the block that was read here earlier"
-            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, newest.high, told))
+            detail = "no node has the block that was read here earlier"
+            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, newest.high, detail))
         self._is_same_chain = True
 
     async def _next_batch(self, tip: int) -> BlockBatch | None:
@@ -228,12 +237,12 @@ class PChainFollower:
         return older_batch(self._known, tip, self._first, self._batch_blocks)
 
     async def _find_first(self, tip: int) -> int:
-        """Return the first block of Etna; where nobody knows when Etna was, the very first block."""
+        """Return the height of the first block of Etna; 0 if the nodes do not report its activation."""
         upgrades = await self._retrier.call(self._blocks.upgrades)
         if upgrades.etna_s is None:
             return 0
         first = await find_first_block(upgrades.etna_s, tip, self._time_of)
-        log.info("the P-Chain is followed from the first block of Etna on", extra={"height": first})
+        log.info("found the first block of Etna", extra={"height": first})
         return first
 
     async def _time_of(self, height: int) -> int | None:
@@ -242,30 +251,39 @@ class PChainFollower:
             raise _Stopped(time)
         return time
 
-    async def _keep(self, reading: LinkedBlocks) -> None:
-        """Commit the blocks of a reading, then tell of them. Raises _Stopped."""
-        lowest, highest = reading.blocks[0], reading.blocks[-1]
+    async def _commit(self, linked: LinkedBlocks) -> None:
+        """Commit linked blocks, then notify the listeners of new transactions. Raises _Stopped."""
+        lowest, highest = linked.blocks[0], linked.blocks[-1]
         read = BlockRange(lowest.height, highest.height, lowest.parent_id, highest.id)
-        transactions = tuple(tx for block in reading.blocks for tx in block.transactions)
-        origins = tuple(origin for block in reading.blocks for origin in block.origins)
+        transactions = tuple(tx for block in linked.blocks for tx in block.transactions)
+        origins = tuple(origin for block in linked.blocks for origin in block.origins)
         try:
-            await self._retrier.call(lambda: self._index.append(P_CHAIN, read, transactions, origins))
+            await self._retrier.call(lambda: self._store.append(P_CHAIN, read, transactions, origins))
         except BlockRangesMismatch as error:
             self._is_loaded = False
             raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._known.add(read)
-        self._blocks_read += len(reading.blocks)
+        self._blocks_read += len(linked.blocks)
         above = read.high if self._fresh_above is None else self._fresh_above
-        self._listeners.tell(tx for tx in transactions if tx.height > above)
+        for tx in transactions:
+            if tx.height > above:
+                self._notify(tx)
+
+    def _notify(self, tx: L1Transaction) -> None:
+        for listener in tuple(self._listeners.values()):
+            try:
+                listener(tx)
+            except Exception:
+                log.exception("internal error, a listener of L1 transactions failed")
 
     async def _load(self) -> None:
-        self._known = KnownRanges(await self._retrier.call(lambda: self._index.ranges(P_CHAIN)))
+        self._known = KnownRanges(await self._retrier.call(lambda: self._store.ranges(P_CHAIN)))
         self._is_loaded = True
         if self._fresh_above is None and self._known.oldest is not None:
             self._fresh_above = self._known.oldest.high
 
     def _backfill(self) -> tuple[int | None, float]:
-        """Return how many blocks up to the newest known are missing, and which part of them is there."""
+        """Return the number of missing blocks below the newest known one, and the fraction of known blocks."""
         newest = self._known.newest
         if newest is None or self._first is None:
             return None, 0.0
@@ -275,7 +293,7 @@ class PChainFollower:
         count = self._known.count(self._first, newest.high)
         return total - count, count / total
 
-    async def _report(self) -> None:
+    async def _log_progress(self) -> None:
         while True:
             await asyncio.sleep(self._settings.log_every_s)
             status = self.status()
@@ -287,39 +305,10 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-Listener = Callable[[L1Transaction], None]
-
-
-class Listeners:
-    """Called one after the other; what one raises is its own trouble."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[object, Listener] = {}
-
-    def add(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` from now on; returns how to end that."""
-        key = object()
-        self._listeners[key] = listener
-
-        def remove() -> None:
-            self._listeners.pop(key, None)
-
-        return remove
-
-    def tell(self, transactions: Iterable[L1Transaction]) -> None:
-        """Call every listener with each transaction."""
-        for tx in transactions:
-            for listener in tuple(self._listeners.values()):
-                try:
-                    listener(tx)
-                except Exception:
-                    log.exception("a listener of L1 transactions failed")
-
-
 async def find_first_block(time_s: int, tip: int, time_of: Callable[[int], Awaitable[int | None]]) -> int:
-    """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 where all are.
+    """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 if all blocks are.
 
-    time_of: the time of the block at a height, never decreasing; None for a block that has none: those are the oldest.
+    time_of: returns the time of the block at a height, never decreasing; None for the oldest blocks, which have none.
     """
     low, high = 0, tip + 1
     while low < high:

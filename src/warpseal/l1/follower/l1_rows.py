@@ -1,4 +1,4 @@
-"""What is kept of a P-Chain block: its transactions about L1s, and where validations began with them.
+"""Extracts the L1 transactions of a P-Chain block, and the origins of validations in them.
 
 Source of truth: ACP-77; reference of the five types in `chains/p_l1.py`.
 """
@@ -22,7 +22,7 @@ from warpseal.warp.ids import SubnetID, ValidationID
 
 
 def parse_followed_block(raw: bytes) -> FollowedBlock:
-    """Return what is kept of the block with these bytes. Raises MalformedMessage; of it UnknownType."""
+    """Decode a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
     block = parse_p_block(raw)
     rows = tuple(_rows(block))
     origins = tuple(origin for tx in block.txs for origin in _origins(tx))
@@ -31,25 +31,25 @@ def parse_followed_block(raw: bytes) -> FollowedBlock:
 
 def _rows(block: PBlock) -> Iterator[L1Transaction]:
     for position, tx in enumerate(block.txs):
-        about = _about(tx)
-        if about is not None:
-            subnet_id, validation_id = about
+        subjects = _find_subjects(tx)
+        if subjects is not None:
+            subnet_id, validation_id = subjects
             time = block.time or 0
             yield L1Transaction(
                 tx.id, block.height, position, block.id, time, tx.kind, tx.raw, subnet_id, validation_id
             )
 
 
-def _about(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
-    """Return subnet and validation as far as the transaction names them, or None where it is not about an L1."""
+def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
+    """Return the subnet and the validation as far as the transaction names them; None: it is no L1 transaction."""
     match tx.unsigned:
         case ConvertSubnetToL1Tx(subnet_id=subnet_id):
             return subnet_id, None
-        case RegisterL1ValidatorTx() as registering:
-            asked = registering.registration()
-            return asked.subnet_id, asked.validation_id
-        case SetL1ValidatorWeightTx() as changing:
-            return None, changing.change().validation_id
+        case RegisterL1ValidatorTx() as unsigned:
+            registration = unsigned.registration()
+            return registration.subnet_id, registration.validation_id
+        case SetL1ValidatorWeightTx() as unsigned:
+            return None, unsigned.change().validation_id
         case IncreaseL1ValidatorBalanceTx(validation_id=validation_id):
             return None, validation_id
         case DisableL1ValidatorTx(validation_id=validation_id):
@@ -61,5 +61,5 @@ def _origins(tx: PSignedTx) -> Iterator[Origin]:
     match tx.unsigned:
         case ConvertSubnetToL1Tx(subnet_id=subnet_id, validators=validators):
             yield from (BootstrapOrigin(subnet_id, index) for index in range(len(validators)))
-        case RegisterL1ValidatorTx() as registering:
-            yield RegistrationOrigin(registering.registration().encode())
+        case RegisterL1ValidatorTx() as unsigned:
+            yield RegistrationOrigin(unsigned.registration().encode())

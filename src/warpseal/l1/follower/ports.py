@@ -1,4 +1,4 @@
-"""What following needs of others: blocks, a place to keep what they hold, and the right to follow."""
+"""What the follower needs: a source of blocks, and a store for the L1 transactions in them."""
 
 from __future__ import annotations
 
@@ -11,70 +11,9 @@ from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
 
-class FollowerBlocks(Protocol):
-    """Where accepted blocks come from; every method but `block_at_each` raises NodeUnavailable."""
-
-    @property
-    def at_once(self) -> int:
-        """How many calls may be under way."""
-        ...
-
-    @property
-    def per_s(self) -> int:
-        """How many calls a second are made at most."""
-        ...
-
-    async def tip(self) -> int:
-        """Return the height of the last accepted block."""
-        ...
-
-    async def block_at(self, height: int) -> bytes:
-        """Return the bytes of the accepted block, from whichever node."""
-        ...
-
-    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the different bytes that the nodes give for it."""
-        ...
-
-    async def upgrades(self) -> Upgrades:
-        """Return when upgrades activate."""
-        ...
-
-
-class FollowerStore(Protocol):
-    """Where what was found is kept; both methods raise StoreDown."""
-
-    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
-        """Return what was read, disjoint, newest first."""
-        ...
-
-    async def append(
-        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
-    ) -> None:
-        """Keep rows and the range merged with its neighbours, or nothing of them."""
-        ...
-
-
-class Lead(Protocol):
-    """The right to follow a chain, which one process has at a time."""
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process has it."""
-        ...
-
-    async def wait_until_held(self) -> None:
-        """Return once this process has it."""
-        ...
-
-    async def wait_until_lost(self) -> None:
-        """Return once this process does not have it any more."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FollowedBlock:
-    """One block and what is kept of it. time: Unix seconds, None where the block carries none."""
+    """A decoded block with its L1 transactions. time: Unix seconds, None if the block carries none."""
 
     height: int
     id: bytes
@@ -84,5 +23,49 @@ class FollowedBlock:
     origins: tuple[Origin, ...] = ()
 
 
-Decode = Callable[[bytes], FollowedBlock]
-"""Returns what is kept of a block's bytes. Raises MalformedMessage; of it UnknownType for a type that is not known."""
+DecodeBlock = Callable[[bytes], FollowedBlock]
+"""Decodes the bytes of a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
+
+
+class FollowerBlocks(Protocol):
+    """Accepted blocks of one chain. Methods raise NodeUnavailable, except `block_at_each`."""
+
+    @property
+    def at_once(self) -> int:
+        """The maximum number of concurrent calls."""
+        ...
+
+    @property
+    def per_s(self) -> int:
+        """The maximum number of calls per second."""
+        ...
+
+    async def tip(self) -> int:
+        """Return the height of the last accepted block."""
+        ...
+
+    async def block_at(self, height: int) -> bytes:
+        """Return the bytes of the accepted block, from any node."""
+        ...
+
+    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
+        """Return the distinct bytes that the nodes return for it."""
+        ...
+
+    async def upgrades(self) -> Upgrades:
+        """Return the activation times of upgrades."""
+        ...
+
+
+class FollowerStore(Protocol):
+    """The store of L1 transactions and of the ranges of blocks that were read. Methods raise StoreDown."""
+
+    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
+        """Return the ranges that were read, disjoint, newest first."""
+        ...
+
+    async def append(
+        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
+    ) -> None:
+        """Store rows, and the range merged with its neighbours, in one transaction."""
+        ...

@@ -1,7 +1,7 @@
-"""Which blocks are known and which are read next: new ones, then gaps, then what lies behind; all of it pure.
+"""The ranges of known blocks, and the batch to read next: new blocks first, then gaps, then the backfill. Pure.
 
-Blocks above the newest range are read upwards where they are few. Where they are more than a batch, because nobody
-followed for a while, a new range begins at the tip and grows downwards until it meets the older one.
+A few blocks above the newest range are read upwards. If there are more than one batch, because no daemon followed for a
+while, a new range begins at the tip and grows downwards until it meets the older one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warpseal.store.values import BlockRange
 
 @dataclass(frozen=True, slots=True)
 class BlockBatch:
-    """Heights to read, both ends included, and what their ends have to fit to.
+    """Heights to read, both ends included, and the ids at their ends.
 
     below_id: the id of block low - 1; above_id: the id that block high + 1 names as its parent; None: not known.
     """
@@ -30,42 +30,42 @@ class KnownRanges:
 
     def __init__(self, ranges: Iterable[BlockRange] = ()) -> None:
         self._ranges: list[BlockRange] = []
-        for one in ranges:
-            self.add(one)
+        for known in ranges:
+            self.add(known)
 
     def __iter__(self) -> Iterator[BlockRange]:
         return iter(self._ranges)
 
     @property
     def newest(self) -> BlockRange | None:
-        """The range that reaches highest."""
+        """The highest range."""
         return self._ranges[0] if self._ranges else None
 
     @property
     def oldest(self) -> BlockRange | None:
-        """The range that reaches lowest."""
+        """The lowest range."""
         return self._ranges[-1] if self._ranges else None
 
     def add(self, read: BlockRange) -> None:
-        """Add blocks that were read, merging them with the ranges that they touch."""
+        """Add a range, merged with the ranges that it touches."""
         low, high = read, read
-        kept = []
-        for one in self._ranges:
-            if one.high + 1 < read.low or one.low > read.high + 1:
-                kept.append(one)
+        ranges = []
+        for known in self._ranges:
+            if known.high + 1 < read.low or known.low > read.high + 1:
+                ranges.append(known)
                 continue
-            low = one if one.low < low.low else low
-            high = one if one.high > high.high else high
-        kept.append(BlockRange(low.low, high.high, low.low_parent_id, high.high_block_id))
-        self._ranges = sorted(kept, key=lambda one: -one.high)
+            low = known if known.low < low.low else low
+            high = known if known.high > high.high else high
+        ranges.append(BlockRange(low.low, high.high, low.low_parent_id, high.high_block_id))
+        self._ranges = sorted(ranges, key=lambda known: -known.high)
 
     def count(self, low: int, high: int) -> int:
-        """Return how many blocks of low..high are known."""
-        return sum(max(0, min(high, one.high) - max(low, one.low) + 1) for one in self._ranges)
+        """Return the number of known blocks in low..high."""
+        return sum(max(0, min(high, known.high) - max(low, known.low) + 1) for known in self._ranges)
 
 
 def newer_batch(known: KnownRanges, tip: int, size: int) -> BlockBatch | None:
-    """Return what to read next of what is above the oldest range, newest first; None: nothing, or nothing is known."""
+    """Return the next batch above the oldest range, newest first; None: no block is missing there, or none is known."""
     top = known.newest
     if top is None:
         return None
@@ -78,7 +78,7 @@ def newer_batch(known: KnownRanges, tip: int, size: int) -> BlockBatch | None:
 
 
 def older_batch(known: KnownRanges, tip: int, first: int, size: int) -> BlockBatch | None:
-    """Return what to read next of what is below the oldest range, from `first` on; None where that is known."""
+    """Return the next batch below the oldest range, down to `first`; None: no block is missing there."""
     oldest = known.oldest
     if oldest is None:
         return BlockBatch(max(first, tip - size + 1), tip) if tip >= first else None

@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """How the follower of a chain stands.
+    """The status of a follower.
 
-    height: of the newest block that was read; node_height: of the node's newest; None: not known yet.
-    first_height: everything from there to `height` was read; target_height: where the backfill ends. backfilled: 0..1.
-    rate_blocks_s, eta_s: of the backfill, None where there is none or nobody can tell. stopped: the reason of a
-    fault, at stopped_at; waiting_for: "nodes" or a "store" that do not answer. remaining_blocks: of the backfill and of
-    gaps. blocks_read: since the start. is_off: nobody follows here, so that the rest means nothing.
-    block_id: of the block at `height`.
+    height: of the newest block that was read; node_height: of the node's newest block; None: not known yet.
+    first_height: all blocks from there to `height` were read; target_height: the end of the backfill.
+    backfilled: 0..1. rate_blocks_s, eta_s: of the backfill, None if there is none or if they are not known.
+    stopped: the reason of a fault at stopped_at. waiting_for: the unavailable "nodes" or "store".
+    remaining_blocks: of the backfill and of gaps. blocks_read: since the start. is_off: following is switched off, and
+    the other fields have no meaning. block_id: of the block at `height`.
     """
 
     height: int | None = None
@@ -36,10 +36,10 @@ class FollowerStatus:
     block_id: bytes | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the body of /ready shows: heights as text, and only what is known."""
+        """Return the known fields for the body of /ready; heights as text."""
         if self.is_off:
             return {"off": True}
-        shown = {
+        fields = {
             "height": _text(self.height),
             "nodeHeight": _text(self.node_height),
             "lagBlocks": self.lag_blocks,
@@ -53,7 +53,7 @@ class FollowerStatus:
             "stoppedAt": _text(self.stopped_at),
             "waitingFor": self.waiting_for,
         }
-        return {name: value for name, value in shown.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a log line about the backfill."""
@@ -67,17 +67,17 @@ class FollowerStatus:
         }
 
     def progress(self) -> dict[str, Any]:
-        """Return how far the backfill is, in few words: for the detail of an error."""
+        """Return the progress of the backfill, for the detail of an error."""
         if self.is_off:
             return {"off": True}
-        shown = {
+        fields = {
             "from": _text(self.first_height),
             "to": _text(self.target_height),
             "percent": round(100 * self.backfilled, 1),
             "eta": None if self.eta_s is None else round(self.eta_s),
             "stopped": self.stopped,
         }
-        return {name: value for name, value in shown.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def _text(height: int | None) -> str | None:
