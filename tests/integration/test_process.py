@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 
 from tests.eventually import until
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration import indexed_daemon
 from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, run_network, write_config_file
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import run_command, start_command
@@ -218,6 +220,53 @@ async def test_a_network_and_a_daemon_as_two_processes_with_the_config_that_the_
             assert await daemon.ended() == 0
         network.process.terminate()
         assert await network.ended() == 0
+
+
+async def test_a_healthy_start_logs_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
+    async with (
+        run_network(PLAN) as network,
+        start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon,
+        aiohttp.ClientSession() as session,
+    ):
+        api_url, _ = await daemon.listening()
+
+        async def is_healthy() -> bool:
+            async with session.get(f"{api_url}/ext/health") as response:
+                return response.status == 200
+
+        await until(is_healthy)
+        daemon.process.terminate()
+        assert await daemon.ended() == 0
+        assert_is_quiet(daemon.stderr)
+
+
+async def test_a_healthy_start_with_an_index_logs_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
+        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+            api_url, _ = await daemon.listening()
+
+            async def is_indexed() -> bool:
+                async with session.get(f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1") as response:
+                    body = await response.json()
+                return response.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip("P")
+
+            async def is_the_indexer_healthy() -> bool:
+                async with session.get(f"{api_url}/ext/health") as response:
+                    return "error" not in (await response.json())["checks"].get("indexer", {"error": ""})
+
+            await until(is_indexed)
+            await until(is_the_indexer_healthy)
+            daemon.process.terminate()
+            assert await daemon.ended() == 0
+            assert_is_quiet(daemon.stderr)
+
+
+def assert_is_quiet(log: list[str]) -> None:
+    """Assert that a log has few lines, none of them above INFO, beside the one line of each request."""
+    levels = [line.split()[1] for line in log]
+    assert set(levels) == {"INFO"}, "".join(log)
+    assert sum(" warpseal.api request " not in line for line in log) <= 10, "".join(log)
 
 
 async def test_the_demo_shows_the_whole_way_and_ends_well() -> None:
