@@ -89,7 +89,7 @@ async def _spent(subject: Daemon, messages: list[str]) -> float:
 
 
 async def _warm_up(subject: Daemon, signed_here: bytes) -> None:
-    """Ask for a message of the same chain that nobody signs: the set and its keys are at hand afterwards."""
+    """Ask for a message of the same chain that no validator signs: the set and its keys are loaded afterwards."""
     known = UnsignedMessage.parse(signed_here)
     payload = AddressedCall(b"", os.urandom(32)).encode()
     unknown = UnsignedMessage.build(known.network_id, known.source_chain_id, payload)

@@ -80,7 +80,7 @@ class Daemon:
         return sum(v for name, has, v in found if name == series and labels.items() <= dict(has).items())
 
     async def connected_percent(self) -> float:
-        """Return how much of the weight is connected, of the followed subnet that has least, as /ready tells."""
+        """Return the connected share of the weight of the tracked subnet that has least, from /ready."""
         async with self.http.get(self.api + "/ready") as response:
             subnets = (await response.json()).get("subnets", [])
         totals = [(int(item["connectedWeight"]), int(item["totalWeight"])) for item in subnets]

@@ -1,6 +1,6 @@
-"""An EVM node that answers from memory as fast as Python can, and tells heads on WebSockets; for benchmarks only.
+"""An EVM node that answers from memory as fast as Python can, and sends heads over WebSockets; for benchmarks only.
 
-python -m benchmarks.evm_node; its first line names where calls, WebSockets and the next head go.
+python -m benchmarks.evm_node; its first line of output names the URLs of calls and WebSockets.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def answer(body: bytes | str) -> bytes:
     """Return the body that answers a call or a batch."""
     calls = _CALLS.decode(body)
     if isinstance(calls, list):
-        return b"[" + b",".join(map(_one, calls)) + b"]"
-    return _one(calls)
+        return b"[" + b",".join(map(_answer_call, calls)) + b"]"
+    return _answer_call(calls)
 
 
-def _one(call: Call) -> bytes:
+def _answer_call(call: Call) -> bytes:
     result = _RESULTS.get(call.method, b"null")
     return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (bytes(call.id), result)
 
@@ -55,27 +55,27 @@ class Connection(asyncio.Protocol):
     """One client of `/rpc`: requests with a Content-Length, one after another."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep where answers go."""
+        """Store the transport of the answers."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that is there."""
-        self._held += data
-        while (end := self._held.find(b"\r\n\r\n")) >= 0:
-            head = self._held[:end].lower()
+        """Answer every complete request."""
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = self._buffer[:end].lower()
             length = int(head[head.index(b"content-length:") + 15 :].split(b"\r\n", 1)[0])
-            if len(self._held) < end + 4 + length:
+            if len(self._buffer) < end + 4 + length:
                 return
-            body, self._held = self._held[end + 4 : end + 4 + length], self._held[end + 4 + length :]
-            told = answer(body)
-            self._transport.write(_HEAD % len(told) + told)
+            body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
+            reply = answer(body)
+            self._transport.write(_HEAD % len(reply) + reply)
 
 
-class Heads:
-    """The WebSocket clients. A head that is told carries the moment (CLOCK_MONOTONIC, ns) in `extraData`."""
+class HeadPublisher:
+    """The WebSocket clients. Each head carries the moment at which it is sent (CLOCK_MONOTONIC, ns) in `extraData`."""
 
     def __init__(self) -> None:
         self._sockets: set[web.WebSocketResponse] = set()
@@ -93,8 +93,8 @@ class Heads:
             self._sockets.discard(socket)
         return socket
 
-    async def tell(self, request: web.Request) -> web.Response:
-        """Tell all clients of a new head."""
+    async def publish(self, request: web.Request) -> web.Response:
+        """Send a new head to all clients."""
         for socket in list(self._sockets):
             head = f'{{"number":"0x10","logsBloom":"{_BLOOM}","extraData":"{time.monotonic_ns():020d}"}}'
             params = f'{{"subscription":"{SUBSCRIPTION}","result":{head}}}'
@@ -106,10 +106,10 @@ async def serve() -> None:
     """Answer until standard input ends."""
     loop = asyncio.get_running_loop()
     calls = await loop.create_server(Connection, "127.0.0.1", 0, backlog=2_048)
-    heads = Heads()
+    publisher = HeadPublisher()
     app = web.Application()
-    app.router.add_get("/ws", heads.serve)
-    app.router.add_post("/tell", heads.tell)
+    app.router.add_get("/ws", publisher.serve)
+    app.router.add_post("/publish", publisher.publish)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2_048)

@@ -1,4 +1,4 @@
-"""(r) Heads of an EVM chain, told to 1,000 WebSocket clients: by the node, a bare aiohttp proxy, and the daemon."""
+"""(r) Heads of an EVM chain, sent to 1,000 WebSocket clients: by the node, a bare aiohttp proxy, and the daemon."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ HEADS = 12
 QUICK_HEADS = 3
 NOTES = (
     *SHARED_NOTES,
-    "each client has a WebSocket of its own, and so has the node for it; a head has 0.7 KB and is told to all at once",
+    "each client has one WebSocket, with one to the node behind it; the node sends a head of 0.7 KB to all at once",
     "turns: node, proxy, daemon; delays count from the moment at which the node sends a client's copy",
 )
 
 
 @dataclass(slots=True)
-class Heard:
-    """What came of all turns of one side. cpu_s: of one head for one client; connect_cpu_s: of one connection.
+class SideResult:
+    """Results of all turns of one side. cpu_s: of one head for one client; connect_cpu_s: of one connection.
 
-    missed: heads that a client did not hear.
+    missed: heads that a client did not receive.
     """
 
     delays_s: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Heard:
 
 
 def run(quick: bool) -> Report:
-    """Connect the clients to each side in turn, and tell them of heads."""
+    """Connect the clients to each side in turn, and send them heads."""
     allow_many_sockets()
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), quick))
@@ -52,46 +52,46 @@ def run(quick: bool) -> Report:
 async def _measure(folder: Path, quick: bool) -> Report:
     clients, turns, heads = (QUICK_CLIENTS, QUICK_TURNS, QUICK_HEADS) if quick else (CLIENTS, TURNS, HEADS)
     async with fronted(folder) as world:
-        heard = await asyncio.to_thread(_turns, world, clients, turns, heads)
+        results = await asyncio.to_thread(_turns, world, clients, turns, heads)
         faults = world.faults()
-    figures = (*_figures(heard), faults_figure(faults))
+    figures = (*_figures(results), faults_figure(faults))
     return Report("evm_subscribers", quick, figures, (*NOTES, f"{clients} clients, {turns * heads} heads each"))
 
 
-def _turns(world: World, clients: int, turns: int, heads: int) -> Mapping[str, Heard]:
+def _turns(world: World, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
-    heard = {side.name: Heard() for side in world.sides}
+    results = {side.name: SideResult() for side in world.sides}
     for _ in range(turns):
         for side in world.sides:
-            _turn(side, world.sides[0], heard[side.name], (clients, heads))
-    return heard
+            _turn(side, world.sides[0], results[side.name], (clients, heads))
+    return results
 
 
-def _turn(side: Side, node: Side, heard: Heard, size: tuple[int, int]) -> None:
+def _turn(side: Side, node: Side, result: SideResult, size: tuple[int, int]) -> None:
     clients, heads = size
     cpu_s, memory_bytes = side.process.cpu_s(), side.process.rss_bytes()
-    with subscribed(side.ws_url, side.ws_path, node.ws_url, clients) as crowd:
-        heard.connect_cpu_s.append((side.process.cpu_s() - cpu_s) / clients)
-        crowd.hear()
+    with subscribed(side.ws_url, side.ws_path, node.ws_url, clients) as subscribers:
+        result.connect_cpu_s.append((side.process.cpu_s() - cpu_s) / clients)
+        subscribers.receive_head()
         cpu_s = side.process.cpu_s()
         for _ in range(heads):
-            delays_s = crowd.hear()
-            heard.delays_s += delays_s
-            heard.missed += clients - len(delays_s)
-        heard.cpu_s.append((side.process.cpu_s() - cpu_s) / heads / clients)
-        heard.memory_bytes.append((side.process.rss_bytes() - memory_bytes) / clients)
+            delays_s = subscribers.receive_head()
+            result.delays_s += delays_s
+            result.missed += clients - len(delays_s)
+        result.cpu_s.append((side.process.cpu_s() - cpu_s) / heads / clients)
+        result.memory_bytes.append((side.process.rss_bytes() - memory_bytes) / clients)
 
 
-def _figures(heard: Mapping[str, Heard]) -> Sequence[Figure]:
-    front, bare, node = heard[FRONT], heard[BARE], heard[NODE]
+def _figures(results: Mapping[str, SideResult]) -> Sequence[Figure]:
+    front, bare, node = results[FRONT], results[BARE], results[NODE]
     ratios = [ours / theirs for ours, theirs in zip(front.cpu_s, bare.cpu_s, strict=True)]
     return (
-        Figure("heads that a client of the daemon did not hear", front.missed, "", Aim(0)),
+        Figure("heads that a client of the daemon did not receive", front.missed, "", Aim(0)),
         Figure("daemon CPU / bare proxy CPU, of a head for one client", quantile(ratios, 0.5), "", Aim(2.0)),
         Figure("daemon CPU, of a head for one client", mean(front.cpu_s) * 1e6, "us"),
         *(
-            Figure(f"delay {name}, {who}", quantile(side.delays_s, share) * 1e3, "ms")
-            for who, side in (("the node itself", node), ("bare proxy", bare), ("the daemon", front))
+            Figure(f"delay {name}, {side_name}", quantile(side.delays_s, share) * 1e3, "ms")
+            for side_name, side in (("the node itself", node), ("bare proxy", bare), ("the daemon", front))
             for name, share in (("p50", 0.5), ("p99", 0.99))
         ),
         Figure("daemon CPU of a connection, its own to the node included", mean(front.connect_cpu_s) * 1e3, "ms"),

@@ -132,7 +132,12 @@ def _rates(chain: MadeUpChain, server: Process) -> tuple[Figure, ...]:
     random = Random(8)
     busy = [chain.addresses[int(len(chain.addresses) * random.random() ** 6)] for _ in range(_ASKED_FOR)]
     return (
-        *_rate("transaction", [transactions(addresses=(one,)).path for one in busy], server, Aim(300, at_least=True)),
+        *_rate(
+            "transaction",
+            [transactions(addresses=(name,)).path for name in busy],
+            server,
+            Aim(300, at_least=True),
+        ),
         *_rate("block", [blocks().path], server, Aim(500, at_least=True)),
     )
 

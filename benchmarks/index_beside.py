@@ -139,8 +139,8 @@ async def _stand_still(subject: Daemon) -> None:
 
 async def _height(subject: Daemon) -> int:
     async with subject.http.get(subject.api + "/ready") as answer:
-        told = json.loads(await answer.text())
-    return int(told.get("index", {}).get("p-chain", {}).get("height", 0))
+        status = json.loads(await answer.text())
+    return int(status.get("index", {}).get("p-chain", {}).get("height", 0))
 
 
 def _figures(idle: Side, beside: Side, faults: int) -> tuple[Figure, ...]:

@@ -1,7 +1,7 @@
 """Makes P-, X- and C-Chains of a chosen length that are valid to the last byte, behind the recorded network's genesis.
 
 Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block exports, too. Signatures are
-made up: whoever indexes takes those of accepted transactions for granted.
+made up: the indexer does not verify those of accepted transactions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def p_blocks(count: int) -> Iterator[PBlock]:
 
 
 def containers(blocks: Iterator[PBlock] | Iterator[XBlock]) -> Iterator[bytes]:
-    """Yield blocks as the proposervm wraps them; the first, which nobody proposed, is left out."""
+    """Yield blocks as the proposervm wraps them; the first, which has no proposer, is left out."""
     parent = BlockID(bytes(32))
     next(iter(blocks))
     for block in blocks:
@@ -111,7 +111,7 @@ def x_blocks(count: int) -> Iterator[XBlock]:
 
 
 def c_blocks(count: int) -> Iterator[dict[str, Any]]:
-    """Yield what a node tells of block 0 and `count` blocks behind it; every fifth exports to the P-Chain."""
+    """Yield a node's answers for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
     begun = genesis()
     asset_id = begun.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(begun)

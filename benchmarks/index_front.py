@@ -52,8 +52,8 @@ class Front:
         call = msgspec.json.decode(body) if body else {}
         result = await self._result(call) if isinstance(call, dict) else None
         if result is not None:
-            told = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (call["id"], result)
-            return web.Response(body=told, content_type="application/json")
+            reply = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (call["id"], result)
+            return web.Response(body=reply, content_type="application/json")
         return await self._passed_on(request, body)
 
     async def _result(self, call: dict[str, Any]) -> bytes | None:
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--behind", required=True)
     parser.add_argument("--blocks", type=int, required=True)
     args = parser.parse_args()
-    # It stands for a node on another machine: its work is to cost nobody here anything.
+    # It stands for a node on another machine: its work must not slow anything here.
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     uvloop.run(_serve(args.behind, args.blocks))

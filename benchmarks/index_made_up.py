@@ -90,7 +90,7 @@ class MadeUpChain:
     def _address(self) -> Address:
         return Address(self.random.randbytes(20))
 
-    def _somebody(self) -> Address:
+    def _random_address(self) -> Address:
         if self.random.random() < _NEW_ADDRESS:
             self.addresses.append(self._address())
             return self.addresses[-1]
@@ -113,13 +113,13 @@ class MadeUpChain:
         return PRecord(done, block.raw)
 
     def _genesis(self) -> PRecord:
-        made = [_output(TxID(bytes(32)), index, 10**15, self._somebody()) for index in range(5_000)]
+        made = [_output(TxID(bytes(32)), index, 10**15, self._random_address()) for index in range(5_000)]
         self._unspent += made
         opened = [self._validator(node_id) for node_id in self.nodes]
         return self._record("ApricotCommitBlock", (), opened, emitted=tuple(made))
 
     def _validator(self, node_id: NodeID) -> TxEffects:
-        owner = OutputOwners(0, 1, (self._somebody(),))
+        owner = OutputOwners(0, 1, (self._random_address(),))
         end_s, weight = BEGIN_S + 400 * 86_400, 2_000_000 * NAVAX
         stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
         tx = P_TX.build(
@@ -133,7 +133,7 @@ class MadeUpChain:
         self._time += self.random.choice((0, 1, 2, 5))
         effects = [self._tx(place) for place in range(self.random.choice(_TXS_A_BLOCK))]
         self.txs += len(effects)
-        return self._record("BanffStandardBlock", [each.tx for each in effects], effects)
+        return self._record("BanffStandardBlock", [effect.tx for effect in effects], effects)
 
     def _tx(self, place: int) -> TxEffects:
         roll = self.random.random()
@@ -162,8 +162,8 @@ class MadeUpChain:
 
     def _transfer(self, place: int, *, is_rare: bool = False) -> TxEffects:
         spent = self._inputs()
-        owner = self.addresses[0] if is_rare else self._somebody()
-        outs = self._outs(sum(one.amount for one in spent), (owner, spent[0].addresses[0]))
+        owner = self.addresses[0] if is_rare else self._random_address()
+        outs = self._outs(sum(output.amount for output in spent), (owner, spent[0].addresses[0]))
         base = _base(outs, spent)
         unsigned: Any = IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1) if is_rare else BaseTx(base)
         tx = self._signed(unsigned, spent)
@@ -171,10 +171,10 @@ class MadeUpChain:
 
     def _crossing(self, place: int, *, exports: bool) -> TxEffects:
         spent = self._inputs()
-        total = sum(one.amount for one in spent)
+        total = sum(output.amount for output in spent)
         owner = spent[0].addresses[0]
         if exports:
-            outs = self._outs(total, (owner, self._somebody()))
+            outs = self._outs(total, (owner, self._random_address()))
             tx = self._signed(ExportTx(_base(outs[:1], spent), PARAMS.c_chain_id, outs[1:]), spent)
             out = replace(_output(tx.id, 1, outs[1].output.amount, owner), held_on=PARAMS.c_chain_id)
             return self._effects(tx, spent, (*self._made(tx, outs[:1]), out), place)
@@ -190,7 +190,7 @@ class MadeUpChain:
 
     def _delegate(self, place: int) -> TxEffects:
         spent = self._inputs()
-        total, owner = sum(one.amount for one in spent), OutputOwners(0, 1, (spent[0].addresses[0],))
+        total, owner = sum(output.amount for output in spent), OutputOwners(0, 1, (spent[0].addresses[0],))
         node_id = self.nodes[0] if self._busiest < BUSIEST_NODE_DELEGATIONS else self.random.choice(self.nodes[1:])
         self._busiest += node_id == self.nodes[0]
         outs = self._outs(total, (owner.addresses[0],))
@@ -207,7 +207,7 @@ class MadeUpChain:
 
     def _create_chain(self, place: int) -> TxEffects:
         spent = self._inputs()
-        outs = self._outs(sum(one.amount for one in spent), (spent[0].addresses[0],))
+        outs = self._outs(sum(output.amount for output in spent), (spent[0].addresses[0],))
         vm_id, base = self.random.randbytes(32), _base(outs, spent)
         genesis = self.random.randbytes(2_000) * 7
         unsigned = CreateChainTx(base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,)))

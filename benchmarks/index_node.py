@@ -1,4 +1,4 @@
-"""A node that answers whoever indexes, from memory and as fast as this machine lets it; for benchmarks only.
+"""A node that answers the indexer from memory, as fast as the machine allows; for benchmarks only.
 
 python -m benchmarks.index_node --blocks 50000 [--no-index]
 """
@@ -61,13 +61,13 @@ class Node:
         """Return the body of the answer to a request."""
         call = _CALL.decode(body)
         if isinstance(call, list):
-            return b"[" + b",".join(self._one(path, each) for each in call) + b"]"
-        return self._one(path, call)
+            return b"[" + b",".join(self._answer_call(path, item) for item in call) + b"]"
+        return self._answer_call(path, call)
 
-    def _one(self, path: bytes, call: Call) -> bytes:
+    def _answer_call(self, path: bytes, call: Call) -> bytes:
         result = self._result(path, call)
-        told = _REFUSED if result is None else b'"result":' + result
-        return b'{"jsonrpc":"2.0","id":%d,' % call.id + told + b"}"
+        reply = _REFUSED if result is None else b'"result":' + result
+        return b'{"jsonrpc":"2.0","id":%d,' % call.id + reply + b"}"
 
     def _result(self, path: bytes, call: Call) -> bytes | None:
         params = call.params

@@ -116,7 +116,7 @@ def _blockchain(chain_id: Any) -> Question:
 
 
 def _texts(addresses: tuple[Address, ...]) -> str:
-    return ",".join(address_text(PARAMS.network_id, one) for one in addresses)
+    return ",".join(address_text(PARAMS.network_id, address) for address in addresses)
 
 
 def _times(times: TimeRange) -> dict[str, str]:
@@ -125,5 +125,5 @@ def _times(times: TimeRange) -> dict[str, str]:
 
 
 def _url(path: str, given: Mapping[str, str]) -> str:
-    told = {name: value for name, value in given.items() if value}
-    return f"{path}?{urlencode({**told, 'pageSize': PAGE})}"
+    present = {name: value for name, value in given.items() if value}
+    return f"{path}?{urlencode({**present, 'pageSize': PAGE})}"

@@ -51,7 +51,7 @@ class KnownSecrets(EphemeralKeys):
 
 
 class QuietNode:
-    """A node that costs nothing: what nodes tell by themselves is not what is measured."""
+    """A node that costs nothing: the nodes' own view is not measured."""
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return None."""

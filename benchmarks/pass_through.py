@@ -24,8 +24,8 @@ class PassThrough:
         """Pass one body on."""
         body = await request.read()
         async with self._session.post(self._rpc, data=body, headers={"Content-Type": "application/json"}) as reply:
-            told = await reply.read()
-            return web.Response(body=told, status=reply.status, content_type=reply.content_type)
+            body = await reply.read()
+            return web.Response(body=body, status=reply.status, content_type=reply.content_type)
 
     async def socket(self, request: web.Request) -> web.WebSocketResponse:
         """Pass messages on until either side ends."""

@@ -34,7 +34,7 @@ class Process:
     def cpu_s(self) -> float:
         """Return the CPU time of all its threads, user and system, ended ones included, in seconds.
 
-        It is what utime + stime of /proc/PID/stat tell, without their rounding to 10 ms: the kernel's CPU
+        It is utime + stime of /proc/PID/stat, without their rounding to 10 ms: the kernel's CPU
         clock of a process (clock_getcpuclockid(3)).
         """
         return time.clock_gettime(~self.pid << 3 | _CPU_CLOCK_OF_PROCESS)

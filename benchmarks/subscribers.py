@@ -1,4 +1,4 @@
-"""WebSocket clients that listen: as little work per message as can be, and none of it in the process under test."""
+"""WebSocket clients that subscribe to heads: little work per message, and none of it in the process under test."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HANDSHAKE = (
     "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 _SUBSCRIBE = b'{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}'
-_TELL = b"POST /tell HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
+_PUBLISH = b"POST /publish HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
 _TEXT = 1
 _SILENCE_S = 5.0
-_TOLD_AT = b'"extraData":"'
-_TOLD_AT_DIGITS = 20
+_SENT_AT = b'"extraData":"'
+_SENT_AT_DIGITS = 20
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Client:
     received: bytearray = field(default_factory=bytearray)
 
     def texts(self) -> Iterator[bytes]:
-        """Read what is there, and yield the text messages that are whole. Raises LoadFailed."""
+        """Read what has arrived, and yield the complete text messages. Raises LoadFailed."""
         data = self.stream.recv(RECEIVE_BYTES)
         if not data:
             raise LoadFailed("a WebSocket was closed")
@@ -41,8 +41,8 @@ class _Client:
             del self.received[:end]
 
 
-class Crowd:
-    """Subscribers of one side, each with a connection of its own. node: where the node is told to tell of a head."""
+class Subscribers:
+    """Subscribers of one side, each with a connection of its own. node: connection to the node's `/publish`."""
 
     def __init__(self, clients: Sequence[_Client], node: socket.socket) -> None:
         self._clients = clients
@@ -51,12 +51,12 @@ class Crowd:
         for client in clients:
             self._selector.register(client.stream, selectors.EVENT_READ, client)
 
-    def hear(self) -> list[float]:
-        """Have the node tell of a head; return after how many seconds each subscriber had it that heard it in time.
+    def receive_head(self) -> list[float]:
+        """Have the node send a head; return the delay in seconds of each subscriber that received it in time.
 
-        Raises LoadFailed where a connection ends.
+        Raises LoadFailed if a connection ends.
         """
-        self._node.sendall(_TELL)
+        self._node.sendall(_PUBLISH)
         delays_s: list[float] = []
         while len(delays_s) < len(self._clients):
             events = self._selector.select(_SILENCE_S)
@@ -68,23 +68,23 @@ class Crowd:
         return delays_s
 
     def close(self) -> None:
-        """Let all connections go."""
+        """Close all connections."""
         self._selector.close()
         for client in self._clients:
             client.stream.close()
 
 
 @contextmanager
-def subscribed(url: str, path: str, node_url: str, count: int) -> Iterator[Crowd]:
-    """Hold so many connections that have subscribed to heads. Raises LoadFailed."""
+def subscribed(url: str, path: str, node_url: str, count: int) -> Iterator[Subscribers]:
+    """Open `count` connections that subscribe to heads. Raises LoadFailed."""
     clients: list[_Client] = []
     with socket.create_connection(_address(node_url), timeout=STALLED_S) as node:
         try:
             for _ in range(count):
                 clients.append(_subscriber(url, path))
-            crowd = Crowd(clients, node)
-            yield crowd
-            crowd.close()
+            subscribers = Subscribers(clients, node)
+            yield subscribers
+            subscribers.close()
         finally:
             for client in clients:
                 client.stream.close()
@@ -99,7 +99,7 @@ def _subscriber(url: str, path: str) -> _Client:
         if not data or not client.received.startswith(b"HTTP/1.1 101"):
             raise LoadFailed(f"no WebSocket: {bytes(client.received[:200])!r}")
     del client.received[: client.received.index(b"\r\n\r\n") + 4]
-    # Masked with zeros, which is a mask as good as any other.
+    # A mask of zeros is a valid mask.
     client.stream.sendall(bytes([0x81, 0x80 | len(_SUBSCRIBE)]) + bytes(4) + _SUBSCRIBE)
     while not list(client.texts()):
         continue
@@ -107,7 +107,7 @@ def _subscriber(url: str, path: str) -> _Client:
 
 
 def _frame(received: bytearray) -> tuple[int, int, int] | None:
-    """Return opcode, start and end of the payload of the first frame; None: it is not whole yet."""
+    """Return opcode, start and end of the payload of the first frame; None: it is not complete yet."""
     if len(received) < 4:
         return None
     length, start = received[1] & 0x7F, 2
@@ -117,8 +117,8 @@ def _frame(received: bytearray) -> tuple[int, int, int] | None:
 
 
 def _delay_s(text: bytes) -> float:
-    at = text.index(_TOLD_AT) + len(_TOLD_AT)
-    return (time.monotonic_ns() - int(text[at : at + _TOLD_AT_DIGITS])) / 1e9
+    at = text.index(_SENT_AT) + len(_SENT_AT)
+    return (time.monotonic_ns() - int(text[at : at + _SENT_AT_DIGITS])) / 1e9
 
 
 def _address(url: str) -> tuple[str, int]:
