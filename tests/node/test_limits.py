@@ -13,7 +13,7 @@ from warpseal.node.limits import CallOrigin, CallQueue, QueueFull, UpstreamLimit
 
 
 def test_the_oldest_go_first_and_only_so_many_at_once() -> None:
-    queue = CallQueue(at_once=2, per_s=100)
+    queue = CallQueue(max_concurrency=2, per_s=100)
     for ticket in "abcd":
         queue.join(ticket)
     assert queue.start_ready(0.0) == ["a", "b"]
@@ -23,7 +23,7 @@ def test_the_oldest_go_first_and_only_so_many_at_once() -> None:
 
 
 def test_only_so_many_start_within_any_second() -> None:
-    queue = CallQueue(at_once=100, per_s=3)
+    queue = CallQueue(max_concurrency=100, per_s=3)
     for ticket in range(5):
         queue.join(ticket)
     assert queue.start_ready(10.0) == [0, 1, 2]
@@ -33,7 +33,7 @@ def test_only_so_many_start_within_any_second() -> None:
 
 
 def test_who_leaves_is_dropped() -> None:
-    queue = CallQueue(at_once=1, per_s=100)
+    queue = CallQueue(max_concurrency=1, per_s=100)
     for ticket in "abc":
         queue.join(ticket)
     assert queue.start_ready(0.0) == ["a"]
@@ -44,7 +44,7 @@ def test_who_leaves_is_dropped() -> None:
 
 
 def test_the_queue_is_bounded() -> None:
-    queue = CallQueue(at_once=1, per_s=1, max_waiting=2)
+    queue = CallQueue(max_concurrency=1, per_s=1, max_waiting=2)
     queue.join("a")
     queue.join("b")
     with pytest.raises(QueueFull):
@@ -81,7 +81,7 @@ def test_neither_bound_is_ever_exceeded_and_everyone_gets_a_turn_in_order(
 
 
 async def test_callers_wait_for_a_slot_and_the_daemon_does_not() -> None:
-    limit = UpstreamLimit(at_once=1, per_s=1_000)
+    limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     order: list[str] = []
     release = asyncio.Event()
 
@@ -101,7 +101,7 @@ async def test_callers_wait_for_a_slot_and_the_daemon_does_not() -> None:
 
 
 async def test_time_alone_lets_the_next_one_go() -> None:
-    limit = UpstreamLimit(at_once=10, per_s=1)
+    limit = UpstreamLimit(max_concurrency=10, per_s=1)
     started_at = asyncio.get_running_loop().time()
     for _ in range(2):
         async with limit.slot(CallOrigin.CALLER):
@@ -110,7 +110,7 @@ async def test_time_alone_lets_the_next_one_go() -> None:
 
 
 async def test_cancelled_waiters_leave_no_trace() -> None:
-    limit = UpstreamLimit(at_once=1, per_s=1_000)
+    limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     release = asyncio.Event()
 
     async def hold() -> None:
@@ -130,7 +130,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
 
 
 async def test_a_slot_given_in_the_tick_of_a_cancellation_comes_back() -> None:
-    limit = UpstreamLimit(at_once=1, per_s=1_000)
+    limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     for _ in range(20):
         first = asyncio.Event()
 

@@ -41,7 +41,7 @@ INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
 
 @dataclass
-class Sight:
+class FakePeerUptimes:
     """Sees what a test lets it see. uptimes: by validation id."""
 
     connected: set[NodeID] = field(default_factory=set)
@@ -54,25 +54,27 @@ class Sight:
         return self.uptimes.get(validation.validation_id, Uptime())
 
 
-def as_recorded(validators: list[dict[str, Any]]) -> Sight:
-    """Return the sight of the node that told of these validators: it had looked for as long as the percentages say."""
-    sight = Sight()
+def as_recorded(validators: list[dict[str, Any]]) -> FakePeerUptimes:
+    """Return the uptimes that the recorded node had observed when it listed these validators."""
+    peer_uptimes = FakePeerUptimes()
     for one in validators:
         if one["isConnected"]:
-            sight.connected.add(node_id(one["nodeID"][7:]))
+            peer_uptimes.connected.add(node_id(one["nodeID"][7:]))
         up_ms = one["uptimeSeconds"] * 1_000
-        sight.uptimes[parse_id(one["validationID"])] = Uptime(round(up_ms * 100 / one["uptimePercentage"]), up_ms)
-    return sight
+        peer_uptimes.uptimes[parse_id(one["validationID"])] = Uptime(
+            round(up_ms * 100 / one["uptimePercentage"]), up_ms
+        )
+    return peer_uptimes
 
 
-def knowledge(here: World, sight: Sight) -> LocalView:
+def knowledge(here: World, peer_uptimes: FakePeerUptimes) -> LocalView:
     current = CurrentValidations(here.upstream.platform, now=here.clock)
-    return LocalView(here.chains, current, sight)
+    return LocalView(here.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
 
 
-def chain(here: World, chain_id: ChainID, sight: Sight) -> ChainValidatorList:
+def chain(here: World, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(here, sight), here.clock)
+    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(here, peer_uptimes), here.clock)
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
@@ -91,13 +93,13 @@ async def test_the_recorded_lists_are_told_to_the_last_value(chain_id: ChainID) 
 
 async def test_nobody_who_was_never_looked_at_is_said_to_have_been_up() -> None:
     async with world() as here:
-        for one in plain(await chain(here, L1_CHAIN, Sight()).current([])):
+        for one in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
             assert (one["isConnected"], one["uptimeSeconds"], one["uptimePercentage"]) == (False, 0, 100)
 
 
 async def test_an_inactive_validator_is_not_connected_whoever_it_is() -> None:
     async with world() as here:
-        listed = await chain(here, L1_CHAIN, Sight(connected={INACTIVE})).current([INACTIVE])
+        listed = await chain(here, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
         assert [(one["isActive"], one["isConnected"]) for one in plain(listed)] == [(False, False)]
 
 
@@ -109,13 +111,13 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
     both[0] = {**both[0], "nodeID": both[1]["nodeID"]}
     async with world() as here:
         here.node.answers[METHOD] = {"validators": both}
-        listed = plain(await chain(here, L1_CHAIN, Sight()).current([node_id(both[1]["nodeID"][7:])]))
+        listed = plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
         assert sorted(one["isL1Validator"] for one in listed) == [False, True]
 
 
 async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
     async with world() as here:
-        listed = chain(here, L1_CHAIN, Sight())
+        listed = chain(here, L1_CHAIN, FakePeerUptimes())
         assert await listed.current([EMPTY_NODE_ID]) == ()
         assert len(await listed.current([EMPTY_NODE_ID, INACTIVE, INACTIVE]) or ()) == 1
         assert len(await listed.current([]) or ()) == 4
@@ -124,7 +126,7 @@ async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_nam
 @pytest.mark.parametrize("chain_id", [C_CHAIN, NO_CHAIN])
 async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_id: ChainID) -> None:
     async with world() as here:
-        listed = chain(here, chain_id, Sight())
+        listed = chain(here, chain_id, FakePeerUptimes())
         assert not await listed.are_served()
         assert await listed.current([]) is None
         assert here.node.calls[METHOD] == 0
@@ -133,10 +135,10 @@ async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_
 async def test_while_nobody_tells_what_a_chain_is_it_may_be_one_of_ours_and_the_error_says_why() -> None:
     async with world() as here:
         here.node.answers["platform.validatedBy"] = web.Response(status=503)
-        listed = chain(here, L1_CHAIN, Sight())
+        listed = chain(here, L1_CHAIN, FakePeerUptimes())
         assert await listed.are_served()
         with pytest.raises(NodeUnavailable):
-            await listed.own_subnet()
+            await listed.locally_listed_subnet()
         with pytest.raises(CallRefused, match="failed to get current validator set: no usable answer"):
             await listed.current([])
 
@@ -148,14 +150,14 @@ async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answ
     async with world() as here:
         here.node.answers["platform.validatedBy"] = refuse
         with pytest.raises(NodeUnavailable):
-            await chain(here, L1_CHAIN, Sight()).own_subnet()
+            await chain(here, L1_CHAIN, FakePeerUptimes()).locally_listed_subnet()
 
 
 async def test_validators_that_the_p_chain_does_not_tell_are_an_error() -> None:
     async with world() as here:
         here.node.answers[METHOD] = web.Response(status=503)
         with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
-            await chain(here, L1_CHAIN, Sight()).current([])
+            await chain(here, L1_CHAIN, FakePeerUptimes()).current([])
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))

@@ -13,12 +13,12 @@ from warpseal.errors import NodeUnavailable
 from warpseal.validators.current_validations import STALE_S, CurrentValidations, Validations
 
 METHOD = "platform.getCurrentValidators"
-KEPT_S = 4.0
+TTL_S = 4.0
 
 
 def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
     told: list[Validations] = [] if learnt is None else learnt
-    return CurrentValidations(here.upstream.platform, told.append, kept_s=KEPT_S, now=here.clock)
+    return CurrentValidations(here.upstream.platform, told.append, ttl_s=TTL_S, now=here.clock)
 
 
 async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:
@@ -36,7 +36,7 @@ async def test_it_is_asked_again_once_it_is_old_and_not_before() -> None:
         current = of(here)
         await current.of(L1)
         here.node.answers[METHOD] = {"validators": []}
-        here.clock.now += KEPT_S - 0.1
+        here.clock.now += TTL_S - 0.1
         assert len(await current.of(L1)) == 4
         here.clock.now += 0.2
         assert await current.of(L1) == ()
@@ -47,7 +47,7 @@ async def test_what_is_refreshed_beforehand_costs_no_caller_a_call() -> None:
         current = of(here)
         for _ in range(3):
             await current.refresh(L1)
-            here.clock.now += KEPT_S / 2
+            here.clock.now += TTL_S / 2
             await current.of(L1)
         assert here.node.calls[METHOD] == 3
 

@@ -21,7 +21,7 @@ from tests.node.recorded_node import (
     RpcFault,
     recorded_result,
 )
-from tests.validators.test_chain_validator_list import Sight
+from tests.validators.test_chain_validator_list import FakePeerUptimes
 from tests.validators.test_subnet_tracker import L1_NODES
 from tests.validators.world import Peers, World, world
 from warpseal.node.chain_validators_client import ChainValidatorsClient
@@ -48,7 +48,8 @@ class Looked:
 
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
-        known = LocalView(self.here.chains, self.current, Sight())
+        peer_uptimes = FakePeerUptimes()
+        known = LocalView(self.here.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
         return ChainValidatorList(chain_id, ChainValidatorsClient(()), known, self.here.clock)
 
     @asynccontextmanager
@@ -127,7 +128,7 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> N
             await until(lambda: {len(one) for one in looked.learnt} == {4, 1})
             await until(lambda: here.node.calls[METHOD] >= 8)
             assert looked.peers.wanted == {L1: L1_NODES}
-            assert here.set_calls() == 1, "it is followed for minutes, not asked for at each look"
+            assert here.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
         asked = {params["subnetID"] for _, method, params in here.node.seen if method == METHOD}
         assert asked == {id_text(L1), id_text(PERMISSIONED)}
 
@@ -137,6 +138,6 @@ async def test_a_chain_is_told_ours_only_where_no_node_lists_it() -> None:
     async with world() as here:
         looked = Looked(here)
         chain = looked.chain(L1_CHAIN)
-        assert await chain.own_subnet() == L1
+        assert await chain.locally_listed_subnet() == L1
         assert len(await chain.current([]) or ()) == len(recorded)
-        assert await looked.chain(C_CHAIN).own_subnet() is None
+        assert await looked.chain(C_CHAIN).locally_listed_subnet() is None

@@ -129,12 +129,12 @@ async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_i
         here.clock.now += 599.9
         following.expire()
         assert MADE_UP in peers.wanted
-        assert following.followed() == (PRIMARY_NETWORK, MADE_UP)
+        assert following.subnet_ids() == (PRIMARY_NETWORK, MADE_UP)
         here.clock.now += 0.1
         following.expire()
         assert peers.wanted == {}
         assert forgotten == [MADE_UP]
-        assert following.followed() == (PRIMARY_NETWORK,)
+        assert following.subnet_ids() == (PRIMARY_NETWORK,)
 
 
 async def test_at_most_so_many_named_subnets_are_followed() -> None:

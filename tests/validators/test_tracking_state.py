@@ -31,13 +31,13 @@ def test_pinned_subnets_are_followed_always() -> None:
     following = follow_list()
     assert ids(following) == [PRIMARY_NETWORK, TRACKED]
     assert following.expire(10**9) == ()
-    assert following.follow(TRACKED, 0.0)[0] is following.get(TRACKED)
+    assert following.track(TRACKED, 0.0)[0] is following.get(TRACKED)
     assert ids(following) == [PRIMARY_NETWORK, TRACKED]
 
 
 def test_a_named_subnet_is_followed_while_in_use_and_ten_minutes_longer() -> None:
     following = follow_list()
-    one, _ = following.follow(subnet(1), 0.0)
+    one, _ = following.track(subnet(1), 0.0)
     one.enter(members(1), 0.0)
     assert following.expire(5_000.0) == ()
     one.leave(members(1), 5_000.0)
@@ -49,7 +49,7 @@ def test_a_named_subnet_is_followed_while_in_use_and_ten_minutes_longer() -> Non
 def test_another_use_starts_the_ten_minutes_anew() -> None:
     following = follow_list()
     for now in (0.0, 500.0):
-        one, _ = following.follow(subnet(1), now)
+        one, _ = following.track(subnet(1), now)
         one.enter(members(1), now)
         one.leave(members(1), now)
     assert following.expire(1_099.0) == ()
@@ -58,19 +58,19 @@ def test_another_use_starts_the_ten_minutes_anew() -> None:
 
 def test_the_least_recently_used_idle_one_makes_room() -> None:
     following = follow_list(max_named=2)
-    busy, _ = following.follow(subnet(1), 0.0)
+    busy, _ = following.track(subnet(1), 0.0)
     busy.enter(members(1), 0.0)
-    following.follow(subnet(2), 1.0)
-    assert following.follow(subnet(3), 2.0)[1] == (subnet(2),)
+    following.track(subnet(2), 1.0)
+    assert following.track(subnet(3), 2.0)[1] == (subnet(2),)
     assert ids(following)[2:] == [subnet(1), subnet(3)]
 
 
 def test_one_in_use_makes_room_only_where_all_are() -> None:
     following = follow_list(max_named=2)
     for number in (1, 2):
-        one, _ = following.follow(subnet(number), float(number))
+        one, _ = following.track(subnet(number), float(number))
         one.enter(members(number), float(number))
-    newest, gone = following.follow(subnet(3), 3.0)
+    newest, gone = following.track(subnet(3), 3.0)
     assert gone == (subnet(1),)
     assert following.get(subnet(3)) is newest
     assert ids(following)[2:] == [subnet(2), subnet(3)]
@@ -79,14 +79,14 @@ def test_one_in_use_makes_room_only_where_all_are() -> None:
 def test_at_most_so_many_are_followed_however_many_are_named() -> None:
     following = follow_list(max_named=500)
     for number in range(1_200):
-        following.follow(subnet(number), float(number))
+        following.track(subnet(number), float(number))
     assert len(ids(following)) == 502
     assert following.get(subnet(1_199)) is not None
     assert following.get(subnet(0)) is None
 
 
 def test_the_latest_set_and_those_in_use_are_wanted_heaviest_first() -> None:
-    one, _ = follow_list().follow(subnet(1), 0.0)
+    one, _ = follow_list().track(subnet(1), 0.0)
     assert one.enter(members(1, 2), 0.0)
     assert one.wanted == (nth_node(2), nth_node(1))
     assert one.refresh(members(2, 3))
@@ -95,7 +95,7 @@ def test_the_latest_set_and_those_in_use_are_wanted_heaviest_first() -> None:
 
 
 def test_a_set_that_is_known_already_changes_nothing() -> None:
-    one, _ = follow_list().follow(subnet(1), 0.0)
+    one, _ = follow_list().track(subnet(1), 0.0)
     one.refresh(members(1))
     assert not one.refresh(members(1))
     assert not one.enter(members(1), 0.0)
@@ -103,18 +103,18 @@ def test_a_set_that_is_known_already_changes_nothing() -> None:
 
 
 def test_sets_of_old_heights_are_forgotten_when_nobody_uses_them() -> None:
-    one, _ = follow_list().follow(subnet(1), 0.0)
+    one, _ = follow_list().track(subnet(1), 0.0)
     one.refresh(members(2))
     one.enter(members(1), 0.0)
-    assert not one.forget_sets_unused_since(10_000.0)
+    assert not one.drop_sets_unused_since(10_000.0)
     one.leave(members(1), 50.0)
-    assert not one.forget_sets_unused_since(49.0)
-    assert one.forget_sets_unused_since(50.0)
+    assert not one.drop_sets_unused_since(49.0)
+    assert one.drop_sets_unused_since(50.0)
     assert one.wanted == (nth_node(2),)
 
 
 def test_sets_of_many_heights_in_quick_succession_stay_bounded() -> None:
-    one, _ = follow_list().follow(subnet(1), 0.0)
+    one, _ = follow_list().track(subnet(1), 0.0)
     for number in range(50):
         one.enter(members(number), float(number))
         one.leave(members(number), float(number))

@@ -59,7 +59,7 @@ class World:
             TrackerSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
             peers,
             self.settings,
-            on_forgotten=(forgotten if forgotten is not None else []).append,
+            on_untracked=(forgotten if forgotten is not None else []).append,
             now=self.clock,
         )
 

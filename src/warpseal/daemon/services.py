@@ -216,7 +216,7 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
 
 
 def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
-    for subnet_id in followed.followed():
+    for subnet_id in followed.subnet_ids():
         yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from warpseal.api.node.admin import CHAINS
 from warpseal.api.node.app import NodeInterfaces
@@ -13,31 +11,14 @@ from warpseal.config.keys import Config
 from warpseal.daemon.services import Services
 from warpseal.errors import CallRefused
 from warpseal.node.chain_validators_client import ChainValidatorsClient
-from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.upstream import Upstream
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.current_validations import CurrentValidations, Validations
+from warpseal.validators.current_validations import CurrentValidations
 from warpseal.validators.refresher import TemporaryTracking, ValidatorRefresher
-from warpseal.validators.uptime.counter import Subject, Uptime
-from warpseal.validators.uptime.recorder import UptimeRecorder
-from warpseal.warp.ids import ChainID, NodeID, id_text
+from warpseal.warp.ids import ChainID, id_text
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _PeerUptime:
-    """What we see of validators: who is connected now, and what was observed."""
-
-    connected: Callable[[NodeID], bool]
-    observed: UptimeRecorder
-
-    def is_connected(self, node_id: NodeID) -> bool:
-        return self.connected(node_id)
-
-    def uptime(self, validation: CurrentValidation) -> Uptime:
-        return self.observed.uptime(_subject(validation))
 
 
 class ValidatorsApi:
@@ -50,15 +31,10 @@ class ValidatorsApi:
 
     async def run(self, core: Services, upstream: Upstream) -> None:
         """Put up chains, and keep watching who validates them, until cancelled."""
-        observed = core.observed
-
-        def watch(validations: Validations) -> None:
-            observed.watch(map(_subject, validations))
-
         settings = self._config.validators
         chains = ChainLookup(upstream.platform)
-        current = CurrentValidations(upstream.platform, watch, kept_s=2 * settings.current_refresh_s)
-        known = LocalView(chains, current, _PeerUptime(core.network.is_connected, observed))
+        current = CurrentValidations(upstream.platform, core.observed.watch, ttl_s=2 * settings.current_refresh_s)
+        known = LocalView(chains, current, core.network.is_connected, core.observed.uptime)
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
@@ -78,7 +54,3 @@ class ValidatorsApi:
         except CallRefused as error:
             # The path is one that an operator has given away already.
             log.warning("validators of a chain cannot be served", extra={"reason": str(error)})
-
-
-def _subject(validation: CurrentValidation) -> Subject:
-    return Subject(validation.validation_id, validation.node_id, validation.start_unix_s, validation.is_active)

@@ -87,29 +87,29 @@ async def _transaction_at(node: PoolNode, tx_id: bytes, origin: CallOrigin) -> F
     params = {"txID": id_text(tx_id)}
     hexed = {**params, "encoding": "hex"}
     try:
-        raw = await node.ask(
+        raw = await node.call(
             NodeCall(
                 "platform.getTx", hexed, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True
             )
         )
     except NotFoundByNode:
         return None
-    status = await node.ask(NodeCall("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
+    status = await node.call(NodeCall("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
     # Asked last: a transaction that was committed by then is at or below this height.
-    return FoundTransaction(raw, status, await node.ask(_height_call(origin)))
+    return FoundTransaction(raw, status, await node.call(_height_call(origin)))
 
 
 async def _validation_at(node: PoolNode, validation_id: ValidationID, origin: CallOrigin) -> ValidationAt:
     params = {"validationID": id_text(validation_id)}
     call = NodeCall("platform.getL1Validator", params, P_CHAIN_PATHS, decode_l1_validator, origin)
     try:
-        return await node.ask(call)
+        return await node.call(call)
     except NotFoundByNode:
         pass
     # Such an answer names no height: what is missing after a height was told is missing at it, or later.
-    height = await node.ask(_height_call(origin))
+    height = await node.call(_height_call(origin))
     try:
-        return await node.ask(call)
+        return await node.call(call)
     except NotFoundByNode:
         return ValidationAt(height, None)
 

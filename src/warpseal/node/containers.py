@@ -1,6 +1,6 @@
-"""Accepted blocks and transactions as the index API of nodes keeps them: in order, with the proposervm's wrapping.
+"""Accepted blocks and transactions from the index API of nodes: in order, with the proposervm's wrapping.
 
-Source of truth: avalanchego `indexer/service.go`. Few nodes have it: it must be switched on before they bootstrap.
+Source of truth: avalanchego `indexer/service.go`. Few nodes have it: it must be enabled before they bootstrap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_SERVED: Final = (403, 404, 405)
 
 
 class Stream(StrEnum):
-    """What is kept in order; X_TXS: accepted before the X-Chain became a line of blocks."""
+    """An indexed sequence. X_TXS: the transactions accepted before the X-Chain was linearized."""
 
     P_BLOCKS = "P/block"
     X_BLOCKS = "X/block"
@@ -35,7 +35,7 @@ class Stream(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One of them. accepted_at_s: unix seconds at which that node took it in, which may be years later."""
+    """An accepted block or transaction. accepted_at_s: unix seconds when that node accepted it, maybe years later."""
 
     index: int
     raw: bytes
@@ -43,34 +43,34 @@ class Container:
 
 
 class ContainersClient:
-    """index.* calls over a list of nodes. Every method raises NodeUnavailable when no node answered."""
+    """index.* calls to a list of nodes. Every method raises NodeUnavailable if no node answered."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
     async def last_index(self, stream: Stream) -> int | None:
-        """Return the index of the last container; None where no node has the index API, or nothing in it."""
+        """Return the index of the last container; None if no node has the index API, or a container in it."""
         call = NodeCall(
-            "index.getLastAccepted", _HEX, _paths(stream), _decode_one, CallOrigin.FOLLOWER, True, optional=True
+            "index.getLastAccepted", _HEX, _paths(stream), _decode_container, CallOrigin.FOLLOWER, True, optional=True
         )
-        found = await self._ask(call)
-        return None if found is None else found.index
+        last = await self._call(call)
+        return None if last is None else last.index
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
-        """Return at most `count` (up to 1,024) containers from index `first` on; None where no node has them."""
+        """Return at most `count` (up to 1,024) containers from index `first` on; None if no node has them."""
         params = {"startIndex": str(first), "numToFetch": str(count), **_HEX}
         call = NodeCall(
             "index.getContainerRange", params, _paths(stream), _decode_range, CallOrigin.FOLLOWER, True, optional=True
         )
-        return await self._ask(call)
+        return await self._call(call)
 
-    async def _ask(self, call: NodeCall[T]) -> T | None:
-        """Return the first node's answer that is one; None where a node refuses, or has no such API."""
+    async def _call(self, call: NodeCall[T]) -> T | None:
+        """Return the first answer of a node; None if a node refuses, or does not have the API."""
         attempts: list[NodeAttempt] = []
         is_refused = False
         for node in await self._pool.candidates(call.origin):
             try:
-                return await node.ask(call)
+                return await node.call(call)
             except RpcRefusal:
                 is_refused = True
             except CallFailure as error:
@@ -101,7 +101,7 @@ def _paths(stream: Stream) -> tuple[str, ...]:
     return (f"/ext/index/{stream}",)
 
 
-def _decode_one(result: bytes) -> Container:
+def _decode_container(result: bytes) -> Container:
     return _container(msgspec.json.decode(result, type=_Container))
 
 
@@ -109,5 +109,5 @@ def _decode_range(result: bytes) -> tuple[Container, ...]:
     return tuple(map(_container, _RANGE.decode(result).containers or ()))
 
 
-def _container(told: _Container) -> Container:
-    return Container(u64(told.index), decode_checked_hex(told.bytes), int(told.timestamp.timestamp()))
+def _container(entry: _Container) -> Container:
+    return Container(u64(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))

@@ -1,6 +1,6 @@
-"""Where an upstream node is reached, and what of that may be shown: scheme, host and port only.
+"""Endpoints of upstream nodes, and their form for logs: only scheme, host and port.
 
-Everything else of an endpoint may hold a key: userinfo, path, query parameters and headers.
+All other parts of an endpoint may hold a key: userinfo, path, query parameters and headers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from yarl import URL
 from warpseal.warp.ids import ChainID
 
 _MASK = "***"
-_MAX_SHOWN = 200
+_MAX_DISPLAYED = 200
 # Shorter values are no keys, and masking them would make a text unreadable.
 _MIN_SECRET_LENGTH = 4
 _PUBLIC_PARTS = frozenset({"info", "platform", "proposervm", "application/json"})
@@ -39,8 +39,8 @@ class NodeEndpoint:
         try:
             url = URL(self.base_url)
             host = url.host or "?"
-            shown_host = f"[{host}]" if ":" in host else host
-            return f"{url.scheme}://{shown_host}:{url.port}"
+            host = f"[{host}]" if ":" in host else host
+            return f"{url.scheme}://{host}:{url.port}"
         except ValueError:
             return "?"
 
@@ -52,10 +52,10 @@ class NodeEndpoint:
         return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
 
     def scrub(self, text: str) -> str:
-        """Return what a node said, cut to 200 characters, with every part that may be a key masked."""
+        """Return a node's message, cut to 200 characters, with every part that may be a key masked."""
         for secret in sorted(set(self._secrets()), key=len, reverse=True):
             text = text.replace(secret, _MASK)
-        return text[:_MAX_SHOWN]
+        return text[:_MAX_DISPLAYED]
 
     def _secrets(self) -> Iterator[str]:
         for part in self._hidden_parts():
@@ -83,7 +83,7 @@ class NodeEndpoint:
 class EvmChain:
     """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
 
-    ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that nobody may call;
+    ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that are denied;
     a trailing * stands for any ending.
     """
 

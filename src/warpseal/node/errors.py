@@ -1,4 +1,4 @@
-"""What a node's JSON-RPC errors mean: one code (-32000) for nearly everything, so the text decides.
+"""Errors of calls to nodes. JSON-RPC errors are told apart by their text: nearly all have the code -32000.
 
 Source of truth: avalanchego `vms/platformvm/validators/manager.go`, `vms/platformvm/service.go` and the
 recordings of a local network.
@@ -23,7 +23,7 @@ _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$",
 
 
 class RpcRefusal(Exception):
-    """A node understood the call and refused it. text: what it said, without anything that may be a key."""
+    """A node understood the call and refused it. text: its message, without anything that may be a key."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
@@ -32,11 +32,11 @@ class RpcRefusal(Exception):
 
 
 class MethodMissing(RpcRefusal):
-    """The node is too old (or too restricted) to know the method."""
+    """The node is too old, or too restricted, to have the method."""
 
 
 class NotFoundByNode(RpcRefusal):
-    """The node knows no such thing. It may lag."""
+    """The node does not have the requested record. It may lag."""
 
 
 class HeightAhead(RpcRefusal):
@@ -48,24 +48,24 @@ class HeightAhead(RpcRefusal):
         self.tip = tip
 
 
-def parse_refusal(code: int, message: str, shown: str) -> RpcRefusal:
-    """Return the typed refusal behind a JSON-RPC error object. shown: the message, fit for a log."""
+def parse_refusal(code: int, message: str, redacted: str) -> RpcRefusal:
+    """Return the typed refusal for a JSON-RPC error object. redacted: the message, fit for a log."""
     text = message[:_MAX_TEXT]
     ahead = _HEIGHT_AHEAD.search(text)
     if ahead:
-        return HeightAhead(code, shown, height=int(ahead[2]), tip=int(ahead[1]))
+        return HeightAhead(code, redacted, height=int(ahead[2]), tip=int(ahead[1]))
     if code == _METHOD_NOT_FOUND_CODE or _METHOD_MISSING.search(text):
-        return MethodMissing(code, shown)
+        return MethodMissing(code, redacted)
     if _NOTHING_FOUND.search(text):
-        return NotFoundByNode(code, shown)
-    return RpcRefusal(code, shown)
+        return NotFoundByNode(code, redacted)
+    return RpcRefusal(code, redacted)
 
 
 class CallFailure(Exception):
-    """One node gave no usable answer. detail: for the log; status: the HTTP status, where that is why.
+    """One node gave no usable answer. detail: for the log; status: the HTTP status, if that is the reason.
 
-    blames_node: false where the call never left the daemon. asks_to_wait: the node said that it gets too many
-    requests; retry_after_s: for how long it wants none, None where it did not say.
+    blames_node: false if the call never left the daemon. asks_to_wait: the node says that it gets too many requests;
+    retry_after_s: for how long it wants none, None if it does not say.
     """
 
     def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
@@ -79,7 +79,7 @@ class CallFailure(Exception):
 
 
 class TooManyWaiting(CallFailure):
-    """So many calls wait for this node already that this one is not made."""
+    """The queue of calls to this node is full, so the call is not made."""
 
     def __init__(self) -> None:
         super().__init__(NodeFailure.BUSY, "too many calls wait for this node")
@@ -87,7 +87,7 @@ class TooManyWaiting(CallFailure):
 
 
 class StillPausing(CallFailure):
-    """The node asked for a pause that is not over, so the follower's call is not made."""
+    """The pause that the node asked for is not over, so the follower's call is not made."""
 
     def __init__(self, left_s: float) -> None:
         super().__init__(NodeFailure.BUSY, f"the node asked for no requests for another {left_s:.0f} s")

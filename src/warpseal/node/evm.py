@@ -1,12 +1,13 @@
-"""Calls to the nodes of one EVM chain: its height, and the logs of the Warp precompile.
+"""Typed calls to EVM nodes: heights and logs of the Warp precompile of any chain, and blocks of the C-Chain by batch.
 
-Source of truth: the Ethereum JSON-RPC specification; `graft/subnet-evm/precompile/contracts/warp` of avalanchego.
+Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/subnet-evm/precompile/contracts/warp`,
+`graft/coreth/internal/ethapi`, `graft/coreth/plugin/evm/customtypes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,12 +24,12 @@ T = TypeVar("T")
 
 WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
 SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
-# The endpoint of an EVM chain is the whole URL.
+# The endpoint of an EVM chain is a complete URL.
 _PATHS: Final = ("",)
 
 
 class LogsRefused(Exception):
-    """Nodes answered, and none gives the logs of this range; a shorter one may be given."""
+    """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class EvmLog:
 
 
 class EvmClient:
-    """Calls over the nodes of one chain. Every method raises NodeUnavailable when no node answered."""
+    """Calls to the nodes of one chain. Every method raises NodeUnavailable if no node answered."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
@@ -63,14 +64,16 @@ class EvmClient:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def logs(self, wanted: LogFilter, origin: CallOrigin = CallOrigin.CALLER) -> tuple[EvmLog, ...]:
+    async def logs(self, log_filter: LogFilter, origin: CallOrigin = CallOrigin.CALLER) -> tuple[EvmLog, ...]:
         """Return the logs in the order of the node, which is that of the chain. Raises LogsRefused."""
-        call = NodeCall("eth_getLogs", [_filter(wanted)], _PATHS, _log_decoder(wanted), origin, large=True)
+        call = NodeCall(
+            "eth_getLogs", [_encode_filter(log_filter)], _PATHS, partial(_decode_logs, log_filter), origin, large=True
+        )
         attempts: list[NodeAttempt] = []
         is_refused = False
         for node in await self._pool.candidates(origin):
             try:
-                return await node.ask(call)
+                return await node.call(call)
             except CallFailure as error:
                 attempts.append(NodeAttempt(node.position, error.failure))
                 is_refused = is_refused or error.failure in (NodeFailure.TIMEOUT, NodeFailure.BAD_ANSWER)
@@ -90,32 +93,26 @@ def _decode_number(result: bytes) -> int:
     return decode_quantity(msgspec.json.decode(result, type=str))
 
 
-def _log_decoder(wanted: LogFilter) -> Callable[[bytes], tuple[EvmLog, ...]]:
-    def decode(result: bytes) -> tuple[EvmLog, ...]:
-        return tuple(_checked(log, wanted) for log in msgspec.json.decode(result, type=list[_Log]))
-
-    return decode
+def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
+    return tuple(_matching_log(log, log_filter) for log in msgspec.json.decode(result, type=list[_Log]))
 
 
-def _checked(log: _Log, wanted: LogFilter) -> EvmLog:
+def _matching_log(log: _Log, log_filter: LogFilter) -> EvmLog:
     """Return a log that matches the filter. Raises ValueError for another."""
     found = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
-    topics = tuple(decode_hex(topic) for topic in log.topics[: len(wanted.topics)])
-    if (
-        decode_hex(log.address) != wanted.address
-        or topics != wanted.topics
-        or not wanted.first <= found.block <= wanted.last
-    ):
-        raise ValueError("a log that was not asked for")
+    topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
+    is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
+    if not is_match or not log_filter.first <= found.block <= log_filter.last:
+        raise ValueError("a log that does not match the filter")
     return found
 
 
-def _filter(wanted: LogFilter) -> dict[str, object]:
+def _encode_filter(log_filter: LogFilter) -> dict[str, object]:
     return {
-        "fromBlock": hex(wanted.first),
-        "toBlock": hex(wanted.last),
-        "address": "0x" + wanted.address.hex(),
-        "topics": ["0x" + topic.hex() for topic in wanted.topics],
+        "fromBlock": hex(log_filter.first),
+        "toBlock": hex(log_filter.last),
+        "address": "0x" + log_filter.address.hex(),
+        "topics": ["0x" + topic.hex() for topic in log_filter.topics],
     }
 
 
@@ -124,7 +121,7 @@ _HASH_BYTES: Final = 32
 
 
 class BatchRefused(Exception):
-    """Nodes answered, and none gives these blocks; fewer at a time may be given."""
+    """Nodes answered, but none returns these blocks; they may return fewer at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,38 +138,38 @@ class EvmBlock:
 
 
 class CBlocksClient:
-    """eth_* calls to the C-Chain over a list of nodes. Every method raises NodeUnavailable when no node answered."""
+    """eth_* calls for the C-Chain to a list of nodes. Every method raises NodeUnavailable if no node answered."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
     async def tips(self) -> tuple[int, ...]:
-        """Return the numbers of the last accepted blocks of all nodes that tell one."""
+        """Return the numbers of the last accepted blocks of all nodes that answer."""
         call = NodeCall("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, CallOrigin.FOLLOWER, optional=True)
         return require_values(await self._pool.call_all(call), call.method)
 
     async def evm_chain_id(self) -> int:
-        """Return the chain id of the C-Chain's EVM, of the first node that tells it."""
+        """Return the chain id of the C-Chain's EVM, from the first node that answers."""
         call = NodeCall("eth_chainId", [], C_CHAIN_PATHS, _decode_number, CallOrigin.DAEMON, optional=True)
         return require_values(await self._pool.call_all(call), call.method)[0]
 
     async def blocks(self, first: int, count: int) -> tuple[EvmBlock | None, ...]:
-        """Return `count` blocks from number `first` on, each None that the node does not have. Raises BatchRefused."""
+        """Return `count` blocks from number `first` on, None for each that the node lacks. Raises BatchRefused."""
         call = _blocks_call(first, count)
         try:
-            found = await self._pool.call(call)
+            blocks = await self._pool.call(call)
         except RpcRefusal as refusal:
             raise BatchRefused(refusal.text) from None
-        for number, block in enumerate(found, first):
+        for number, block in enumerate(blocks, first):
             if block is not None and block.number != number:
                 raise NodeUnavailable(call.method)
-        return found
+        return blocks
 
     async def block_of_each(self, number: int) -> tuple[EvmBlock, ...]:
-        """Return the different blocks that all nodes give for a number, in configured order."""
-        answers = await self._pool.call_all(_blocks_call(number, 1))
-        told = (answer.value[0] for answer in answers if answer.value is not None)
-        return tuple(dict.fromkeys(block for block in told if block is not None and block.number == number))
+        """Return the distinct blocks that the nodes return for a number, in configured order."""
+        results = await self._pool.call_all(_blocks_call(number, 1))
+        blocks = (result.value[0] for result in results if result.value is not None)
+        return tuple(dict.fromkeys(block for block in blocks if block is not None and block.number == number))
 
 
 def _blocks_call(first: int, count: int) -> NodeCall[tuple[EvmBlock | None, ...]]:
@@ -195,18 +192,18 @@ _BLOCKS: Final = msgspec.json.Decoder(list[_Block | None])
 
 
 def _decode_blocks(result: bytes) -> tuple[EvmBlock | None, ...]:
-    return tuple(None if told is None else _block(told) for told in _BLOCKS.decode(result))
+    return tuple(None if block is None else _evm_block(block) for block in _BLOCKS.decode(result))
 
 
-def _block(told: _Block) -> EvmBlock:
+def _evm_block(block: _Block) -> EvmBlock:
     return EvmBlock(
-        decode_quantity(told.number),
-        _hash(told.hash),
-        _hash(told.parent_hash),
-        decode_quantity(told.timestamp),
-        decode_quantity(told.size),
-        len(told.transactions),
-        decode_hex(told.block_extra_data),
+        decode_quantity(block.number),
+        _hash(block.hash),
+        _hash(block.parent_hash),
+        decode_quantity(block.timestamp),
+        decode_quantity(block.size),
+        len(block.transactions),
+        decode_hex(block.block_extra_data),
     )
 
 

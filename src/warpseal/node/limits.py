@@ -1,8 +1,9 @@
-"""How many calls of one origin may go to one upstream node: at once, and in a second; oldest first.
+"""Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the node asks for.
 
-`CallQueue` is pure (`now` comes in); `UpstreamLimit` is its asyncio shell. Calls of the daemon's own pass by
-both without waiting and without being counted, so that callers can never hold them up. A node has one limit for
-callers and another for the follower of blocks, so that neither waits for the other.
+`CallQueue` and `RetryAfter` are pure; `UpstreamLimit` is the asyncio shell of the queue, oldest call first. Calls of
+the daemon itself neither wait nor count, so that callers can never delay them. A node has one limit for callers and
+another for the follower of blocks, so that neither waits for the other. Source of truth: RFC 9110, section 10.2.3
+(Retry-After), RFC 6585 (429).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _WINDOW_S = 1.0
 
 
 class CallOrigin(Enum):
-    """Who caused a call: a caller of the daemon, the daemon itself (polls, refreshes), or its follower of blocks."""
+    """The origin of a call: a caller of the daemon, the daemon itself (polls, refreshes), or its follower of blocks."""
 
     CALLER = auto()
     DAEMON = auto()
@@ -29,17 +30,17 @@ class CallOrigin(Enum):
 
 
 class QueueFull(Exception):
-    """More callers wait for this node than the queue may hold."""
+    """The queue of calls to this node is full."""
 
 
 class CallQueue:
-    """Tickets in order of arrival; a ticket is any hashable object of the caller's, each used once.
+    """Tickets in order of arrival; a ticket is any hashable object, used once.
 
-    at_once: calls under way; per_s: starts within any one second.
+    max_concurrency: calls in flight; per_s: starts within any one second.
     """
 
-    def __init__(self, at_once: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
-        self._at_once = at_once
+    def __init__(self, max_concurrency: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
+        self._max_concurrency = max_concurrency
         self._max_waiting = max_waiting
         self._starts: deque[float] = deque(maxlen=per_s)
         self._waiting: dict[object, None] = {}
@@ -47,7 +48,7 @@ class CallQueue:
 
     @property
     def waiting(self) -> int:
-        """How many tickets wait."""
+        """The number of waiting tickets."""
         return len(self._waiting)
 
     def join(self, ticket: object) -> None:
@@ -57,25 +58,25 @@ class CallQueue:
         self._waiting[ticket] = None
 
     def leave(self, ticket: object) -> None:
-        """Drop a ticket that waits no longer."""
+        """Remove a ticket that waits no longer."""
         self._waiting.pop(ticket, None)
 
     def finish(self) -> None:
-        """Note that a started call is over."""
+        """Note that a started call has ended."""
         self._running -= 1
 
-    def start_at_once(self, now: float) -> bool:
-        """Start a call that never waited, where one may go at `now` and nobody is before it."""
-        if self._waiting or self._running >= self._at_once or self._start_allowed_at() > now:
+    def try_start(self, now: float) -> bool:
+        """Start a call without a ticket if the limits allow it and no ticket waits. Return whether it started."""
+        if self._waiting or self._running >= self._max_concurrency or self._start_allowed_at() > now:
             return False
         self._running += 1
         self._starts.append(now)
         return True
 
     def start_ready(self, now: float) -> list[object]:
-        """Start and return every ticket that may go at `now`, oldest first."""
+        """Start and return every ticket that the limits allow at `now`, oldest first."""
         ready = []
-        while self._waiting and self._running < self._at_once and self._start_allowed_at() <= now:
+        while self._waiting and self._running < self._max_concurrency and self._start_allowed_at() <= now:
             ticket = next(iter(self._waiting))
             del self._waiting[ticket]
             self._running += 1
@@ -84,8 +85,8 @@ class CallQueue:
         return ready
 
     def next_start_at(self) -> float | None:
-        """Return when to look again, if time alone will let a waiting ticket go."""
-        if not self._waiting or self._running >= self._at_once:
+        """Return when a waiting ticket can start, if only time is needed for it."""
+        if not self._waiting or self._running >= self._max_concurrency:
             return None
         return self._start_allowed_at()
 
@@ -96,24 +97,24 @@ class CallQueue:
 
 
 class UpstreamLimit:
-    """Holds calls back until they may go to the node. Used from one event loop."""
+    """Delays calls until the limits of the node allow them. Used from one event loop."""
 
-    def __init__(self, at_once: int, per_s: int, now: Callable[[], float] | None = None) -> None:
-        self._queue = CallQueue(at_once, per_s)
+    def __init__(self, max_concurrency: int, per_s: int, now: Callable[[], float] | None = None) -> None:
+        self._queue = CallQueue(max_concurrency, per_s)
         self._now = now
         self._timer: asyncio.TimerHandle | None = None
 
     def slot(self, origin: CallOrigin) -> AbstractAsyncContextManager[None]:
-        """Hold one call's place while the block runs; who is cancelled leaves no trace. Raises QueueFull."""
+        """Hold the slot of one call while the block runs. A cancelled waiter frees its place. Raises QueueFull."""
         return _FREE if origin is CallOrigin.DAEMON else _Slot(self)
 
     async def enter(self) -> None:
-        """Wait for a place, which `leave` gives back. Raises QueueFull."""
-        if not self._queue.start_at_once(self._time()):
-            await self._wait_for_turn()
+        """Wait for a slot, which `leave` frees. Raises QueueFull."""
+        if not self._queue.try_start(self._time()):
+            await self._wait_for_slot()
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Free a slot."""
         self._queue.finish()
         if self._queue.waiting:
             self._start_ready()
@@ -121,17 +122,17 @@ class UpstreamLimit:
     def _time(self) -> float:
         return self._now() if self._now is not None else asyncio.get_running_loop().time()
 
-    async def _wait_for_turn(self) -> None:
+    async def _wait_for_slot(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.join(turn)
         self._start_ready()
         try:
             await turn
         except asyncio.CancelledError:
-            self._give_up(turn)
+            self._cancel(turn)
             raise
 
-    def _give_up(self, turn: asyncio.Future[None]) -> None:
+    def _cancel(self, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled():
             self._queue.finish()
         else:
@@ -142,7 +143,7 @@ class UpstreamLimit:
         for ticket in self._queue.start_ready(self._time()):
             assert isinstance(ticket, asyncio.Future)
             if ticket.done():
-                # Its waiter was cancelled in this very tick and will not come to finish the call.
+                # Its waiter was cancelled in the same tick and will not finish the call.
                 self._queue.finish()
             else:
                 ticket.set_result(None)
@@ -159,7 +160,7 @@ class UpstreamLimit:
 
 
 class _Slot:
-    """A place of one call. No generator: there are thousands a second of them."""
+    """The slot of one call. No generator, for speed: there are thousands a second."""
 
     __slots__ = ("_limit",)
 
@@ -178,13 +179,13 @@ _FREE: Final = nullcontext()
 
 MAX_PAUSE_S: Final = 3_600.0
 _FIRST_PAUSE_S: Final = 2.0
-_MAX_UNTOLD_PAUSE_S: Final = 60.0
+_MAX_DEFAULT_PAUSE_S: Final = 60.0
 # No date is longer.
 _MAX_TEXT: Final = 64
 
 
 def parse_retry_after(text: str | None, unix_now_s: float) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, at most an hour; None where it says nothing.
+    """Return the seconds that a Retry-After header asks to wait, at most an hour; None if it says nothing.
 
     text: seconds, or an HTTP date, which is compared with `unix_now_s`.
     """
@@ -203,26 +204,26 @@ def parse_retry_after(text: str | None, unix_now_s: float) -> float | None:
 
 
 class RetryAfter:
-    """One node's pause; without a Retry-After it doubles each time, until a call after it works."""
+    """The pause that one node asks for. Without a Retry-After it doubles each time, until a call after it succeeds."""
 
     def __init__(self) -> None:
         self._until = float("-inf")
-        self._untold_s = 0.0
+        self._default_s = 0.0
 
     def remaining_s(self, now: float) -> float:
-        """Return how much longer the node is to be left alone; 0 when it is not."""
+        """Return the seconds until the pause ends; 0 if there is none."""
         return max(0.0, self._until - now)
 
     def record_request(self, now: float, wait_s: float | None) -> None:
-        """Note that the node asks to wait; several answers may say so at once. wait_s: None where it did not say."""
+        """Note that the node asks to wait; concurrent answers may say so. wait_s: None if it did not say how long."""
         if wait_s is None:
             if self.remaining_s(now) > 0:
                 return
-            self._untold_s = min(_MAX_UNTOLD_PAUSE_S, self._untold_s * 2 or _FIRST_PAUSE_S)
-            wait_s = self._untold_s
+            self._default_s = min(_MAX_DEFAULT_PAUSE_S, self._default_s * 2 or _FIRST_PAUSE_S)
+            wait_s = self._default_s
         self._until = max(self._until, now + wait_s)
 
     def record_success(self, now: float) -> None:
-        """Note an answer; one that comes within the pause ends nothing."""
+        """Note an answer. An answer within the pause does not end it."""
         if self.remaining_s(now) <= 0:
-            self._untold_s = 0.0
+            self._default_s = 0.0

@@ -1,4 +1,4 @@
-"""Accepted P-Chain blocks as nodes serve them, asked for at the follower's own pace.
+"""Accepted P-Chain blocks from nodes, within the follower's own limits.
 
 Source of truth: avalanchego `vms/platformvm/service.go`; `utils/formatting/encoding.go` for the checksum.
 """
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class PBlocksClient:
-    """Heights and blocks over a list of nodes. Every method raises NodeUnavailable when no node gave an answer.
+    """Heights and blocks from a list of nodes. Every method raises NodeUnavailable if no node answered.
 
-    Calls are held to the follower's limits of each node, and to the pauses that nodes ask for. An answer of more
-    than the settings' `max_answer_bytes` is none. The bytes are the node's: nobody has looked at them yet.
+    Calls keep to the follower's limits of each node, and to the pauses that nodes ask for. An answer longer than the
+    settings' `max_answer_bytes` counts as a failure. The bytes of blocks are not verified.
     """
 
     def __init__(self, pool: NodePool, info: InfoClient, *, at_once: int, per_s: int) -> None:
-        """at_once, per_s: the follower's limits of one node, for whoever wants to ask no more than is let through."""
+        """at_once, per_s: the follower's limits of one node, for callers that want to stay within them."""
         self._pool = pool
         self._info = info
         self.at_once = at_once
@@ -42,23 +42,23 @@ class PBlocksClient:
         return await self._call(NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER))
 
     async def tips(self) -> tuple[int, ...]:
-        """Return the heights of all nodes that answer; the first one's is that of the first in configured order."""
+        """Return the heights of all nodes that answer, in configured order."""
         answers = await self._pool.call_all(
             NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
         )
         return require_values(answers, "platform.getHeight")
 
     async def block_at(self, height: int) -> bytes:
-        """Return the bytes that the first node in service gives for the accepted block at `height`."""
+        """Return the accepted block at `height` from the first node in service."""
         return await self._call(_block_call(height))
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
+        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
         answers: tuple[NodeResult[bytes], ...] = await self._pool.call_all(_block_call(height))
         return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
 
     async def upgrades(self) -> Upgrades:
-        """Return when the network's upgrades activate, as far as anybody knows."""
+        """Return the activation times of the network's upgrades, as far as they are known."""
         return await self._info.upgrades()
 
     async def _call(self, call: NodeCall[T]) -> T:
@@ -66,17 +66,17 @@ class PBlocksClient:
             return await self._pool.call(call)
         except RpcRefusal:
             pass
-        # A node that lags, or is not ready, refuses what it will answer later.
+        # A node that lags, or is not ready, refuses calls that it will answer later.
         raise NodeUnavailable(call.method)
 
 
-def require_values(answers: Sequence[NodeResult[T]], method: str) -> tuple[T, ...]:
-    """Return what those nodes told that answered. Raises NodeUnavailable where none did."""
-    told = tuple(answer.value for answer in answers if answer.value is not None)
-    if not told:
-        failed = [NodeAttempt(one.position, one.failure) for one in answers if one.failure is not None]
+def require_values(results: Sequence[NodeResult[T]], method: str) -> tuple[T, ...]:
+    """Return the values of the nodes that answered. Raises NodeUnavailable if none did."""
+    values = tuple(result.value for result in results if result.value is not None)
+    if not values:
+        failed = [NodeAttempt(result.position, result.failure) for result in results if result.failure is not None]
         raise NodeUnavailable(method, failed)
-    return told
+    return values
 
 
 class _BlockAnswer(msgspec.Struct):

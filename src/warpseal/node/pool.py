@@ -1,8 +1,10 @@
-"""A list of upstream nodes used as one: in order, skipping those that failed lately, all of one network.
+"""A list of upstream nodes used as one, in configured order, with failover; all nodes are of one network.
 
-A call goes to the first node in configured order that is in service. One that fails is left alone for a
-while; then one call tries it again, preferably one of the daemon's own, so that callers do not wait for a
-node that hangs. Where no node is in service, all are tried: no call is turned away untried.
+A call goes to the first node that is in service. A node that fails is out of service for a while; then one call tries
+it again, preferably one of the daemon's own, so that callers do not wait for a node that hangs. If no node is in
+service, all are tried. A node says at /ext/info below its base URL to which network it belongs. A gateway that serves
+only the P-Chain may not: no answer is accepted, another network's id is not. Source of truth: avalanchego
+`api/info/service.go`.
 """
 
 from __future__ import annotations
@@ -26,14 +28,38 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Callers try a failed node again only when the daemon's own calls, which come first, did not.
-_CALLER_PATIENCE = 3
+# Callers retry a failed node later than the daemon's own calls.
+_CALLER_RETRY_FACTOR = 3
 _WARN_AGAIN_AFTER_S = 60.0
+
+
+INFO_PATHS = ("/ext/info",)
+_CHECK_TIMEOUT_S = 2.0
+_RECHECK_UNKNOWN_AFTER_S = 600.0
+
+
+@dataclass(slots=True)
+class ServedNetwork:
+    """The network id of this daemon: None until the first info node returned it."""
+
+    network_id: int | None = None
+
+
+class _NetworkAnswer(msgspec.Struct):
+    network_id: int | str = msgspec.field(name="networkID")
+
+
+def decode_network_id(result: bytes) -> int:
+    """Return the network id in the result of info.getNetworkID. Raises ValueError."""
+    return u32(msgspec.json.decode(result, type=_NetworkAnswer).network_id)
+
+
+NETWORK_ID = NodeCall("info.getNetworkID", {}, INFO_PATHS, decode_network_id, CallOrigin.DAEMON)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResult(Generic[T]):
-    """What one node of the list said: `value`, or why not. display: scheme, host, port; for operators only."""
+    """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only."""
 
     position: int
     display: str
@@ -43,7 +69,7 @@ class NodeResult(Generic[T]):
 
 @dataclass(slots=True)
 class _Member:
-    """One node of a list and what this list knows about it."""
+    """One node of a list and its state."""
 
     position: int
     node: UpstreamNode
@@ -53,10 +79,10 @@ class _Member:
 
 
 class NodePool:
-    """Nodes that answer the same calls. Used from one event loop; calls may run at the same time.
+    """Nodes that answer the same calls. Used from one event loop; calls may run concurrently.
 
-    learn_network is awaited before the first call where the served network is unknown: no answer may be used
-    before it is known whose it has to be.
+    learn_network is awaited before the first call if the served network is unknown: no answer may be used before the
+    network that it must come from is known.
     """
 
     def __init__(
@@ -79,18 +105,18 @@ class NodePool:
         return len(self._members)
 
     async def candidates(self, origin: CallOrigin) -> tuple[PoolNode, ...]:
-        """Return the nodes in the order in which a call tries them, for several calls to the same one."""
-        await self._know_network()
+        """Return the nodes in the order in which a call tries them, for several calls to the same node."""
+        await self._ensure_network()
         return tuple(PoolNode(self, member) for member in self._in_order(origin))
 
     async def call(self, call: NodeCall[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
-        await self._know_network()
+        await self._ensure_network()
         attempts: list[NodeAttempt] = []
         refusals: list[RpcRefusal] = []
         for member in self._in_order(call.origin):
             try:
-                return await self._ask(member, call)
+                return await self._call(member, call)
             except CallFailure as error:
                 attempts.append(NodeAttempt(member.position, error.failure))
                 if call.optional and error.status is not None:
@@ -98,87 +124,87 @@ class NodePool:
             except RpcRefusal as error:
                 attempts.append(NodeAttempt(member.position, NodeFailure.BAD_ANSWER))
                 refusals.append(error)
-        raise _outcome(call, attempts, refusals)
+        raise _final_error(call, attempts, refusals)
 
     async def call_all(self, call: NodeCall[T]) -> tuple[NodeResult[T], ...]:
-        """Ask every node at once and return what each said, in configured order."""
-        return tuple(await asyncio.gather(*(self._answer_of(member, call) for member in self._members)))
+        """Call all nodes concurrently and return their results, in configured order."""
+        return tuple(await asyncio.gather(*(self._try(member, call) for member in self._members)))
 
-    async def _know_network(self) -> None:
+    async def _ensure_network(self) -> None:
         if self._network.network_id is None and self._learn_network is not None:
             await self._learn_network()
 
-    async def _answer_of(self, member: _Member, call: NodeCall[T]) -> NodeResult[T]:
+    async def _try(self, member: _Member, call: NodeCall[T]) -> NodeResult[T]:
         value: T | None = None
         failure: NodeFailure | None = None
         try:
-            value = await self._ask(member, call)
+            value = await self._call(member, call)
         except CallFailure as error:
             failure = error.failure
         except RpcRefusal:
             failure = NodeFailure.BAD_ANSWER
         return NodeResult(member.position, member.node.endpoint.display, value, failure)
 
-    async def _ask(self, member: _Member, call: NodeCall[T]) -> T:
-        """Return one node's answer and note how it went. Raises CallFailure, RpcRefusal."""
+    async def _call(self, member: _Member, call: NodeCall[T]) -> T:
+        """Return the result of one node and record its success or failure. Raises CallFailure, RpcRefusal."""
         member.node.check_pause(call.origin)
         if member.failed_at is not None:
-            # Claimed: until this call knows better, nobody else waits for this node.
+            # Until this call ends, other calls skip this node.
             member.failed_at = self._now()
         try:
             await self._check_network(member)
-            answer = await member.node.call(call)
+            result = await member.node.call(call)
         except CallFailure as error:
             if error.blames_node and not (call.optional and error.status is not None):
-                self._failed(member, call.method, error)
+                self._record_failure(member, call.method, error)
             raise
         except RpcRefusal as error:
-            # The node works; whether its answer is final is for the whole list to say.
-            self._log(logging.DEBUG, "upstream node refused a call", member, call.method, error.text)
-            self._worked(member)
+            # The node works. The whole list decides whether its refusal is final.
+            self._log(logging.DEBUG, "upstream node refused call", member, call.method, error.text)
+            self._record_success(member)
             raise
-        self._worked(member)
-        return answer
+        self._record_success(member)
+        return result
 
     async def _check_network(self, member: _Member) -> None:
         if member.network.is_due(self._network, self._now()):
-            await self._checks.run(member.position, lambda: member.network.ask(self._now()))
-        member.network.judge(self._network)
+            await self._checks.run(member.position, lambda: member.network.query(self._now()))
+        member.network.verify(self._network)
 
     def _in_order(self, origin: CallOrigin) -> list[_Member]:
         now = self._now()
-        rest_s = self._retry_failed_after_s * (_CALLER_PATIENCE if origin is CallOrigin.CALLER else 1)
+        retry_after_s = self._retry_failed_after_s * (_CALLER_RETRY_FACTOR if origin is CallOrigin.CALLER else 1)
         in_service: list[_Member] = []
-        resting: list[_Member] = []
+        out_of_service: list[_Member] = []
         for member in self._members:
-            is_resting = member.failed_at is not None and now - member.failed_at < rest_s
-            (resting if is_resting else in_service).append(member)
-        return in_service + resting
+            is_out = member.failed_at is not None and now - member.failed_at < retry_after_s
+            (out_of_service if is_out else in_service).append(member)
+        return in_service + out_of_service
 
-    def _failed(self, member: _Member, method: str, error: CallFailure) -> None:
+    def _record_failure(self, member: _Member, method: str, error: CallFailure) -> None:
         now = self._now()
         member.failed_at = now
         member.network.forget()
         last = member.warned
-        is_news = last is None or last[0] is not error.failure or now - last[1] >= _WARN_AGAIN_AFTER_S
-        if is_news:
+        is_new = last is None or last[0] is not error.failure or now - last[1] >= _WARN_AGAIN_AFTER_S
+        if is_new:
             member.warned = (error.failure, now)
-        level = logging.WARNING if is_news else logging.DEBUG
+        level = logging.WARNING if is_new else logging.DEBUG
         self._log(level, "upstream node failed", member, method, f"{error.failure.value}: {error.detail}")
 
-    def _worked(self, member: _Member) -> None:
+    def _record_success(self, member: _Member) -> None:
         if member.failed_at is not None:
             member.failed_at = None
             member.warned = None
-            log.info("upstream node works again", extra=_who(member))
+            log.info("upstream node works again", extra=_log_fields(member))
 
-    def _log(self, level: int, what: str, member: _Member, method: str, answer: str) -> None:
+    def _log(self, level: int, event: str, member: _Member, method: str, answer: str) -> None:
         if log.isEnabledFor(level):
-            log.log(level, what, extra={**_who(member), "method": method, "answer": answer})
+            log.log(level, event, extra={**_log_fields(member), "method": method, "answer": answer})
 
 
 class PoolNode:
-    """One node of a pool, for calls whose answers belong together."""
+    """One node of a pool, for several calls that must reach the same node."""
 
     __slots__ = ("_member", "_pool")
 
@@ -188,19 +214,19 @@ class PoolNode:
 
     @property
     def position(self) -> int:
-        """Its place in the configured list, from 0."""
+        """Its position in the configured list, from 0."""
         return self._member.position
 
-    async def ask(self, call: NodeCall[T]) -> T:
-        """Return the node's answer. Raises CallFailure, RpcRefusal."""
-        return await self._pool._ask(self._member, call)
+    async def call(self, call: NodeCall[T]) -> T:
+        """Return the node's result. Raises CallFailure, RpcRefusal."""
+        return await self._pool._call(self._member, call)
 
 
-def _who(member: _Member) -> dict[str, object]:
+def _log_fields(member: _Member) -> dict[str, object]:
     return {"node": member.node.endpoint.display, "position": member.position}
 
 
-def _outcome(
+def _final_error(
     call: NodeCall[T], attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal]
 ) -> RpcRefusal | NodeUnavailable:
     """Return the error of a call that no node answered: the best informed refusal, else NodeUnavailable.
@@ -217,34 +243,10 @@ def _outcome(
     return NodeUnavailable(call.method, attempts)
 
 
-INFO_PATHS = ("/ext/info",)
-_CHECK_TIMEOUT_S = 2.0
-_ASK_SILENT_NODES_AGAIN_AFTER_S = 600.0
-
-
-@dataclass(slots=True)
-class ServedNetwork:
-    """The network id of this daemon: None until the first info node told it."""
-
-    network_id: int | None = None
-
-
-class _NetworkAnswer(msgspec.Struct):
-    network_id: int | str = msgspec.field(name="networkID")
-
-
-def decode_network_id(result: bytes) -> int:
-    """Return the network id in the result of info.getNetworkID. Raises ValueError."""
-    return u32(msgspec.json.decode(result, type=_NetworkAnswer).network_id)
-
-
-NETWORK_ID = NodeCall("info.getNetworkID", {}, INFO_PATHS, decode_network_id, CallOrigin.DAEMON)
-
-
 class NetworkCheck:
-    """Whether one node belongs to the served network; asked before its first use and after each failure.
+    """Whether one node belongs to the served network; queried before its first use and after each failure.
 
-    What it told last is believed until it tells otherwise: several calls may judge by one answer.
+    The last answer holds until another one comes, and serves concurrent calls.
     """
 
     def __init__(self, node: UpstreamNode) -> None:
@@ -253,23 +255,23 @@ class NetworkCheck:
         self._valid_until = float("-inf")
 
     def forget(self) -> None:
-        """Ask again before the next use: another node may answer at this address by then."""
+        """Query again before the next use: another node may answer at this address by then."""
         self._valid_until = float("-inf")
 
     def is_due(self, served: ServedNetwork, now: float) -> bool:
-        """Tell whether the node is to be asked before it is used."""
+        """Return whether the node has to be queried before it is used."""
         return served.network_id is not None and now >= self._valid_until
 
-    async def ask(self, now: float) -> None:
-        """Ask the node for its network id; no answer is fine."""
+    async def query(self, now: float) -> None:
+        """Query the node for its network id; a node need not answer."""
         try:
             self._network_id = await self._node.call(NETWORK_ID, timeout_s=_CHECK_TIMEOUT_S)
             self._valid_until = float("inf")
         except (CallFailure, RpcRefusal):
-            self._valid_until = now + _ASK_SILENT_NODES_AGAIN_AFTER_S
+            self._valid_until = now + _RECHECK_UNKNOWN_AFTER_S
 
-    def judge(self, served: ServedNetwork) -> None:
-        """Return where the node may be used. Raises CallFailure where it is of another network."""
+    def verify(self, served: ServedNetwork) -> None:
+        """Raise CallFailure if the node is of another network."""
         if served.network_id is not None and self._network_id not in (None, served.network_id):
-            told = f"the node is of network {self._network_id}, not {served.network_id}"
-            raise CallFailure(NodeFailure.WRONG_NETWORK, told)
+            detail = f"the node is of network {self._network_id}, not {served.network_id}"
+            raise CallFailure(NodeFailure.WRONG_NETWORK, detail)

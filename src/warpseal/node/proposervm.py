@@ -1,4 +1,4 @@
-"""The epoch that a chain is in, as a node tells it that runs the chain.
+"""The current epoch of a chain, from a node that runs the chain.
 
 Source of truth: avalanchego `vms/proposervm/service.go`, ACP-181.
 """
@@ -18,7 +18,7 @@ METHOD = "proposervm.getCurrentEpoch"
 
 
 class ProposerVMClient:
-    """proposervm.* calls over a list of nodes; only one that runs the chain can answer, others say 404."""
+    """proposervm.* calls to a list of nodes; only a node that runs the chain can answer, others return 404."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
@@ -26,8 +26,8 @@ class ProposerVMClient:
     async def current_epoch_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
         """Return the P-Chain height of the chain's current epoch.
 
-        None: no node that answered runs the chain, or the epoch is all zeros (before Granite).
-        Raises NodeUnavailable when no node answered.
+        None if no node that answered runs the chain, or the epoch is all zeros (before Granite).
+        Raises NodeUnavailable if no node answered.
         """
         path = f"/ext/bc/{id_text(chain_id)}/proposervm"
         call = NodeCall(METHOD, {}, (path,), _decode_epoch_height, origin, optional=True)

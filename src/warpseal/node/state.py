@@ -117,7 +117,7 @@ class NodeState:
         paths: tuple[str, ...] = P_CHAIN_PATHS,
     ) -> T:
         try:
-            return await self._node.ask(NodeCall(method, params, paths, decode, CallOrigin.FOLLOWER, large=True))
+            return await self._node.call(NodeCall(method, params, paths, decode, CallOrigin.FOLLOWER, large=True))
         except CallFailure:
             raise NodeUnavailable(method) from None
 

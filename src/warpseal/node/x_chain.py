@@ -1,10 +1,11 @@
-"""X-Chain calls over a list of nodes; a gateway that does not serve the X-Chain is not the worse for it.
+"""X-Chain calls to a list of nodes. A gateway that does not serve the X-Chain does not count as failed.
 
 Source of truth: avalanchego `vms/avm/service.go`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,22 +24,22 @@ X_CHAIN_PATHS: Final = ("/ext/bc/X",)
 
 
 class XChainClient:
-    """avm.* calls over a list of nodes."""
+    """avm.* calls to a list of nodes."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
-        """Return the signed bytes of an accepted transaction; None: no node has it, or serves the X-Chain.
+        """Return the signed bytes of an accepted transaction; None if no node has it, or serves the X-Chain.
 
-        Raises NodeUnavailable when no node answered.
+        Raises NodeUnavailable if no node answered.
         """
         params = {"txID": id_text(tx_id), "encoding": "hex"}
         call = NodeCall(
             "avm.getTx",
             params,
             X_CHAIN_PATHS,
-            lambda result: decode_tx(tx_id, result),
+            partial(decode_tx, tx_id),
             origin,
             large=True,
             optional=True,
@@ -49,12 +50,12 @@ class XChainClient:
             return None
 
     async def heights(self) -> tuple[int, ...]:
-        """Return the heights of all nodes that tell one. Raises NodeUnavailable where none does."""
+        """Return the heights of all nodes that answer. Raises NodeUnavailable if none does."""
         call = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
         return require_values(await self._pool.call_all(call), call.method)
 
     async def block_at(self, height: int) -> bytes:
-        """Return the bytes of the accepted block at `height`. Raises NodeUnavailable where no node gives any."""
+        """Return the bytes of the accepted block at `height`. Raises NodeUnavailable if no node returns it."""
         call = _block_call(height)
         try:
             return await self._pool.call(call)
@@ -62,7 +63,7 @@ class XChainClient:
             raise NodeUnavailable(call.method) from None
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the different bytes that all nodes give for that block, in configured order; none where none does."""
+        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
         answers = await self._pool.call_all(_block_call(height))
         return tuple(dict.fromkeys(answer.value for answer in answers if answer.value is not None))
 

@@ -1,6 +1,6 @@
-"""Which validators of an L1 are inactive or nearly drained right now, while somebody cares.
+"""The inactive and nearly drained validators of L1s, refreshed while a round watches them.
 
-Such a validator may still sign, but verifiers may not know its key any more by the time the message arrives.
+Such a validator may still sign, but verifiers may no longer know its key when the message arrives.
 Source of truth: avalanchego `vms/platformvm/validators/fee`, ACP-77.
 """
 
@@ -24,28 +24,28 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text
 
 log = logging.getLogger(__name__)
 
-_MAX_REMEMBERED: Final = 1_024
-_FORGOTTEN_AT_ONCE: Final = 64
-_NOBODY: Final[frozenset[NodeID]] = frozenset()
+_MAX_SUBNETS: Final = 1_024
+_EVICTED_TOGETHER: Final = 64
+_NO_NODES: Final[frozenset[NodeID]] = frozenset()
 
 
 @dataclass(slots=True)
 class _Watch:
-    """One subnet that somebody watches or watched lately.
+    """One subnet that rounds watch, or watched recently.
 
-    Its task lives while somebody watches; a question under way is let finish, so that short rounds learn too.
+    Its task lives while the subnet is watched; a call in flight is completed, so that short rounds learn from it.
     """
 
     watchers: int = 0
-    reluctant: frozenset[NodeID] = _NOBODY
-    asked_at: float = float("-inf")
-    is_asking: bool = False
+    inactive: frozenset[NodeID] = _NO_NODES
+    fetched_at: float = float("-inf")
+    is_fetching: bool = False
     task: asyncio.Task[None] | None = None
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class L1Activity:
-    """Refreshes the activity of watched subnets, one refresh per subnet however many watch it."""
+    """The activity of watched subnets, refreshed once per subnet however many rounds watch it."""
 
     def __init__(
         self,
@@ -76,31 +76,32 @@ class L1Activity:
             yield
         finally:
             watch.watchers -= 1
-            self._rest(watch)
+            self._release(watch)
 
     def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
-        """Return the nodes known to be inactive or nearly drained; nobody before the first answer."""
+        """Return the nodes known to be inactive or nearly drained; none before the first answer."""
         watch = self._watches.get(subnet_id)
-        return watch.reluctant if watch else _NOBODY
+        return watch.inactive if watch else _NO_NODES
 
     async def ready(self, subnet_id: SubnetID) -> None:
-        """Wait until a watched subnet's activity is known, or could not be learnt."""
+        """Wait for the first answer about a watched subnet, or the first failure."""
         watch = self._watches.get(subnet_id)
         if watch is not None and watch.task is not None:
             await watch.is_ready.wait()
 
-    def _rest(self, watch: _Watch) -> None:
-        """End the refreshing that nobody watches, keeping its last answers in bounded number."""
-        if not watch.watchers and not watch.is_asking and watch.task is not None:
+    def _release(self, watch: _Watch) -> None:
+        """Stop refreshing a subnet that is not watched any more. A bounded number of last answers is kept."""
+        if not watch.watchers and not watch.is_fetching and watch.task is not None:
             watch.task.cancel()
             watch.task = None
-        if len(self._watches) > _MAX_REMEMBERED:
-            for subnet_id in [key for key, one in self._watches.items() if one.task is None][:_FORGOTTEN_AT_ONCE]:
+        if len(self._watches) > _MAX_SUBNETS:
+            idle = [subnet_id for subnet_id, other in self._watches.items() if other.task is None]
+            for subnet_id in idle[:_EVICTED_TOGETHER]:
                 del self._watches[subnet_id]
 
     def _start(self, subnet_id: SubnetID, watch: _Watch) -> None:
-        # Belongs to all watchers together, so it is born in no task group of one of them.
-        due_at = watch.asked_at + self._refresh_s
+        # The task belongs to all watchers together, and therefore to no task group of one of them.
+        due_at = watch.fetched_at + self._refresh_s
         if due_at <= asyncio.get_running_loop().time():
             watch.is_ready.clear()
         watch.task = asyncio.create_task(self._refresh(subnet_id, watch, due_at))
@@ -109,40 +110,40 @@ class L1Activity:
         try:
             while watch.watchers:
                 await asyncio.sleep(max(0.0, due_at - asyncio.get_running_loop().time()))
-                await self._ask_once(subnet_id, watch)
-                due_at = watch.asked_at + self._refresh_s
+                await self._refresh_once(subnet_id, watch)
+                due_at = watch.fetched_at + self._refresh_s
         finally:
             if watch.task is asyncio.current_task():
                 watch.task = None
 
-    async def _ask_once(self, subnet_id: SubnetID, watch: _Watch) -> None:
-        watch.is_asking = True
+    async def _refresh_once(self, subnet_id: SubnetID, watch: _Watch) -> None:
+        watch.is_fetching = True
         try:
-            reluctant = await self._ask(subnet_id)
-            watch.reluctant = watch.reluctant if reluctant is None else reluctant
+            inactive = await self._fetch(subnet_id)
+            watch.inactive = watch.inactive if inactive is None else inactive
         finally:
-            watch.is_asking = False
-            watch.asked_at = asyncio.get_running_loop().time()
+            watch.is_fetching = False
+            watch.fetched_at = asyncio.get_running_loop().time()
             watch.is_ready.set()
 
-    async def _ask(self, subnet_id: SubnetID) -> frozenset[NodeID] | None:
-        """Return the reluctant nodes, or None where nobody could tell: the last answer stands."""
+    async def _fetch(self, subnet_id: SubnetID) -> frozenset[NodeID] | None:
+        """Return the inactive nodes, or None if no node answered: the last answer then stays."""
         try:
             if not (await self._chains.subnet(subnet_id)).is_l1:
-                return _NOBODY
+                return _NO_NODES
             current = await self._platform.current_validations(subnet_id, origin=CallOrigin.CALLER)
         except (NodeUnavailable, UnknownSubnet, RpcRefusal) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error)}
-            log.warning("the activity of an L1's validators is unknown", extra=extra)
+            log.warning("L1 activity refresh failed", extra=extra)
             return None
         return inactive_nodes(current, self._min_balance_navax)
 
 
 def inactive_nodes(current: Iterable[CurrentValidation], min_balance_navax: int) -> frozenset[NodeID]:
-    """Return the nodes none of whose validations has the balance; one that pays no fee always has."""
+    """Return the nodes without a validation that has the balance, or pays no fee."""
     low: set[NodeID] = set()
     sound: set[NodeID] = set()
-    for validator in current:
-        is_low = validator.balance is not None and validator.balance < min_balance_navax
-        (low if is_low else sound).add(validator.node_id)
+    for validation in current:
+        is_low = validation.balance is not None and validation.balance < min_balance_navax
+        (low if is_low else sound).add(validation.node_id)
     return frozenset(low - sound)

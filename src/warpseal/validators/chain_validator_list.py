@@ -1,7 +1,7 @@
-"""Who validates a chain now, and for how long each was seen: from the node behind it, else from what we know.
+"""The current validators of a chain and their uptimes: as a node of the chain lists them, else as the daemon sees them.
 
-Source of truth: subnet-evm's validators API. The list is the P-Chain's; who is connected, and for how long, is what
-this daemon saw itself, as every node tells its own.
+Source of truth: subnet-evm's validators API. In the daemon's own list the validators are the P-Chain's; connections
+and uptimes are what this daemon observed, just as every node lists its own observations.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from warpseal.errors import CallRefused, NodeUnavailable, UnknownChain
 from warpseal.node.chain_validators_client import ChainValidatorsClient, ListedValidator
@@ -17,49 +17,34 @@ from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
+from warpseal.validators.uptime.counter import Uptime
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
-LEFT_ALONE_S: Final = 10.0
-"""How long nodes of which none has ever answered are not asked again, where we know enough ourselves."""
+RETRY_S: Final = 10.0
+"""For how long nodes that have never answered are not called again, if the daemon can list the validators itself."""
 _FLOAT32_DIGITS: Final = 9
 
 
-class Uptime(Protocol):
-    """For how long a validation was seen. percentage: 0..100, of the time in which anybody looked."""
-
-    @property
-    def connected_s(self) -> int:
-        """Whole seconds that its node was connected."""
-        ...
-
-    @property
-    def percentage(self) -> float:
-        """0..100; 100 where nobody looked yet."""
-        ...
-
-
-class Sight(Protocol):
-    """What this daemon sees of its peers."""
-
-    def is_connected(self, node_id: NodeID) -> bool:
-        """Whether a node is connected to us."""
-        ...
-
-    def uptime(self, validation: CurrentValidation) -> Uptime:
-        """Return for how long the node of a validation was seen."""
-        ...
-
-
 class LocalView:
-    """What this daemon knows of the validators of subnets, the Primary Network apart: no node lists that one so."""
+    """The validators of subnets as this daemon sees them. Not of the Primary Network: no node lists that one so."""
 
-    def __init__(self, chains: ChainLookup, current: CurrentValidations, sight: Sight) -> None:
+    def __init__(
+        self,
+        chains: ChainLookup,
+        current: CurrentValidations,
+        is_connected: Callable[[NodeID], bool],
+        uptime: Callable[[CurrentValidation], Uptime],
+    ) -> None:
         self._chains = chains
         self._current = current
-        self._sight = sight
+        self._is_connected = is_connected
+        self._uptime = uptime
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
-        """Return the subnet that validates a chain; None: the Primary Network, or nobody. Raises NodeUnavailable."""
+        """Return the subnet that validates a chain; None for the Primary Network or an unknown chain.
+
+        Raises NodeUnavailable.
+        """
         try:
             subnet_id = await self._chains.subnet_of(chain_id)
         except UnknownChain:
@@ -68,14 +53,14 @@ class LocalView:
             raise NodeUnavailable("platform.validatedBy") from None
         return None if subnet_id == PRIMARY_NETWORK else subnet_id
 
-    async def listed(self, subnet_id: SubnetID, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...]:
-        """Return the validators with these node ids, or all where none is named. Raises NodeUnavailable."""
+    async def list_validators(self, subnet_id: SubnetID, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...]:
+        """Return the validators with these node ids, or all if none is given. Raises NodeUnavailable."""
         wanted = frozenset(node_ids)
         current = await self._current.of(subnet_id)
-        return tuple(self._entry(one) for one in current if not wanted or one.node_id in wanted)
+        return tuple(self._entry(validation) for validation in current if not wanted or validation.node_id in wanted)
 
     def _entry(self, validation: CurrentValidation) -> ListedValidator:
-        uptime = self._sight.uptime(validation)
+        uptime = self._uptime(validation)
         return ListedValidator(
             validation_id=id_text(validation.validation_id),
             node_id=node_id_text(validation.node_id),
@@ -83,71 +68,71 @@ class LocalView:
             start_timestamp=validation.start_unix_s,
             is_active=validation.is_active,
             is_l1_validator=validation.is_l1,
-            # Nodes count an inactive validator as none, so that it is never a connected one.
-            is_connected=validation.is_active and self._sight.is_connected(validation.node_id),
+            # Nodes never list an inactive validator as connected.
+            is_connected=validation.is_active and self._is_connected(validation.node_id),
             uptime_percentage=format_percentage(uptime.percentage),
             uptime_seconds=uptime.connected_s,
         )
 
 
 class ChainValidatorList:
-    """One chain. nodes: those behind it, none where it is not configured. now: seconds that never go back."""
+    """One chain. nodes: its configured nodes, possibly none. now: seconds of a clock that never goes back."""
 
     def __init__(
         self,
         chain_id: ChainID,
         nodes: ChainValidatorsClient,
-        known: LocalView,
+        local_view: LocalView,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._chain_id = chain_id
         self._nodes = nodes
-        self._known = known
+        self._local_view = local_view
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._not_before = float("-inf")
 
-    async def own_subnet(self) -> SubnetID | None:
-        """Return whose validators we list ourselves; None: a node does, or nobody can. Raises NodeUnavailable."""
+    async def locally_listed_subnet(self) -> SubnetID | None:
+        """Return the subnet that only the daemon lists; None if a node lists it. Raises NodeUnavailable."""
         if await self._nodes.are_served() and self._nodes.has_answered:
             return None
-        return await self._known.subnet_of(self._chain_id)
+        return await self._local_view.subnet_of(self._chain_id)
 
     async def are_served(self) -> bool:
-        """Tell whether anything can be said of them; as long as no node tells what the chain is, it may be."""
+        """Return whether the validators can be listed; True while no node says which subnet validates the chain."""
         try:
-            if await self._known.subnet_of(self._chain_id) is not None:
+            if await self._local_view.subnet_of(self._chain_id) is not None:
                 return True
         except NodeUnavailable:
             return True
         return await self._nodes.are_served()
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all where none is named; None: nothing can be said.
+        """Return the validators with these node ids, or all if none is given; None if they cannot be listed.
 
-        Raises CallRefused with a node's words, and NodeUnavailable where a node that serves them did not answer.
+        Raises CallRefused with a node's message, and NodeUnavailable if a node that serves them did not answer.
         """
-        found = await self._of_nodes(node_ids)
-        if found is not None:
-            return found
+        listed = await self._list_by_nodes(node_ids)
+        if listed is not None:
+            return listed
         try:
-            subnet_id = await self._known.subnet_of(self._chain_id)
-            return None if subnet_id is None else await self._known.listed(subnet_id, node_ids)
+            subnet_id = await self._local_view.subnet_of(self._chain_id)
+            return None if subnet_id is None else await self._local_view.list_validators(subnet_id, node_ids)
         except NodeUnavailable as error:
             raise CallRefused(f"failed to get current validator set: {error}") from None
 
-    async def _of_nodes(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return what a node lists; None where none serves them. Raises CallRefused, NodeUnavailable.
+    async def _list_by_nodes(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
+        """Return the list of a node; None if no node serves it. Raises CallRefused, NodeUnavailable.
 
-        What a node has measured is never mixed with what we have: once one has answered, its failure is an error.
+        A node's measurements are never mixed with the daemon's: once a node has answered, its failure is an error.
         """
         if not self._nodes.has_answered and self._now() < self._not_before:
             return None
         try:
             return await self._nodes.current(node_ids)
         except NodeUnavailable:
-            if self._nodes.has_answered or await self._known.subnet_of(self._chain_id) is None:
+            if self._nodes.has_answered or await self._local_view.subnet_of(self._chain_id) is None:
                 raise
-            self._not_before = self._now() + LEFT_ALONE_S
+            self._not_before = self._now() + RETRY_S
             return None
 
 
@@ -161,5 +146,5 @@ def format_percentage(percentage: float) -> int | float:
 
 
 def _as_float32(value: float) -> float:
-    found: float = struct.unpack("f", struct.pack("f", value))[0]
-    return found
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded

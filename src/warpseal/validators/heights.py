@@ -1,7 +1,7 @@
-"""The P-Chain height at which sets are taken when nobody names one: polled, the number only.
+"""P-Chain heights at which validator sets are taken: the proposed height, and the epoch heights of chains (ACP-181).
 
-The height never moves backwards because another node, which lags, was asked. Only when every poll for as long
-as a height may be stale told of a lower one is that believed: then it was the high one that was wrong.
+The proposed height does not go back when a poll reaches another node, which lags. It goes back only if every poll
+returned a lower height for as long as a height may be stale: then the higher one was wrong.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import ProposerVMClient
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.validators.recent import RecentCache
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
 WHAT = "the proposed P-Chain height"
+_EPOCH_TTL_S = 1.0
+_MAX_CHAINS = 4_096
 
 
 class ProposedHeight:
@@ -50,7 +52,7 @@ class ProposedHeight:
         self._watched: tuple[int | None, bool] = (None, False)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call this whenever the height is another one, becomes stale, or is fresh again."""
+        """Call `changed` whenever the height changes, becomes stale, or is fresh again."""
         self._watchers.append(changed)
 
     def current(self) -> int:
@@ -66,16 +68,16 @@ class ProposedHeight:
 
     @property
     def last(self) -> int | None:
-        """The height last heard of, however old; None before any."""
+        """The last height, however old; None before the first poll succeeds."""
         return self._height
 
     async def latest(self) -> int:
-        """Return the height last heard of, however old, waiting for the first poll. Raises NodeUnavailable."""
+        """Wait for the first poll; return the last height, however old. Raises NodeUnavailable."""
         await self._polled.wait()
         return self.current() if self._height is None else self._height
 
     async def first(self) -> int:
-        """Return the height, waiting for the first poll to end where none has yet. Raises NodeUnavailable."""
+        """Wait for the first poll; return the height. Raises NodeUnavailable."""
         await self._polled.wait()
         return self.current()
 
@@ -86,26 +88,26 @@ class ProposedHeight:
             await asyncio.sleep(self._poll_s)
 
     async def poll(self) -> None:
-        """Ask once and note the answer; a failure is noted too."""
+        """Poll once and record the height or the failure."""
         try:
             height = await self._platform.proposed_height(origin=CallOrigin.DAEMON)
         except NodeUnavailable as error:
             self._attempts = error.attempts
         except RpcRefusal as error:
-            log.warning("the proposed height was refused", extra={"answer": error.text})
+            log.warning("proposed height refused", extra={"answer": error.text})
         else:
-            self._note(height, self._now())
+            self._record(height, self._now())
             self._on_height(self.current())
         self._polled.set()
-        self._tell_watchers()
+        self._notify_watchers()
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         before, self._watched = self._watched, (self._height, self.is_fresh)
         if self._watched != before:
             for changed in self._watchers:
                 changed()
 
-    def _note(self, height: int, now: float) -> None:
+    def _record(self, height: int, now: float) -> None:
         self._succeeded_at = now
         self._attempts = ()
         if self._height is None or height >= self._height:
@@ -114,35 +116,31 @@ class ProposedHeight:
         elif self._lower_since is None:
             self._lower_since = now
         elif now - self._lower_since >= self._stale_after_s:
-            log.warning("the proposed height went back", extra={"from": self._height, "to": height})
+            log.warning("proposed height went back", extra={"from": self._height, "to": height})
             self._height = height
             self._lower_since = None
 
 
-_KEPT_S = 1.0
-_MAX_CHAINS = 4_096
-
-
 class EpochHeights:
-    """Asks at most once a second per chain, whoever wants to know. Used from one event loop."""
+    """The heights at which verifiers on a chain take validator sets, cached for a second. Used from one event loop."""
 
     def __init__(self, proposervm: ProposerVMClient, *, now: Callable[[], float] | None = None) -> None:
         self._proposervm = proposervm
         self._flights: SingleFlight[ChainID, int | None] = SingleFlight()
-        self._known: RecentCache[ChainID, int | None] = RecentCache(_MAX_CHAINS, now)
+        self._cache: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
 
     async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
-        """Return the chain's epoch height; None: no node runs the chain, or it has no epochs.
+        """Return the chain's epoch height; None if no node runs the chain, or it has no epochs.
 
-        Raises NodeUnavailable when no node answered.
+        Raises NodeUnavailable if no node answered.
         """
-        known = self._known.get(chain_id)
-        if known is not None:
-            return known.value
-        return await self._flights.run(chain_id, lambda: self._ask(chain_id, origin))
+        cached = self._cache.get(chain_id)
+        if cached is not None:
+            return cached.value
+        return await self._flights.run(chain_id, lambda: self._fetch(chain_id, origin))
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
-        """Tell whether `height` is the current epoch height of one of these chains; unreachable ones are not."""
+        """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
         heights = await asyncio.gather(*(self._height_or_none(chain_id) for chain_id in set(chain_ids)))
         return height in heights
 
@@ -152,7 +150,7 @@ class EpochHeights:
         except NodeUnavailable:
             return None
 
-    async def _ask(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
+    async def _fetch(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
         height = await self._proposervm.current_epoch_height(chain_id, origin=origin)
-        self._known.put(chain_id, height, keep_s=_KEPT_S)
+        self._cache.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
         return height

@@ -1,6 +1,6 @@
-"""Keeps known who validates our subnets while nobody asks, so that for how long they are seen can be counted.
+"""Keeps the validators of tracked subnets and of configured chains known, so that their uptimes can be counted.
 
-One round of a subnet asks the P-Chain once, and only a few rounds are under way together.
+One refresh of a subnet calls the P-Chain once, and only a few refreshes run at the same time.
 """
 
 from __future__ import annotations
@@ -27,80 +27,80 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-_FOLLOW_AGAIN_S: Final = 60.0
-_AT_ONCE: Final = 4
+_EXTEND_S: Final = 60.0
+_MAX_CONCURRENCY: Final = 4
 
 
 class TemporaryTracking:
-    """Keeps subnets followed that are not tracked, so that their validators are connected."""
+    """Tracks subnets that are not configured as tracked, so that their validators are connected."""
 
-    def __init__(self, followed: SubnetTracker, heights: ProposedHeight, sets: ValidatorSets) -> None:
-        self._followed = followed
+    def __init__(self, tracker: SubnetTracker, heights: ProposedHeight, sets: ValidatorSets) -> None:
+        self._tracker = tracker
         self._heights = heights
         self._sets = sets
-        self._again_at: dict[SubnetID, float] = {}
+        self._next_at: dict[SubnetID, float] = {}
 
-    async def keep(self, subnet_id: SubnetID) -> None:
-        """Have a subnet followed for a few more minutes. Raises NodeUnavailable, HeightTooNew."""
+    async def extend(self, subnet_id: SubnetID) -> None:
+        """Track a subnet for a few more minutes. Raises NodeUnavailable, HeightTooNew."""
         now = asyncio.get_running_loop().time()
-        if now < self._again_at.get(subnet_id, 0.0):
+        if now < self._next_at.get(subnet_id, 0.0):
             return
         height = await self._heights.first()
         validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
-        with self._followed.use(subnet_id, validators):
-            self._again_at[subnet_id] = now + _FOLLOW_AGAIN_S
+        with self._tracker.use(subnet_id, validators):
+            self._next_at[subnet_id] = now + _EXTEND_S
 
 
 class ValidatorRefresher:
-    """Looks at the tracked subnets, and at configured chains that no node lists.
+    """Refreshes the tracked subnets, and the configured chains that no node lists.
 
-    appeared: told each blockchain of a tracked subnet, again in each round.
+    on_blockchain: called with each blockchain of a tracked subnet at every refresh.
     """
 
     def __init__(
         self,
         chains: ChainLookup,
         current: CurrentValidations,
-        following: TemporaryTracking,
+        tracking: TemporaryTracking,
         settings: ValidatorSettings,
-        appeared: Callable[[ChainID], None],
+        on_blockchain: Callable[[ChainID], None],
     ) -> None:
         self._chains = chains
         self._current = current
-        self._following = following
+        self._tracking = tracking
         self._tracked = tuple(dict.fromkeys(settings.tracked_subnet_ids))
-        self._round_s = settings.current_refresh_s
-        self._appeared = appeared
+        self._period_s = settings.current_refresh_s
+        self._on_blockchain = on_blockchain
 
     async def run(self, configured: Iterable[ChainValidatorList]) -> None:
-        """Look until cancelled."""
-        gate = AsyncSemaphore(_AT_ONCE)
-        # The nodes of configured chains are others: the P-Chain's never wait for one that hangs.
-        gate_of_configured = AsyncSemaphore(_AT_ONCE)
+        """Refresh until cancelled."""
+        limit = AsyncSemaphore(_MAX_CONCURRENCY)
+        # Configured chains have nodes of their own: calls to the P-Chain's nodes never wait for one that hangs.
+        configured_limit = AsyncSemaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
-                tasks.create_task(self._again(gate, self.look, subnet_id))
+                tasks.create_task(self._repeat(limit, self.refresh_subnet, subnet_id))
             for chain in configured:
-                tasks.create_task(self._again(gate_of_configured, self.look_at, chain))
+                tasks.create_task(self._repeat(configured_limit, self.refresh_chain, chain))
 
-    async def look(self, subnet_id: SubnetID) -> None:
-        """Look at a tracked subnet. Raises NodeUnavailable."""
+    async def refresh_subnet(self, subnet_id: SubnetID) -> None:
+        """Refresh a tracked subnet. Raises NodeUnavailable."""
         await self._current.refresh(subnet_id)
         for chain_id in await self._chains.blockchains_of(subnet_id):
-            self._appeared(chain_id)
+            self._on_blockchain(chain_id)
 
-    async def look_at(self, chain: ChainValidatorList) -> None:
-        """Look at a configured chain. Raises NodeUnavailable, HeightTooNew."""
-        subnet_id = await chain.own_subnet()
+    async def refresh_chain(self, chain: ChainValidatorList) -> None:
+        """Refresh a configured chain. Raises NodeUnavailable, HeightTooNew."""
+        subnet_id = await chain.locally_listed_subnet()
         if subnet_id is not None and subnet_id not in self._tracked:
-            await self._following.keep(subnet_id)
+            await self._tracking.extend(subnet_id)
             await self._current.refresh(subnet_id)
 
-    async def _again(self, gate: asyncio.Semaphore, look: Callable[[S], Awaitable[None]], subject: S) -> None:
+    async def _repeat(self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[None]], subject: S) -> None:
         while True:
             try:
-                async with gate:
-                    await look(subject)
+                async with limit:
+                    await refresh(subject)
             except (NodeUnavailable, HeightTooNew, RpcRefusal) as error:
-                log.debug("who validates a subnet could not be learnt", extra={"reason": str(error)})
-            await asyncio.sleep(self._round_s)
+                log.debug("validator refresh failed", extra={"reason": str(error)})
+            await asyncio.sleep(self._period_s)

@@ -1,7 +1,7 @@
-"""Validator sets by subnet and height, bounded in bytes; equal sets are held once, whatever their heights. Pure.
+"""Validator sets by subnet and height, bounded in bytes; sets that are equal at several heights are stored once.
 
-Sets at the heights that the daemon itself uses (proposed, epoch) are current: the few used last of each subnet
-are dropped only for other current ones, never for sets at heights that callers name.
+Sets at the heights that the daemon itself uses (proposed, epoch) are current: the few used last of each subnet are
+evicted only for other current ones, never for sets at heights that callers name. Parsed keys have a cache of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from cachetools import LRUCache
 
 from warpseal.bls import PublicKey, parse_public_key
 from warpseal.runtime.locks import ThreadLock
@@ -29,34 +31,34 @@ _ENTRY_BYTES: Final = 384
 
 @dataclass(frozen=True, slots=True)
 class ParsedValidatorSet:
-    """A canonical set and its keys, parsed, in canonical order."""
+    """A canonical set and its parsed keys, in canonical order."""
 
     validators: CanonicalValidatorSet
     keys: tuple[PublicKey, ...]
 
     @property
     def estimated_bytes(self) -> int:
-        """Memory that the set holds, estimated."""
+        """The estimated memory of the set."""
         nodes = sum(len(validator.node_ids) for validator in self.validators.validators)
         return _SET_BYTES + _VALIDATOR_BYTES * len(self.validators) + _NODE_BYTES * nodes
 
 
 @dataclass(slots=True)
-class _Held:
+class _Entry:
     parsed: ParsedValidatorSet
-    held_bytes: int
+    size_bytes: int
     heights: int = 0
 
 
 class SetCache:
-    """Holds sets up to `max_bytes`."""
+    """Sets up to `max_bytes` in total."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._by_digest: dict[bytes, _Held] = {}
-        self._ordinary: OrderedDict[SetKey, _Held] = OrderedDict()
-        self._current: OrderedDict[SetKey, _Held] = OrderedDict()
+        self._by_digest: dict[bytes, _Entry] = {}
+        self._ordinary: OrderedDict[SetKey, _Entry] = OrderedDict()
+        self._current: OrderedDict[SetKey, _Entry] = OrderedDict()
         self._current_of: dict[SubnetID, OrderedDict[int, None]] = {}
 
     def __len__(self) -> int:
@@ -64,51 +66,51 @@ class SetCache:
 
     @property
     def held_bytes(self) -> int:
-        """Estimated bytes of everything held; never above the bound."""
+        """The estimated size of all sets; never above the bound."""
         return self._bytes
 
     def get(self, key: SetKey, *, current: bool) -> CanonicalValidatorSet | None:
-        """Return the set at (subnet, height), which counts as used."""
+        """Return the set at (subnet, height), and mark it as used."""
         if key in self._current:
             self._make_current(key)
             return self._current[key].parsed.validators
-        held = self._ordinary.get(key)
-        if held is None:
+        entry = self._ordinary.get(key)
+        if entry is None:
             return None
         self._ordinary.move_to_end(key)
         if current:
             self._make_current(key)
-        return held.parsed.validators
+        return entry.parsed.validators
 
-    def same(self, digest: bytes) -> ParsedValidatorSet | None:
-        """Return the set held with this digest, at whatever height."""
-        held = self._by_digest.get(digest)
-        return held.parsed if held else None
+    def find(self, digest: bytes) -> ParsedValidatorSet | None:
+        """Return the set with this digest, at any height."""
+        entry = self._by_digest.get(digest)
+        return entry.parsed if entry else None
 
     def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
-        """Hold a set at (subnet, height), which counts as used; it may be dropped at once where it does not fit."""
+        """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it does not fit."""
         if key not in self._current and key not in self._ordinary:
-            self._ordinary[key] = self._hold(parsed)
+            self._ordinary[key] = self._acquire(parsed)
         if current:
             self._make_current(key)
         self._evict()
 
-    def _hold(self, parsed: ParsedValidatorSet) -> _Held:
+    def _acquire(self, parsed: ParsedValidatorSet) -> _Entry:
         digest = parsed.validators.digest
-        held = self._by_digest.get(digest)
-        if held is None:
-            held = self._by_digest[digest] = _Held(parsed, parsed.estimated_bytes)
-            self._bytes += held.held_bytes
-        held.heights += 1
+        entry = self._by_digest.get(digest)
+        if entry is None:
+            entry = self._by_digest[digest] = _Entry(parsed, parsed.estimated_bytes)
+            self._bytes += entry.size_bytes
+        entry.heights += 1
         self._bytes += _ENTRY_BYTES
-        return held
+        return entry
 
-    def _let_go(self, held: _Held) -> None:
-        held.heights -= 1
+    def _release(self, entry: _Entry) -> None:
+        entry.heights -= 1
         self._bytes -= _ENTRY_BYTES
-        if not held.heights:
-            del self._by_digest[held.parsed.validators.digest]
-            self._bytes -= held.held_bytes
+        if not entry.heights:
+            del self._by_digest[entry.parsed.validators.digest]
+            self._bytes -= entry.size_bytes
 
     def _make_current(self, key: SetKey) -> None:
         subnet_id, height = key
@@ -125,13 +127,13 @@ class SetCache:
     def _evict(self) -> None:
         while self._bytes > self._max_bytes:
             if self._ordinary:
-                _, held = self._ordinary.popitem(last=False)
+                _, entry = self._ordinary.popitem(last=False)
             else:
-                (subnet_id, height), held = self._current.popitem(last=False)
-                self._forget_current(subnet_id, height)
-            self._let_go(held)
+                (subnet_id, height), entry = self._current.popitem(last=False)
+                self._remove_current(subnet_id, height)
+            self._release(entry)
 
-    def _forget_current(self, subnet_id: SubnetID, height: int) -> None:
+    def _remove_current(self, subnet_id: SubnetID, height: int) -> None:
         heights = self._current_of[subnet_id]
         del heights[height]
         if not heights:
@@ -139,13 +141,12 @@ class SetCache:
 
 
 class PublicKeyCache:
-    """At most `max_keys` parsed keys by their 48 bytes, the least recently used go first. Thread-safe."""
+    """At most `max_keys` parsed keys by their 48 bytes: parsing a key takes 50 microseconds. Thread-safe."""
 
     def __init__(self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key) -> None:
-        self._max_keys = max_keys
+        self._keys: LRUCache[bytes, PublicKey] = LRUCache(max_keys)
         self._parse = parse
         self._lock = ThreadLock()
-        self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -154,12 +155,8 @@ class PublicKeyCache:
         """Return the key behind 48 compressed bytes. Raises bls.MalformedKey."""
         with self._lock:
             key = self._keys.get(raw)
-            if key is not None:
-                self._keys.move_to_end(raw)
-                return key
-        key = self._parse(raw)
-        with self._lock:
-            self._keys[raw] = key
-            while len(self._keys) > self._max_keys:
-                self._keys.popitem(last=False)
+        if key is None:
+            key = self._parse(raw)
+            with self._lock:
+                self._keys[raw] = key
         return key

@@ -1,8 +1,8 @@
-"""Canonical validator sets by subnet and height: immutable, so each is fetched once, whoever asks.
+"""Canonical validator sets by subnet and height: immutable, so concurrent callers share one fetch of each.
 
 Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/validators/manager.go`. A set with a key
-that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one out would move the signer bits
-of all that follow it, so that no verifier would accept what they signed.
+that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one out would move the signer bits of
+all that follow it, so that no verifier would accept their signature.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import logging
 from concurrent.futures import Executor
 from typing import Final
 
+from cachetools import LRUCache
+
 from warpseal.bls import MalformedKey, PublicKey
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
 from warpseal.node.errors import HeightAhead, RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient, ValidatorEntry
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.validators.heights import ProposedHeight
-from warpseal.validators.recent import RecentCache
 from warpseal.validators.set_cache import ParsedValidatorSet, PublicKeyCache, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 WHAT: Final = "platform.getValidatorsAt"
 # Building more than this on the event loop could hold it up for a millisecond.
 _INLINE_ENTRIES: Final = 16
-_EMPTY_KEPT_S: Final = 0.5
+_EMPTY_TTL_S: Final = 0.5
 _MAX_EMPTY: Final = 4_096
 _TIP_POLL_S: Final = 0.5
 _MAX_LATEST: Final = 64
@@ -57,8 +59,8 @@ class ValidatorSets:
         self._settings = settings
         self._executor = executor
         self._cache = SetCache(settings.set_cache_bytes)
-        self._empty: RecentCache[SetKey, CanonicalValidatorSet] = RecentCache(_MAX_EMPTY)
-        self._latest: dict[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = {}
+        self._empty: TtlCache[SetKey, CanonicalValidatorSet] = TtlCache(_MAX_EMPTY)
+        self._latest: LRUCache[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = LRUCache(_MAX_LATEST)
         self._flights: SingleFlight[SetKey, ParsedValidatorSet] = SingleFlight()
         self.hits = 0
         self.misses = 0
@@ -85,36 +87,36 @@ class ValidatorSets:
         """
         key = (subnet_id, height)
         is_current = epoch or not named
-        known = self._known(key, is_current)
-        if known is not None:
+        cached = self._cached(key, is_current)
+        if cached is not None:
             self.hits += 1
-            return known
+            return cached
         self.misses += 1
         if not is_current:
             await self._check_lookback(height)
-        parsed = await self._fetched(key, named, origin)
-        return self._keep(key, parsed, is_current=is_current)
+        parsed = await self._fetch_shared(key, named, origin)
+        return self._store(key, parsed, is_current=is_current)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         """Return the parsed keys in canonical order.
 
-        At hand while the set is cached; of others each key that is not takes 50 microseconds.
+        They are stored with a cached set; for any other set, each key that is not cached takes 50 microseconds.
         """
-        parsed = self._cache.same(validators.digest)
+        parsed = self._cache.find(validators.digest)
         if parsed is not None:
             return parsed.keys
         return tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
 
-    def _known(self, key: SetKey, is_current: bool) -> CanonicalValidatorSet | None:
-        known = self._cache.get(key, current=is_current)
-        if known is not None:
-            return known
+    def _cached(self, key: SetKey, is_current: bool) -> CanonicalValidatorSet | None:
+        cached = self._cache.get(key, current=is_current)
+        if cached is not None:
+            return cached
         empty = self._empty.get(key)
         return empty.value if empty else None
 
-    def _keep(self, key: SetKey, parsed: ParsedValidatorSet, *, is_current: bool) -> CanonicalValidatorSet:
+    def _store(self, key: SetKey, parsed: ParsedValidatorSet, *, is_current: bool) -> CanonicalValidatorSet:
         if parsed.validators.total_weight == 0:
-            self._empty.put(key, parsed.validators, keep_s=_EMPTY_KEPT_S)
+            self._empty.put(key, parsed.validators, ttl_s=_EMPTY_TTL_S)
         else:
             self._cache.put(key, parsed, current=is_current)
         return parsed.validators
@@ -127,13 +129,13 @@ class ValidatorSets:
         if height < oldest:
             raise HeightTooOld(height, oldest, lookback)
 
-    async def _fetched(self, key: SetKey, named: bool, origin: CallOrigin) -> ParsedValidatorSet:
+    async def _fetch_shared(self, key: SetKey, named: bool, origin: CallOrigin) -> ParsedValidatorSet:
         try:
             return await self._flights.run(key, lambda: self._fetch(key, origin))
         except HeightTooNew:
             if named:
                 raise
-        # Not the caller's fault: the node that knew this height is gone, the others lag.
+        # The caller did not choose the height: the node that knew it is gone, and the others lag.
         raise NodeUnavailable(WHAT)
 
     async def _fetch(self, key: SetKey, origin: CallOrigin) -> ParsedValidatorSet:
@@ -141,49 +143,43 @@ class ValidatorSets:
         while True:
             try:
                 entries = await self._platform.validators_at(subnet_id, height, origin=origin)
-                parsed = await self._parsed(subnet_id, entries)
-                # Kept before the waiters wake up: who comes in between starts no second fetch.
-                self._keep(key, parsed, is_current=False)
+                parsed = await self._parse(subnet_id, entries)
+                # Stored before the waiters wake up, so that a caller in between does not fetch it again.
+                self._store(key, parsed, is_current=False)
                 return parsed
             except HeightAhead as ahead:
                 if height - ahead.tip > self._settings.max_height_ahead:
                     raise HeightTooNew(height, ahead.tip) from None
                 await asyncio.sleep(_TIP_POLL_S)
             except RpcRefusal as refusal:
-                log.warning("a validator set was refused", extra=_about(key, refusal.text))
+                log.warning("validator set refused", extra=_log_fields(key, refusal.text))
                 raise NodeUnavailable(WHAT) from None
             except (InvalidValidatorSet, MalformedKey) as reason:
-                log.error("a validator set is unusable", extra=_about(key, str(reason)))
+                log.error("validator set unusable", extra=_log_fields(key, str(reason)))
                 raise NodeUnavailable(WHAT) from None
 
-    async def _parsed(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
+    async def _parse(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
             # The client returns the same tuple for an unchanged answer: nothing needs to be built again.
-            held = self._cache.same(latest[1])
-            if held is not None:
-                return held
+            cached = self._cache.find(latest[1])
+            if cached is not None:
+                return cached
         if len(entries) <= _INLINE_ENTRIES:
             built = self._build(entries)
         else:
             loop = asyncio.get_running_loop()
             built = await loop.run_in_executor(self._executor, self._build, entries)
-        self._remember_latest(subnet_id, entries, built.validators.digest)
-        return self._cache.same(built.validators.digest) or built
-
-    def _remember_latest(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...], digest: bytes) -> None:
-        self._latest.pop(subnet_id, None)
-        self._latest[subnet_id] = (entries, digest)
-        if len(self._latest) > _MAX_LATEST:
-            del self._latest[next(iter(self._latest))]
+        self._latest[subnet_id] = entries, built.validators.digest
+        return self._cache.find(built.validators.digest) or built
 
     def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
-        """Return the canonical set and its keys; runs on a worker thread where the set is large."""
+        """Return the canonical set and its keys. Runs on a worker thread if the set is large."""
         validators = build_canonical_set(entries)
         keys = tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
         _ = validators.digest, validators.node_ids
         return ParsedValidatorSet(validators, keys)
 
 
-def _about(key: SetKey, answer: str) -> dict[str, object]:
+def _log_fields(key: SetKey, answer: str) -> dict[str, object]:
     return {"subnet_id": id_text(key[0]), "height": key[1], "answer": answer}

@@ -1,7 +1,7 @@
-"""Keeps the peer network told whom to connect to: the validators of the followed subnets, and where they are.
+"""Gives the peer network the nodes to connect to: the validators of the tracked subnets, and hints of their addresses.
 
-Source of truth for who they are: the P-Chain at the proposed height. Where they are: hints of the info nodes
-(gossip and configured addresses are the peer network's own).
+Source of truth: for the validators, the P-Chain at the proposed height; for addresses, hints of the info nodes (gossip
+and configured addresses belong to the peer network itself).
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ log = logging.getLogger(__name__)
 _RETRY_S: Final = 2.0
 _DISCOVERY_GAP_S: Final = 5.0
 _SET_TIMEOUT_S: Final = 30.0
-_SETS_AT_ONCE: Final = 4
+_MAX_CONCURRENT_SETS: Final = 4
 _MAX_HINTED_NODES: Final = 20_000
 _EXPIRY_CHECK_S: Final = 5.0
 
 
 class TrackedPeers(Protocol):
-    """What the peer network is told, and the one thing that it is asked."""
+    """The peer network."""
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
-        """These nodes, and no others, are wanted for the subnet."""
+        """Connect to these nodes, and to no others, for the subnet."""
 
     def untrack(self, subnet_id: SubnetID) -> None:
-        """Nobody is wanted for the subnet any more."""
+        """Stop connecting to nodes for the subnet."""
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        """These are the validators of all subnets: addresses of others need not be kept."""
+        """Set the validators of all subnets: only their addresses need to be kept."""
 
     def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
-        """The node may be reached there."""
+        """Add an address at which the node may be reached."""
 
     def is_connected(self, node_id: NodeID) -> bool:
-        """Whether the node's handshake is finished and its connection up."""
+        """Return whether a connection to the node has finished its handshake."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SubnetReadiness:
-    """How much of a subnet is connected. missing: keys none of whose nodes is, heaviest first.
+    """The connected part of a subnet. missing: validators without a connected node, heaviest first.
 
     is_known: its validator set was fetched; until then the weights are 0.
     """
@@ -76,7 +76,7 @@ class SubnetReadiness:
 
 
 class SubnetTracker:
-    """Follows the Primary Network, the tracked subnets, and for a while those that requests name."""
+    """Tracks the Primary Network, the configured subnets, and temporarily those that requests name."""
 
     def __init__(
         self,
@@ -84,99 +84,100 @@ class SubnetTracker:
         peers: TrackedPeers,
         settings: ValidatorSettings,
         *,
-        on_forgotten: Callable[[SubnetID], None] = lambda subnet_id: None,
+        on_untracked: Callable[[SubnetID], None] = lambda subnet_id: None,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._sources = sources
         self._peers = peers
         self._settings = settings
-        self._on_forgotten = on_forgotten
+        self._on_untracked = on_untracked
         self._now = now or (lambda: asyncio.get_running_loop().time())
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
-        self._list = TrackedSubnets(
+        self._tracked = TrackedSubnets(
             pinned,
             max_named=settings.max_tracked_by_request,
             keep_unused_s=settings.untrack_unused_after_s,
         )
         self._hints: dict[NodeID, tuple[PeerHint, ...]] = {}
-        self._strangers = asyncio.Event()
+        self._unhinted = asyncio.Event()
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, refreshed: Callable[[], None]) -> None:
-        """Call this whenever the sets of the followed subnets were taken anew."""
+        """Call `refreshed` after each refresh of the tracked sets."""
         self._watchers.append(refreshed)
 
     @contextmanager
     def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
-        """Follow a subnet inside the block and for a while longer, the nodes of this set among its wanted ones."""
-        followed, gone = self._list.follow(subnet_id, self._now())
-        self._forget(gone)
-        if followed.enter(validators, self._now()):
-            self._tell(followed)
+        """Track a subnet, and the nodes of this set, inside the block and for some time after it."""
+        subnet, dropped = self._tracked.track(subnet_id, self._now())
+        self._untrack(dropped)
+        if subnet.enter(validators, self._now()):
+            self._update_peers(subnet)
         try:
             yield
         finally:
-            followed.leave(validators, self._now())
+            subnet.leave(validators, self._now())
 
     def connected_weight(self, subnet_id: SubnetID) -> tuple[int, int]:
-        """Return (connected, total) weight of a followed subnet, each key counted once; (0, 0) while unknown."""
-        followed = self._list.get(subnet_id)
-        validators = followed.validators if followed else None
+        """Return (connected, total) weight of a tracked subnet, each key counted once; (0, 0) while unknown."""
+        subnet = self._tracked.get(subnet_id)
+        validators = subnet.validators if subnet else None
         if validators is None:
             return 0, 0
-        connected = sum(one.weight for one in validators.validators if self._is_connected(one))
+        connected = sum(validator.weight for validator in validators.validators if self._is_connected(validator))
         return connected, validators.total_weight
 
-    def followed(self) -> tuple[SubnetID, ...]:
-        """Return the subnets followed now, the Primary Network first."""
-        return tuple(followed.subnet_id for followed in self._list)
+    def subnet_ids(self) -> tuple[SubnetID, ...]:
+        """Return the subnets that are tracked now, the Primary Network first."""
+        return tuple(subnet.subnet_id for subnet in self._tracked)
 
     def readiness(self) -> tuple[SubnetReadiness, ...]:
-        """Return how the Primary Network and each tracked subnet stand."""
-        return tuple(self._readiness(followed) for followed in self._list.pinned)
+        """Return the connected part of the Primary Network and of each configured subnet."""
+        return tuple(self._readiness(subnet) for subnet in self._tracked.pinned)
 
     async def run(self) -> None:
-        """Keep sets, hints and expiry going until cancelled."""
+        """Refresh sets, look up hints and expire subnets until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_refreshing())
             tasks.create_task(self._keep_discovering())
             tasks.create_task(self._keep_expiring())
 
     async def refresh(self) -> bool:
-        """Take every followed set at the proposed height anew. Returns whether all could be had."""
+        """Fetch every tracked set at the proposed height. Return whether all were fetched."""
         try:
             height = await self._sources.heights.first()
         except NodeUnavailable:
             return False
-        gate = AsyncSemaphore(_SETS_AT_ONCE)
-        outcomes = await asyncio.gather(*(self._refresh_one(one, height, gate) for one in tuple(self._list)))
+        limit = AsyncSemaphore(_MAX_CONCURRENT_SETS)
+        subnets = tuple(self._tracked)
+        outcomes = await asyncio.gather(*(self._refresh_subnet(subnet, height, limit) for subnet in subnets))
         self._peers.set_known_validators(await self._all_validators(height))
-        self._hint(self._wanted())
+        self._pass_hints(self._wanted())
         for refreshed in self._watchers:
             refreshed()
         return all(outcomes)
 
     async def discover(self) -> bool:
-        """Ask the info nodes for peers and pass on where wanted ones are. Returns whether every node answered."""
+        """Ask the info nodes for peers and pass on hints of wanted ones. Return whether every node answered."""
         try:
-            told = await self._sources.info.all_peers()
+            known = await self._sources.info.all_peers()
         except NodeUnavailable:
             return False
         hints: dict[NodeID, tuple[PeerHint, ...]] = {}
-        for hint in told.hints:
+        for hint in known.hints:
             if hint.node_id in hints or len(hints) < _MAX_HINTED_NODES:
                 hints[hint.node_id] = (*hints.get(hint.node_id, ()), hint)
         self._hints = hints
-        self._hint(self._wanted())
-        return told.complete
+        self._pass_hints(self._wanted())
+        return known.complete
 
     def expire(self) -> None:
-        """Stop following what has been out of use for long enough."""
+        """Untrack the subnets and sets that have been unused for long enough."""
         now = self._now()
-        self._forget(self._list.expire(now))
-        for followed in self._list:
-            if followed.forget_sets_unused_since(now - self._settings.untrack_unused_after_s):
-                self._tell(followed)
+        self._untrack(self._tracked.expire(now))
+        for subnet in self._tracked:
+            if subnet.drop_sets_unused_since(now - self._settings.untrack_unused_after_s):
+                self._update_peers(subnet)
 
     async def _keep_refreshing(self) -> None:
         while True:
@@ -185,49 +186,46 @@ class SubnetTracker:
             await asyncio.sleep(period_s if is_complete else min(_RETRY_S, period_s))
 
     async def _keep_discovering(self) -> None:
-        """Ask at once and until it works; then at each refresh while a wanted node is not connected.
+        """Discover immediately and until it succeeds; then at each refresh while a wanted node is not connected.
 
-        A newly named subnet with nodes of which no hint is known does not wait for the next refresh.
+        A newly named subnet with nodes without hints does not wait for the next refresh.
         """
         period_s = self._settings.validator_refresh_period_s
         is_complete = False
         while True:
             if not is_complete or any(not self._peers.is_connected(node_id) for node_id in self._wanted()):
-                self._strangers.clear()
+                self._unhinted.clear()
                 is_complete = await self.discover()
             if not self._hints:
                 await asyncio.sleep(_RETRY_S)
                 continue
             await asyncio.sleep(min(_DISCOVERY_GAP_S, period_s))
-            await self._strangers_or(max(0.0, period_s - _DISCOVERY_GAP_S))
-
-    async def _strangers_or(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._strangers.wait()
-        except TimeoutError:
-            return
+            try:
+                async with asyncio.timeout(max(0.0, period_s - _DISCOVERY_GAP_S)):
+                    await self._unhinted.wait()
+            except TimeoutError:
+                pass
 
     async def _keep_expiring(self) -> None:
         while True:
             await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.untrack_unused_after_s))
             self.expire()
 
-    async def _refresh_one(self, followed: TrackedSubnet, height: int, gate: asyncio.Semaphore) -> bool:
-        subnet_id = followed.subnet_id
+    async def _refresh_subnet(self, subnet: TrackedSubnet, height: int, limit: asyncio.Semaphore) -> bool:
+        subnet_id = subnet.subnet_id
         try:
-            async with gate, asyncio.timeout(_SET_TIMEOUT_S):
+            async with limit, asyncio.timeout(_SET_TIMEOUT_S):
                 validators = await self._sources.sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error) or type(error).__name__}
-            log.warning("a followed validator set could not be refreshed", extra=extra)
+            log.warning("validator set refresh failed", extra=extra)
             return False
-        if self._list.get(subnet_id) is followed and followed.refresh(validators):
-            self._tell(followed)
+        if self._tracked.get(subnet_id) is subnet and subnet.refresh(validators):
+            self._update_peers(subnet)
         return True
 
     async def _all_validators(self, height: int) -> set[NodeID]:
-        """Return the validators of all subnets where a node can tell, and in any case all wanted nodes."""
+        """Return the validators of all subnets if a node lists them, and in any case all wanted nodes."""
         known = set(self._wanted())
         try:
             sets = await self._sources.platform.all_validators_at(height, origin=CallOrigin.DAEMON)
@@ -238,41 +236,42 @@ class SubnetTracker:
         return known
 
     def _wanted(self) -> Iterator[NodeID]:
-        return (node_id for followed in self._list for node_id in followed.wanted)
+        return (node_id for subnet in self._tracked for node_id in subnet.wanted)
 
-    def _tell(self, followed: TrackedSubnet) -> None:
-        self._peers.track(followed.subnet_id, followed.wanted)
-        self._hint(followed.wanted)
-        if any(node_id not in self._hints for node_id in followed.wanted):
-            self._strangers.set()
+    def _update_peers(self, subnet: TrackedSubnet) -> None:
+        self._peers.track(subnet.subnet_id, subnet.wanted)
+        self._pass_hints(subnet.wanted)
+        if any(node_id not in self._hints for node_id in subnet.wanted):
+            self._unhinted.set()
 
-    def _hint(self, node_ids: Iterable[NodeID]) -> None:
+    def _pass_hints(self, node_ids: Iterable[NodeID]) -> None:
         for node_id in node_ids:
             for hint in self._hints.get(node_id, ()):
                 if not self._peers.is_connected(node_id):
                     self._peers.add_hint(hint.node_id, hint.host, hint.port)
 
-    def _forget(self, subnet_ids: Iterable[SubnetID]) -> None:
+    def _untrack(self, subnet_ids: Iterable[SubnetID]) -> None:
         for subnet_id in subnet_ids:
             self._peers.untrack(subnet_id)
-            self._on_forgotten(subnet_id)
+            self._on_untracked(subnet_id)
 
     def _is_connected(self, validator: Validator) -> bool:
         return any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
 
-    def _readiness(self, followed: TrackedSubnet) -> SubnetReadiness:
-        validators = followed.validators
+    def _readiness(self, subnet: TrackedSubnet) -> SubnetReadiness:
+        validators = subnet.validators
         if validators is None:
-            return SubnetReadiness(followed.subnet_id, False, 0, 0, ())
-        missing = [one for one in validators.validators if not self._is_connected(one)]
-        connected = sum(one.weight for one in validators.validators) - sum(one.weight for one in missing)
-        missing.sort(key=lambda one: one.weight, reverse=True)
-        return SubnetReadiness(followed.subnet_id, True, connected, validators.total_weight, tuple(missing))
+            return SubnetReadiness(subnet.subnet_id, False, 0, 0, ())
+        missing = [validator for validator in validators.validators if not self._is_connected(validator)]
+        all_weight = sum(validator.weight for validator in validators.validators)
+        connected = all_weight - sum(validator.weight for validator in missing)
+        missing.sort(key=lambda validator: validator.weight, reverse=True)
+        return SubnetReadiness(subnet.subnet_id, True, connected, validators.total_weight, tuple(missing))
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerSources:
-    """Where FollowedSubnets learns who validates, and where they are."""
+    """The sources of a SubnetTracker: validator sets, and addresses of nodes."""
 
     heights: ProposedHeight
     sets: ValidatorSets

@@ -1,6 +1,6 @@
-"""Which subnets are followed, since when, and which nodes that makes wanted. Pure: `now` in seconds comes in.
+"""The tracked subnets and the nodes that they need connected. Pure: the caller passes `now`, in seconds.
 
-Pinned subnets are followed always; one that only requests name while it is in use and for a while longer.
+Pinned subnets are always tracked; a subnet that only requests name is tracked while it is used and some time longer.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from warpseal.warp.ids import NodeID, SubnetID
@@ -19,7 +20,7 @@ _MAX_SETS: Final = 8
 
 @dataclass(slots=True)
 class _InUse:
-    """A set that requests use, or used lately."""
+    """A set that requests use, or used recently."""
 
     validators: CanonicalValidatorSet
     users: int
@@ -28,7 +29,7 @@ class _InUse:
 
 @dataclass(slots=True)
 class TrackedSubnet:
-    """One followed subnet. latest: its set at the proposed height, once known. wanted: heaviest first."""
+    """One tracked subnet. latest: its set at the proposed height, once known. wanted: nodes, heaviest first."""
 
     subnet_id: SubnetID
     is_pinned: bool
@@ -40,20 +41,20 @@ class TrackedSubnet:
 
     @property
     def validators(self) -> CanonicalValidatorSet | None:
-        """The set that counts for what is connected: the latest, or until it is known the one used last."""
+        """The set by which connected weight is counted: the latest, or until it is known the one used last."""
         if self.latest is not None or not self.sets:
             return self.latest
         return next(reversed(self.sets.values())).validators
 
     def refresh(self, validators: CanonicalValidatorSet) -> bool:
-        """Take the set at the proposed height. Returns whether other nodes are wanted now."""
+        """Set the latest set. Return whether the wanted nodes changed."""
         if self.latest is not None and self.latest.digest == validators.digest:
             return False
         self.latest = validators
-        return self._want()
+        return self._update_wanted()
 
     def enter(self, validators: CanonicalValidatorSet, now: float) -> bool:
-        """Note a use of a set. Returns whether other nodes are wanted now."""
+        """Note a use of a set. Return whether the wanted nodes changed."""
         self.users += 1
         self.used_at = now
         known = self.sets.get(validators.digest)
@@ -64,7 +65,7 @@ class TrackedSubnet:
             return False
         self.sets[validators.digest] = _InUse(validators, 1, now)
         self._drop_surplus()
-        return self._want()
+        return self._update_wanted()
 
     def leave(self, validators: CanonicalValidatorSet, now: float) -> None:
         """Note the end of a use."""
@@ -75,25 +76,25 @@ class TrackedSubnet:
             known.users -= 1
             known.used_at = now
 
-    def forget_sets_unused_since(self, moment: float) -> bool:
-        """Drop the sets that nobody has used since `moment`. Returns whether other nodes are wanted now."""
-        idle = [digest for digest, one in self.sets.items() if not one.users and one.used_at <= moment]
+    def drop_sets_unused_since(self, moment: float) -> bool:
+        """Drop the sets unused since `moment`. Return whether the wanted nodes changed."""
+        idle = [digest for digest, in_use in self.sets.items() if not in_use.users and in_use.used_at <= moment]
         for digest in idle:
             del self.sets[digest]
-        return self._want() if idle else False
+        return self._update_wanted() if idle else False
 
     def _drop_surplus(self) -> None:
-        idle = [digest for digest, one in self.sets.items() if not one.users]
+        idle = [digest for digest, in_use in self.sets.items() if not in_use.users]
         for digest in idle[: max(0, len(self.sets) - _MAX_SETS)]:
             del self.sets[digest]
 
-    def _want(self) -> bool:
+    def _update_wanted(self) -> bool:
         before = set(self.wanted)
-        sets = [one.validators for one in self.sets.values()]
+        sets = [in_use.validators for in_use in self.sets.values()]
         if self.latest is not None:
             sets.append(self.latest)
-        members = sorted((one for each in sets for one in each.validators), key=_weight, reverse=True)
-        self.wanted = tuple(dict.fromkeys(node_id for one in members for node_id in one.node_ids))
+        validators = sorted(chain.from_iterable(members.validators for members in sets), key=_weight, reverse=True)
+        self.wanted = tuple(dict.fromkeys(node_id for validator in validators for node_id in validator.node_ids))
         return set(self.wanted) != before
 
 
@@ -102,7 +103,7 @@ def _weight(validator: Validator) -> int:
 
 
 class TrackedSubnets:
-    """The followed subnets: the pinned ones, and at most `max_named` that only requests name."""
+    """The tracked subnets: the pinned ones, and at most `max_named` that only requests name."""
 
     def __init__(self, pinned: Iterable[SubnetID], *, max_named: int, keep_unused_s: float) -> None:
         self._max_named = max_named
@@ -116,42 +117,42 @@ class TrackedSubnets:
 
     @property
     def pinned(self) -> tuple[TrackedSubnet, ...]:
-        """The subnets that are followed always, in their configured order."""
+        """The subnets that are always tracked, in their configured order."""
         return tuple(self._pinned.values())
 
     def get(self, subnet_id: SubnetID) -> TrackedSubnet | None:
-        """Return a followed subnet."""
+        """Return a tracked subnet; None if it is not tracked."""
         return self._pinned.get(subnet_id) or self._named.get(subnet_id)
 
-    def follow(self, subnet_id: SubnetID, now: float) -> tuple[TrackedSubnet, tuple[SubnetID, ...]]:
-        """Return the subnet, followed from now on, and those that had to make room for it."""
+    def track(self, subnet_id: SubnetID, now: float) -> tuple[TrackedSubnet, tuple[SubnetID, ...]]:
+        """Track a subnet. Return it, and the subnets that were dropped to make room for it."""
         pinned = self._pinned.get(subnet_id)
         if pinned is not None:
             return pinned, ()
-        followed = self._named.get(subnet_id)
-        if followed is None:
-            followed = self._named[subnet_id] = TrackedSubnet(subnet_id, False, now)
+        subnet = self._named.get(subnet_id)
+        if subnet is None:
+            subnet = self._named[subnet_id] = TrackedSubnet(subnet_id, False, now)
         self._named.move_to_end(subnet_id)
-        return followed, self._make_room()
+        return subnet, self._make_room()
 
     def expire(self, now: float) -> tuple[SubnetID, ...]:
-        """Drop and return the subnets that have been out of use for long enough."""
-        gone = tuple(
+        """Drop and return the subnets that have been unused for long enough."""
+        expired = tuple(
             subnet_id
-            for subnet_id, one in self._named.items()
-            if not one.users and now - one.used_at >= self._keep_unused_s
+            for subnet_id, subnet in self._named.items()
+            if not subnet.users and now - subnet.used_at >= self._keep_unused_s
         )
-        for subnet_id in gone:
+        for subnet_id in expired:
             del self._named[subnet_id]
-        return gone
+        return expired
 
     def _make_room(self) -> tuple[SubnetID, ...]:
-        """Drop the least recently used but never the newest, those in use only where all are."""
-        gone = []
+        """Drop the least recently used subnets, never the newest, and those in use only if all are."""
+        dropped = []
         while len(self._named) > self._max_named:
             others = list(self._named.items())[:-1]
-            idle = (subnet_id for subnet_id, one in others if not one.users)
+            idle = (subnet_id for subnet_id, subnet in others if not subnet.users)
             subnet_id = next(idle, others[0][0])
             del self._named[subnet_id]
-            gone.append(subnet_id)
-        return tuple(gone)
+            dropped.append(subnet_id)
+        return tuple(dropped)

@@ -15,14 +15,14 @@ from tests.api.node.test_validators import LISTED, METHOD, NOBODY, PATH, Node, s
 from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
 from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
 from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, serving, settings_for
-from tests.validators.test_chain_validator_list import Sight, as_recorded
+from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
 from tests.validators.world import Clock
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient, validators_endpoint
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
-from warpseal.validators.chain_validator_list import LEFT_ALONE_S, ChainValidatorList, LocalView
+from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, LocalView
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
 from warpseal.warp.ids import ChainID, id_text
@@ -51,8 +51,8 @@ class Served:
 
 
 @asynccontextmanager
-async def ours(*nodes: Node, sight: Sight | None = None) -> AsyncIterator[Served]:
-    """Serve the recorded chains; behind the L1's chain are these nodes. sight: as the recorded node's unless given."""
+async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> AsyncIterator[Served]:
+    """Serve the recorded chains; the L1's chain has these nodes. peer_uptimes: the recorded node's unless given."""
     async with AsyncExitStack() as stack:
         for node in nodes:
             await serve(node, stack)
@@ -62,7 +62,10 @@ async def ours(*nodes: Node, sight: Sight | None = None) -> AsyncIterator[Served
         settings = settings_for(uri, call_timeout_s=2.0)
         upstream = connect_upstream(settings, session)
         current = CurrentValidations(upstream.platform, now=clock)
-        known = LocalView(ChainLookup(upstream.platform, now=clock), current, sight or as_recorded(LISTED[0]))
+        peer_uptimes = peer_uptimes or as_recorded(LISTED[0])
+        known = LocalView(
+            ChainLookup(upstream.platform, now=clock), current, peer_uptimes.is_connected, peer_uptimes.uptime
+        )
         behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
         of_nodes = ChainValidatorsClient([UpstreamNode(one, session, settings) for one in behind if one], clock)
         asked = await stack.enter_async_context(world())
@@ -90,7 +93,7 @@ async def test_an_l1_and_a_permissioned_subnet_are_told_with_all_fields_in_their
         found = await served.listed()
         assert found == BY_ID
         assert [list(one) for one in found] == [list(one) for one in BY_ID]
-    async with ours(sight=as_recorded(LISTED[2])) as served:
+    async with ours(peer_uptimes=as_recorded(LISTED[2])) as served:
         assert await served.listed(path=LEGACY) == LISTED[2]
 
 
@@ -169,7 +172,7 @@ async def test_a_node_that_never_answered_is_waited_for_by_nobody() -> None:
             assert await served.listed() == BY_ID
         assert node.asked == 1
         node.status = 200
-        served.clock.now += LEFT_ALONE_S + 1
+        served.clock.now += RETRY_S + 1
         assert await served.listed() == node.listed
 
 

@@ -13,73 +13,73 @@ HOUR = hour_of(START_UNIX_S)
 
 def begun(max_rows: int = 1_000) -> tuple[HourlyUptime, UptimeCounter]:
     book = HourlyUptime(max_rows)
-    book.begin(START_UNIX_S)
+    book.start(START_UNIX_S)
     return book, UptimeCounter(0)
 
 
-def grow(tally: UptimeCounter, observed_ms: int, connected_ms: int) -> dict[NodeID, UptimeCounter]:
-    tally.observed_ms += observed_ms
-    tally.connected_ms += connected_ms
-    return {NODE: tally}
+def grow(counter: UptimeCounter, observed_ms: int, connected_ms: int) -> dict[NodeID, UptimeCounter]:
+    counter.observed_ms += observed_ms
+    counter.connected_ms += connected_ms
+    return {NODE: counter}
 
 
 def test_what_a_node_grew_belongs_to_the_hour_in_which_it_was_counted() -> None:
-    book, tally = begun()
-    book.look(grow(tally, 60_000, 50_000), START_UNIX_S + 60)
-    assert book.of(NODE) == ()
-    book.look(grow(tally, 30_000, 0), START_UNIX_S + 3_600)
-    book.count(grow(tally, 5_000, 5_000))
-    assert book.of(NODE) == (HourRow(HOUR, NODE, 90_000, 50_000), HourRow(HOUR + 1, NODE, 5_000, 5_000))
-    assert book.of(OTHER) == ()
+    book, counter = begun()
+    book.roll_hour(grow(counter, 60_000, 50_000), START_UNIX_S + 60)
+    assert book.rows_of(NODE) == ()
+    book.roll_hour(grow(counter, 30_000, 0), START_UNIX_S + 3_600)
+    book.count(grow(counter, 5_000, 5_000))
+    assert book.rows_of(NODE) == (HourRow(HOUR, NODE, 90_000, 50_000), HourRow(HOUR + 1, NODE, 5_000, 5_000))
+    assert book.rows_of(OTHER) == ()
 
 
 def test_an_hour_has_never_more_than_its_time_and_keeps_the_proportion() -> None:
-    book, tally = begun()
-    book.count(grow(tally, HOUR_MS + HOUR_MS // 4, HOUR_MS))
-    assert book.of(NODE) == (HourRow(HOUR, NODE, HOUR_MS, HOUR_MS * 4 // 5),)
+    book, counter = begun()
+    book.count(grow(counter, HOUR_MS + HOUR_MS // 4, HOUR_MS))
+    assert book.rows_of(NODE) == (HourRow(HOUR, NODE, HOUR_MS, HOUR_MS * 4 // 5),)
 
 
 def test_rows_are_due_until_they_are_written_as_they_are() -> None:
-    book, tally = begun()
-    book.count(grow(tally, 10, 5))
-    due = book.due()
+    book, counter = begun()
+    book.count(grow(counter, 10, 5))
+    due = book.unwritten_rows()
     assert due == (HourRow(HOUR, NODE, 10, 5),)
-    book.count(grow(tally, 10, 5))
-    book.written(due)
-    assert book.due() == (HourRow(HOUR, NODE, 20, 10),)
-    book.written(book.due())
-    assert book.due() == ()
+    book.count(grow(counter, 10, 5))
+    book.mark_written(due)
+    assert book.unwritten_rows() == (HourRow(HOUR, NODE, 20, 10),)
+    book.mark_written(book.unwritten_rows())
+    assert book.unwritten_rows() == ()
 
 
 def test_hours_that_are_over_and_written_leave_memory_and_others_stay() -> None:
-    book, tally = begun()
+    book, counter = begun()
     for number in range(4):
-        book.look(grow(tally, 10, 5), START_UNIX_S + number * 3_600)
-        book.count({NODE: tally})
-    assert [row.hour - HOUR for row in book.of(NODE)] == [0, 1, 2]
-    book.written(book.due())
-    assert [row.hour - HOUR for row in book.of(NODE)] == [2]
-    assert book.due() == ()
+        book.roll_hour(grow(counter, 10, 5), START_UNIX_S + number * 3_600)
+        book.count({NODE: counter})
+    assert [row.hour - HOUR for row in book.rows_of(NODE)] == [0, 1, 2]
+    book.mark_written(book.unwritten_rows())
+    assert [row.hour - HOUR for row in book.rows_of(NODE)] == [2]
+    assert book.unwritten_rows() == ()
 
 
 def test_what_an_earlier_process_wrote_of_the_present_hour_is_added_to_and_not_written_again() -> None:
-    book, tally = begun()
-    book.recalled([HourRow(HOUR, NODE, 100, 90)])
-    assert book.due() == ()
-    book.count(grow(tally, 10, 5))
-    assert book.due() == (HourRow(HOUR, NODE, 110, 95),)
+    book, counter = begun()
+    book.load_rows([HourRow(HOUR, NODE, 100, 90)])
+    assert book.unwritten_rows() == ()
+    book.count(grow(counter, 10, 5))
+    assert book.unwritten_rows() == (HourRow(HOUR, NODE, 110, 95),)
 
 
 def test_while_no_store_takes_them_the_oldest_hours_make_room() -> None:
-    book, tally = begun(max_rows=3)
+    book, counter = begun(max_rows=3)
     for number in range(10):
-        book.look(grow(tally, 10, 5), START_UNIX_S + number * 3_600)
-    assert [row.hour - HOUR for row in book.of(NODE)] == [6, 7, 8]
+        book.roll_hour(grow(counter, 10, 5), START_UNIX_S + number * 3_600)
+    assert [row.hour - HOUR for row in book.rows_of(NODE)] == [6, 7, 8]
 
 
 def test_a_node_that_is_forgotten_and_comes_back_is_counted_on() -> None:
-    book, tally = begun()
-    book.count(grow(tally, 10, 5))
-    book.forget([NODE])
+    book, counter = begun()
+    book.count(grow(counter, 10, 5))
+    book.drop_counters([NODE])
     book.count(grow(UptimeCounter(0), 7, 7))
-    assert book.of(NODE) == (HourRow(HOUR, NODE, 17, 12),)
+    assert book.rows_of(NODE) == (HourRow(HOUR, NODE, 17, 12),)

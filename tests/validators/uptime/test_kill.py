@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 
 from tests.store.world import settings_of, store_at
-from tests.validators.uptime.world import HASTY, NODE, OURS, PATIENCE_S, MovedPeers, subject
+from tests.validators.uptime.world import HASTY, NODE, OURS, PATIENCE_S, FakePeers, validation
 from warpseal.store.store import open_store
 from warpseal.validators.uptime.recorder import UptimeRecorder
 
@@ -23,13 +23,13 @@ def observe_until_killed(url: str, pipe: Connection) -> None:
 
 
 async def _observe(url: str, pipe: Connection) -> None:
-    peers, loop = MovedPeers(), asyncio.get_running_loop()
+    peers, loop = FakePeers(), asyncio.get_running_loop()
     async with open_store(settings_of(url), None) as store:
         observed = UptimeRecorder(peers, store.observed, OURS, HASTY)
         task = asyncio.create_task(observed.run())
         pipe.send("observes")
         peers.connect(NODE, loop.time())
-        observed.watch([subject()])
+        observed.watch([validation()])
         while not task.done():
             await asyncio.sleep(0.01)
             peers.heard[NODE] = loop.time()

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, Clock, MemoryShelf, MovedPeers, subject
+from tests.validators.uptime.world import (
+    NODE,
+    OTHER,
+    SETTINGS,
+    START_UNIX_S,
+    Clock,
+    FakePeers,
+    MemoryUptimeStorage,
+    validation,
+)
 from warpseal.validators.uptime.counter import HOUR_MS, Uptime
 from warpseal.validators.uptime.hourly import HourlyUptime
 from warpseal.validators.uptime.node_uptime import NodeUptimes
@@ -53,8 +62,8 @@ class World:
     """A daemon that may crash, and the truth beside it."""
 
     clock: Clock = field(default_factory=Clock)
-    shelf: MemoryShelf = field(default_factory=MemoryShelf)
-    peers: MovedPeers = field(default_factory=MovedPeers)
+    storage: MemoryUptimeStorage = field(default_factory=MemoryUptimeStorage)
+    peers: FakePeers = field(default_factory=FakePeers)
     truths: dict[NodeID, Truth] = field(default_factory=lambda: {node_id: Truth() for node_id in NODES})
 
     def __post_init__(self) -> None:
@@ -71,16 +80,16 @@ class World:
 
     def start(self) -> None:
         """A process begins, of which nothing is known but what was written."""
-        self.peers = MovedPeers(wanted=set(NODES))
-        self.roster = NodeUptimes(self.peers, SETTINGS)
+        self.peers = FakePeers(wanted=set(NODES))
+        self.uptimes = NodeUptimes(self.peers, SETTINGS)
         self.hours = HourlyUptime(1_000)
-        self.validations = ValidationUptime(self.roster, SETTINGS)
-        self.hours.begin(self.clock.unix())
-        found = self.shelf.content(self.hours.first_hour)
-        self.validations.recalled(found.validations)
-        self.hours.recalled(found.hours)
-        self.roster.meet(found.met)
-        self.roster.look(self.now_ms)
+        self.validations = ValidationUptime(self.uptimes, SETTINGS)
+        self.hours.start(self.clock.unix())
+        found = self.storage.content(self.hours.first_hour)
+        self.validations.load_rows(found.validations)
+        self.hours.load_rows(found.hours)
+        self.uptimes.mark_tried(found.met)
+        self.uptimes.update(self.now_ms)
         for truth in self.truths.values():
             truth.is_connected = truth.is_watched = False
 
@@ -89,8 +98,8 @@ class World:
         for truth in self.truths.values():
             truth.pass_time(self.unix_ms, took_ms)
         self.clock.now_ms += took_ms
-        self.roster.look(self.now_ms)
-        self.hours.look(self.roster.tallies, self.clock.unix())
+        self.uptimes.update(self.now_ms)
+        self.hours.roll_hour(self.uptimes.counters, self.clock.unix())
 
     def stall(self, took_ms: int) -> None:
         """Time passes in which nobody looks."""
@@ -100,7 +109,7 @@ class World:
         if not self.truths[node_id].is_connected:
             self.peers.connect(node_id, self.clock.now())
             self.truths[node_id].is_connected = self.truths[node_id].is_alive = True
-            self.roster.settle(node_id, self.now_ms)
+            self.uptimes.advance(node_id, self.now_ms)
 
     def hear(self, node_id: NodeID) -> None:
         if self.truths[node_id].is_connected and self.truths[node_id].is_alive:
@@ -114,14 +123,14 @@ class World:
         if self.truths[node_id].is_connected:
             self.truths[node_id].is_connected = False
             self.peers.drop(node_id)
-            self.roster.settle(node_id, self.now_ms)
+            self.uptimes.advance(node_id, self.now_ms)
 
     def unwant(self, node_id: NodeID) -> None:
         self.peers.wanted ^= {node_id}
 
     def watch(self, node_id: NodeID, is_active: bool = True) -> None:
         truth = self.truths[node_id]
-        one = subject(node_id[0], node_id, truth.start_ms // 1_000, is_active=is_active)
+        one = validation(node_id[0], node_id, truth.start_ms // 1_000, is_active=is_active)
         self.validations.watch([one], self.now_ms, self.clock.unix())
         truth.is_watched, truth.is_active, truth.confirmed_ms = True, is_active, self.unix_ms
 
@@ -131,11 +140,11 @@ class World:
 
     def write(self) -> None:
         self.validations.count(self.now_ms, self.clock.unix())
-        self.hours.count(self.roster.tallies)
-        validations, hours = self.validations.due(), self.hours.due()
-        self.shelf.put(validations, hours)
-        self.validations.written(validations)
-        self.hours.written(hours)
+        self.hours.count(self.uptimes.counters)
+        validations, hours = self.validations.unwritten_rows(), self.hours.unwritten_rows()
+        self.storage.put(validations, hours)
+        self.validations.mark_written(validations)
+        self.hours.mark_written(hours)
 
     def crash(self, took_ms: int) -> None:
         """The process is killed; it starts again later."""
@@ -144,10 +153,10 @@ class World:
 
     def check(self) -> None:
         for node_id, truth in self.truths.items():
-            told = self.validations.uptime(subject(node_id[0], node_id), self.now_ms, self.clock.unix())
+            told = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
             assert told.connected_ms <= told.observed_ms <= truth.validation.observed_ms
             assert told.connected_ms <= truth.validation.connected_ms
-            rows = [row for row in self.shelf.hour_rows.values() if row.node_id == node_id]
+            rows = [row for row in self.storage.hour_rows.values() if row.node_id == node_id]
             assert all(0 <= row.connected_ms <= row.observed_ms <= HOUR_MS for row in rows)
             assert sum(row.connected_ms for row in rows) <= truth.node.connected_ms
             assert sum(row.observed_ms for row in rows) <= truth.node.observed_ms
@@ -196,7 +205,7 @@ def test_where_nothing_is_lost_every_second_that_a_node_was_gone_is_told(steps: 
     world.watch(NODE)
     world.drop(NODE) if world.truths[NODE].is_connected else None
     truth = world.truths[NODE].validation
-    told = world.validations.uptime(subject(NODE[0]), world.now_ms, world.clock.unix())
+    told = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
     assert told.observed_ms == truth.observed_ms
     assert told.observed_ms - told.connected_ms >= truth.observed_ms - truth.connected_ms
 
@@ -216,6 +225,6 @@ def test_a_node_that_is_always_there_has_all_of_the_time_up_to_when_it_was_last_
         heard_ms = world.now_ms
         if is_written:
             world.write()
-    told = world.validations.uptime(subject(NODE[0]), world.now_ms, world.clock.unix())
+    told = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
     assert told == Uptime(heard_ms - began_ms, heard_ms - began_ms)
     assert told.percentage == 100

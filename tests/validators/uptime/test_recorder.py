@@ -16,10 +16,10 @@ from tests.validators.uptime.world import (
     OURS,
     START_UNIX_S,
     Clock,
-    MemoryShelf,
-    MovedPeers,
+    FakePeers,
+    MemoryUptimeStorage,
     observing,
-    subject,
+    validation,
 )
 from warpseal.history.ports import ObservedUptime
 from warpseal.store.store import open_store
@@ -32,7 +32,7 @@ HOUR = START_UNIX_S // 3_600
 
 
 @asynccontextmanager
-async def running(observed: UptimeRecorder, peers: MovedPeers | None = None) -> AsyncIterator[UptimeRecorder]:
+async def running(observed: UptimeRecorder, peers: FakePeers | None = None) -> AsyncIterator[UptimeRecorder]:
     """Let it run for a while; where `peers` are given, from when it looks at them."""
     task = asyncio.create_task(observed.run())
     await until(lambda: peers is None or bool(peers.listeners))
@@ -44,7 +44,7 @@ async def running(observed: UptimeRecorder, peers: MovedPeers | None = None) -> 
             await task
 
 
-async def pass_time(clock: Clock, peers: MovedPeers, seconds: int) -> None:
+async def pass_time(clock: Clock, peers: FakePeers, seconds: int) -> None:
     """Wind the clock, second by second as everybody has looked at it, all connected nodes heard."""
     for _ in range(seconds):
         clock.now_ms += 1_000
@@ -54,125 +54,125 @@ async def pass_time(clock: Clock, peers: MovedPeers, seconds: int) -> None:
 
 
 async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() -> None:
-    clock, shelf, peers = Clock(), MemoryShelf(), MovedPeers()
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    clock, storage, peers = Clock(), MemoryUptimeStorage(), FakePeers()
+    async with running(observing(peers, storage, clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        observed.watch([subject()])
+        observed.watch([validation()])
         await pass_time(clock, peers, 8)
         peers.drop(NODE)
         await pass_time(clock, peers, 2)
-        assert observed.uptime(subject()) == Uptime(10_000, 8_000)
+        assert observed.uptime(validation()) == Uptime(10_000, 8_000)
     clock.now_ms += 7_000_000
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    async with running(observing(peers, storage, clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        observed.watch([subject()])
+        observed.watch([validation()])
         await pass_time(clock, peers, 5)
-        await until(lambda: observed.uptime(subject()) == Uptime(15_000, 13_000))
+        await until(lambda: observed.uptime(validation()) == Uptime(15_000, 13_000))
         first, *_ = await observed.hours(NODE, 0)
         assert first == ObservedHour(START_UNIX_S, 10_000, 8_000)
-    assert sum(row.connected_ms for row in shelf.hour_rows.values()) == 13_000
+    assert sum(row.connected_ms for row in storage.hour_rows.values()) == 13_000
 
 
 async def test_our_own_stop_is_no_disconnect() -> None:
-    clock, shelf, peers = Clock(), MemoryShelf(), MovedPeers()
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    clock, storage, peers = Clock(), MemoryUptimeStorage(), FakePeers()
+    async with running(observing(peers, storage, clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        observed.watch([subject()])
+        observed.watch([validation()])
         await pass_time(clock, peers, 3)
         clock.now_ms += 2_000
     peers.drop(NODE)
     assert peers.listeners == []
-    (row,) = shelf.validations.values()
+    (row,) = storage.validations.values()
     assert (row.observed_ms, row.connected_ms) == (3_000, 3_000)
 
 
 async def test_a_blocked_loop_is_credited_to_nobody() -> None:
-    clock, peers = Clock(), MovedPeers()
-    async with running(observing(peers, MemoryShelf(), clock), peers) as observed:
+    clock, peers = Clock(), FakePeers()
+    async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
         peers.connect(NODE, clock.now())
         peers.wanted.add(OTHER)
         peers.dialled.add(OTHER)
-        observed.watch([subject(), subject(8, OTHER)])
+        observed.watch([validation(), validation(8, OTHER)])
         await pass_time(clock, peers, 6)
         clock.now_ms += 90_000
         await pass_time(clock, peers, 6)
-        assert observed.uptime(subject()) == Uptime(11_000, 11_000)
-        assert observed.uptime(subject(8, OTHER)) == Uptime(11_000, 0)
+        assert observed.uptime(validation()) == Uptime(11_000, 11_000)
+        assert observed.uptime(validation(8, OTHER)) == Uptime(11_000, 0)
 
 
 async def test_while_the_store_is_down_counting_goes_on_and_is_written_later() -> None:
-    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
-    before = subject()
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
+    before = validation()
+    async with running(observing(peers, storage, clock), peers) as observed:
         observed.watch([before])
         peers.connect(NODE, clock.now())
         await pass_time(clock, peers, 4)
     peers.drop(NODE)
-    shelf.is_down = True
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    storage.is_down = True
+    async with running(observing(peers, storage, clock), peers) as observed:
         observed.watch([before])
         peers.connect(NODE, clock.now())
         await pass_time(clock, peers, 6)
         assert observed.uptime(before).connected_ms == 6_000
         assert [hour.connected_ms for hour in await observed.hours(NODE, 0)] in ([5_000], [6_000])
-        assert shelf.validations[before.validation_id].connected_ms == 4_000
-        shelf.is_down = False
-        await until(lambda: shelf.validations[before.validation_id].connected_ms == 10_000)
+        assert storage.validations[before.validation_id].connected_ms == 4_000
+        storage.is_down = False
+        await until(lambda: storage.validations[before.validation_id].connected_ms == 10_000)
         assert observed.uptime(before).connected_ms == 10_000
-        await until(lambda: shelf.hour_rows[HOUR, NODE].connected_ms == 10_000)
+        await until(lambda: storage.hour_rows[HOUR, NODE].connected_ms == 10_000)
 
 
 async def test_a_store_that_is_down_again_and_again_never_adds_anything_twice() -> None:
-    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
-    async with running(observing(peers, shelf, clock), peers) as observed:
+    clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
+    async with running(observing(peers, storage, clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        observed.watch([subject()])
+        observed.watch([validation()])
         for is_down in (True, False) * 5:
-            shelf.is_down = is_down
+            storage.is_down = is_down
             await pass_time(clock, peers, 2)
-        shelf.is_down = False
-        await until(lambda: shelf.validations[subject().validation_id].connected_ms == 20_000)
-        assert observed.uptime(subject()) == Uptime(20_000, 20_000)
+        storage.is_down = False
+        await until(lambda: storage.validations[validation().validation_id].connected_ms == 20_000)
+        assert observed.uptime(validation()) == Uptime(20_000, 20_000)
 
 
 async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they_are_a_day() -> None:
-    clock, peers, shelf = Clock(), MovedPeers(), MemoryShelf()
+    clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
     old = [HourRow(HOUR - number, NODE, HOUR_MS, HOUR_MS // 2) for number in range(1, 24)]
-    shelf.put([], old)
-    observed = observing(peers, shelf, clock)
+    storage.put([], old)
+    observed = observing(peers, storage, clock)
     assert await observed.reach(NODE, 0) is None
-    shelf.put([], [HourRow(HOUR - 24, NODE, HOUR_MS, HOUR_MS // 2)])
+    storage.put([], [HourRow(HOUR - 24, NODE, HOUR_MS, HOUR_MS // 2)])
     clock.now_ms += 59_999
     assert await observed.reach(NODE, 0) is None, "the store is not asked twice within a minute"
     clock.now_ms += 1
     assert await observed.reach(NODE, 0) == ObservedUptime(50.0, 50.0)
     assert await observed.reach(NODE, START_UNIX_S - 10 * 3_600) is None
     assert await observed.reach(OTHER, 0) is None
-    shelf.is_down = True
+    storage.is_down = True
     clock.now_ms += 60_000
     assert await observed.reach(NODE, 0) is None
 
 
 async def test_hours_older_than_what_is_kept_are_neither_told_nor_left_in_the_store() -> None:
-    clock, shelf = Clock(), MemoryShelf()
-    shelf.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
-    observed = observing(MovedPeers(), shelf, clock, replace(HASTY, retention_s=86_400.0))
+    clock, storage = Clock(), MemoryUptimeStorage()
+    storage.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
+    observed = observing(FakePeers(), storage, clock, replace(HASTY, retention_s=86_400.0))
     assert [hour.start_unix_s for hour in await observed.hours(NODE, 0)] == [START_UNIX_S - 3_600]
     async with running(observed):
-        await until(lambda: shelf.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))
+        await until(lambda: storage.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))
 
 
 async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url: str) -> None:
     """SQLite has one daemon at a time; of the other identity it is the same."""
-    clock, ours, theirs = Clock(), MovedPeers(), MovedPeers()
+    clock, ours, theirs = Clock(), FakePeers(), FakePeers()
     async with store_at(any_store_url) as store:
         first = UptimeRecorder(ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         second = UptimeRecorder(theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix)
         async with running(first, ours), running(second, theirs):
             ours.connect(NODE, clock.now())
             theirs.connect(NODE, clock.now())
-            first.watch([subject()])
-            second.watch([subject()])
+            first.watch([validation()])
+            second.watch([validation()])
             await pass_time(clock, ours, 6)
             theirs.heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
@@ -181,13 +181,13 @@ async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url
 
 
 async def test_without_a_store_everything_is_counted_in_memory() -> None:
-    clock, peers = Clock(), MovedPeers()
+    clock, peers = Clock(), FakePeers()
     async with open_store(settings_of(OFF), None) as store:
         observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         async with running(observed, peers):
             peers.connect(NODE, clock.now())
-            observed.watch([subject()])
+            observed.watch([validation()])
             await pass_time(clock, peers, 6)
-            assert observed.uptime(subject()) == Uptime(6_000, 6_000)
+            assert observed.uptime(validation()) == Uptime(6_000, 6_000)
             await pass_time(clock, peers, 1)
             assert [hour.connected_ms >= 5_000 for hour in await observed.hours(NODE, 0)] == [True]

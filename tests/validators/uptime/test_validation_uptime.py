@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, MovedPeers, subject
+from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
-from warpseal.validators.uptime.counter import Subject, Uptime
+from warpseal.validators.uptime.counter import Uptime
 from warpseal.validators.uptime.node_uptime import NodeUptimes
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationUptime
@@ -17,52 +18,52 @@ class Book:
     """A book on a clock in seconds from 0, and peers."""
 
     def __init__(self, settings: UptimeSettings = SETTINGS) -> None:
-        self.peers = MovedPeers()
-        self.roster = NodeUptimes(self.peers, settings)
-        self.book = ValidationUptime(self.roster, settings)
+        self.peers = FakePeers()
+        self.uptimes = NodeUptimes(self.peers, settings)
+        self.book = ValidationUptime(self.uptimes, settings)
         self.now_s = 0
-        self.roster.beat(0)
+        self.uptimes.heartbeat(0)
 
     def wait(self, seconds: int, *heard: NodeID) -> None:
         """Let time pass with all beats; these nodes are heard at its end."""
         for _ in range(seconds):
             self.now_s += 1
-            self.roster.beat(self.now_s * 1_000)
+            self.uptimes.heartbeat(self.now_s * 1_000)
         for node_id in heard:
             self.peers.heard[node_id] = self.now_s
 
     def connect(self) -> None:
         self.peers.connect(NODE, self.now_s)
-        self.roster.settle(NODE, self.now_s * 1_000)
+        self.uptimes.advance(NODE, self.now_s * 1_000)
 
     def drop(self) -> None:
         self.peers.drop(NODE)
-        self.roster.settle(NODE, self.now_s * 1_000)
+        self.uptimes.advance(NODE, self.now_s * 1_000)
 
-    def watch(self, *subjects: Subject) -> None:
-        self.book.watch(subjects, self.now_s * 1_000, START_UNIX_S + self.now_s)
+    def watch(self, *validations: CurrentValidation) -> None:
+        self.book.watch(validations, self.now_s * 1_000, START_UNIX_S + self.now_s)
 
-    def uptime(self, one: Subject) -> Uptime:
+    def uptime(self, one: CurrentValidation) -> Uptime:
         return self.book.uptime(one, self.now_s * 1_000, START_UNIX_S + self.now_s)
 
     def rows(self) -> tuple[ValidationRow, ...]:
         self.book.count(self.now_s * 1_000, START_UNIX_S + self.now_s)
-        return self.book.due()
+        return self.book.unwritten_rows()
 
 
 def test_time_before_a_validation_is_watched_does_not_count_even_if_it_is_decided_later() -> None:
     world = Book()
     world.connect()
     world.wait(10)
-    world.watch(subject())
-    assert world.uptime(subject()) == Uptime()
+    world.watch(validation())
+    assert world.uptime(validation()) == Uptime()
     world.wait(5, NODE)
-    assert world.uptime(subject()) == Uptime(5_000, 5_000)
+    assert world.uptime(validation()) == Uptime(5_000, 5_000)
 
 
 def test_time_before_the_start_of_a_validation_does_not_count() -> None:
     world = Book()
-    one = subject(start_unix_s=START_UNIX_S + 30)
+    one = validation(start_unix_s=START_UNIX_S + 30)
     world.connect()
     world.watch(one)
     world.wait(29, NODE)
@@ -76,78 +77,78 @@ def test_time_before_the_start_of_a_validation_does_not_count() -> None:
 def test_an_inactive_validation_is_observed_and_not_connected() -> None:
     world = Book()
     world.connect()
-    world.watch(subject())
+    world.watch(validation())
     world.wait(60, NODE)
-    assert world.uptime(subject()) == Uptime(60_000, 60_000)
-    world.watch(subject(is_active=False))
+    assert world.uptime(validation()) == Uptime(60_000, 60_000)
+    world.watch(validation(is_active=False))
     for _ in range(4):
         world.wait(10)
-        world.watch(subject(is_active=False))
+        world.watch(validation(is_active=False))
     world.wait(10, NODE)
-    world.watch(subject())
-    assert world.uptime(subject()) == Uptime(110_000, 60_000)
+    world.watch(validation())
+    assert world.uptime(validation()) == Uptime(110_000, 60_000)
     world.wait(20, NODE)
-    assert world.uptime(subject()) == Uptime(130_000, 80_000)
+    assert world.uptime(validation()) == Uptime(130_000, 80_000)
 
 
 def test_silence_while_a_validation_was_inactive_is_not_credited_once_its_node_is_heard() -> None:
     world = Book()
     world.connect()
-    world.watch(subject(is_active=False))
+    world.watch(validation(is_active=False))
     world.wait(15)
-    world.watch(subject())
+    world.watch(validation())
     world.wait(5, NODE)
-    assert world.uptime(subject()) == Uptime(20_000, 5_000)
+    assert world.uptime(validation()) == Uptime(20_000, 5_000)
 
 
 def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> None:
     world = Book()
     world.connect()
-    world.watch(subject())
+    world.watch(validation())
     world.wait(60, NODE)
-    world.watch(subject(is_active=False))
-    assert world.uptime(subject()) == Uptime(60_000, 0)
+    world.watch(validation(is_active=False))
+    assert world.uptime(validation()) == Uptime(60_000, 0)
 
 
 def test_what_nobody_confirms_for_five_minutes_is_not_counted_until_somebody_does() -> None:
     world = Book()
     world.connect()
-    world.watch(subject())
+    world.watch(validation())
     world.wait(300, NODE)
-    assert world.uptime(subject()) == Uptime(300_000, 300_000)
+    assert world.uptime(validation()) == Uptime(300_000, 300_000)
     world.wait(400, NODE)
-    assert world.uptime(subject()) == Uptime(300_000, 300_000)
+    assert world.uptime(validation()) == Uptime(300_000, 300_000)
     world.wait(10)
-    world.watch(subject())
+    world.watch(validation())
     world.wait(10, NODE)
-    assert world.uptime(subject()) == Uptime(310_000, 310_000)
+    assert world.uptime(validation()) == Uptime(310_000, 310_000)
 
 
 def test_two_validations_of_one_node_are_counted_each_for_itself() -> None:
     world = Book()
     world.connect()
-    world.watch(subject(1))
+    world.watch(validation(1))
     world.wait(30, NODE)
-    world.watch(subject(1), subject(2))
+    world.watch(validation(1), validation(2))
     world.wait(10, NODE)
-    world.roster.look(world.now_s * 1_000)
+    world.uptimes.update(world.now_s * 1_000)
     world.drop()
     world.wait(60)
-    assert world.uptime(subject(1)) == Uptime(100_000, 40_000)
-    assert world.uptime(subject(2)) == Uptime(70_000, 10_000)
-    assert world.uptime(subject(1)).percentage == 40.0
+    assert world.uptime(validation(1)) == Uptime(100_000, 40_000)
+    assert world.uptime(validation(2)) == Uptime(70_000, 10_000)
+    assert world.uptime(validation(1)).percentage == 40.0
 
 
 def test_a_validation_goes_on_from_what_was_written_whether_it_is_read_before_or_after() -> None:
-    written = ValidationRow(subject().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
+    written = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
     before, after = Book(), Book()
-    before.book.recalled([written])
+    before.book.load_rows([written])
     for world in (before, after):
         world.connect()
-        world.watch(subject())
+        world.watch(validation())
         world.wait(20, NODE)
-    after.book.recalled([written])
-    assert before.uptime(subject()) == after.uptime(subject()) == Uptime(520_000, 420_000)
+    after.book.load_rows([written])
+    assert before.uptime(validation()) == after.uptime(validation()) == Uptime(520_000, 420_000)
     assert (
         before.rows()
         == after.rows()
@@ -157,42 +158,42 @@ def test_a_validation_goes_on_from_what_was_written_whether_it_is_read_before_or
 
 def test_only_what_changed_is_due_and_what_is_seen_again_once_a_day() -> None:
     world = Book()
-    world.watch(subject())
-    world.book.written(world.rows())
+    world.watch(validation())
+    world.book.mark_written(world.rows())
     world.wait(60)
-    world.watch(subject())
+    world.watch(validation())
     assert world.rows() == ()
-    world.book.watch([subject()], 86_400_000, START_UNIX_S + 86_400)
-    (row,) = world.book.due()
+    world.book.watch([validation()], 86_400_000, START_UNIX_S + 86_400)
+    (row,) = world.book.unwritten_rows()
     assert row.seen_at == START_UNIX_S + 86_400
 
 
 def test_a_validation_that_ended_long_ago_is_forgotten() -> None:
     world = Book()
     world.connect()
-    world.watch(subject())
+    world.watch(validation())
     world.wait(10, NODE)
-    world.book.forget(START_UNIX_S + SETTINGS.retention_s)
-    assert world.uptime(subject()) == Uptime(10_000, 10_000)
-    world.book.forget(START_UNIX_S + SETTINGS.retention_s + 1)
-    assert world.uptime(subject()) == Uptime()
+    world.book.drop_old(START_UNIX_S + SETTINGS.retention_s)
+    assert world.uptime(validation()) == Uptime(10_000, 10_000)
+    world.book.drop_old(START_UNIX_S + SETTINGS.retention_s + 1)
+    assert world.uptime(validation()) == Uptime()
     assert world.book.node_ids == frozenset()
 
 
 def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> None:
     world = Book(UptimeSettings(max_validations=2))
     world.connect()
-    world.watch(subject(1), subject(2), subject(3, OTHER))
+    world.watch(validation(1), validation(2), validation(3, OTHER))
     world.wait(10, NODE)
-    assert [world.uptime(subject(number)).observed_s for number in (1, 2, 3)] == [10, 10, 0]
+    assert [world.uptime(validation(number)).observed_s for number in (1, 2, 3)] == [10, 10, 0]
     world.wait(295)
-    world.watch(subject(2), subject(3))
+    world.watch(validation(2), validation(3))
     world.wait(10, NODE)
-    assert world.uptime(subject(1)) == Uptime()
-    assert world.uptime(subject(3)) == Uptime(10_000, 10_000)
+    assert world.uptime(validation(1)) == Uptime()
+    assert world.uptime(validation(3)) == Uptime(10_000, 10_000)
 
 
 def test_of_nobody_watched_nothing_was_observed_which_is_all_of_the_time() -> None:
-    assert Book().uptime(subject()) == Uptime()
+    assert Book().uptime(validation()) == Uptime()
     assert Uptime().percentage == 100
     assert (Uptime(1_999, 999).observed_s, Uptime(1_999, 999).connected_s) == (1, 0)

@@ -1,4 +1,4 @@
-"""A small world for what is observed: peers that a test moves, a shelf in memory, and a clock that it winds."""
+"""A small world for what is observed: peers that a test moves, a storage in memory, and a clock that it winds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from warpseal.errors import StoreDown
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
-from warpseal.validators.uptime.counter import Subject
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
@@ -20,14 +20,16 @@ HASTY = UptimeSettings(heartbeat_s=0.005, refresh_s=0.01, write_s=0.02, retry_s=
 START_UNIX_S = 1_800_000_000 - 1_800_000_000 % 3_600
 
 
-def subject(number: int = 7, node_id: NodeID = NODE, start_unix_s: int = 0, *, is_active: bool = True) -> Subject:
+def validation(
+    number: int = 7, node_id: NodeID = NODE, start_unix_s: int = 0, *, is_active: bool = True
+) -> CurrentValidation:
     """A validation by number."""
-    return Subject(number.to_bytes(32, "big"), node_id, start_unix_s, is_active)
+    return CurrentValidation(number.to_bytes(32, "big"), node_id, 1, start_unix_s, None if is_active else 0)
 
 
 @dataclass
-class MovedPeers:
-    """Peers by node: when they were last heard, of those that are connected; all others are wanted and were tried."""
+class FakePeers:
+    """Peers that a test moves. heard: when a connected node was last heard; the others are wanted and were tried."""
 
     heard: dict[NodeID, float] = field(default_factory=dict)
     wanted: set[NodeID] = field(default_factory=set)
@@ -68,7 +70,7 @@ class MovedPeers:
 
 
 @dataclass
-class MemoryShelf:
+class MemoryUptimeStorage:
     """What a store keeps, in dictionaries; is_down: every call is refused."""
 
     validations: dict[bytes, ValidationRow] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Clock:
         return START_UNIX_S + (self.now_ms - 1_000_000) / 1_000
 
 
-def observing(peers: MovedPeers, shelf: MemoryShelf, clock: Clock, settings: UptimeSettings = HASTY) -> UptimeRecorder:
+def observing(
+    peers: FakePeers, storage: MemoryUptimeStorage, clock: Clock, settings: UptimeSettings = HASTY
+) -> UptimeRecorder:
     """Observations that hurry, on the clock of a test."""
-    return UptimeRecorder(peers, shelf, OURS, settings, now=clock.now, unix_clock=clock.unix)
+    return UptimeRecorder(peers, storage, OURS, settings, now=clock.now, unix_clock=clock.unix)

@@ -1,12 +1,11 @@
-"""What was observed of each node in each hour, until the store has it. Pure: moments come in.
+"""The hourly uptime of each node, until the store has it. Pure: the caller passes the time.
 
-Tallies only grow; what they grew since the last look at them belongs to the hour of that look. No hour has more than
-its 3,600 seconds: of what is decided late, the proportion is kept.
+Counters only grow; their growth since the last count belongs to the hour of the count. No hour has more than its 3,600
+seconds: if late growth exceeds them, the proportion of connected time is kept.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -15,13 +14,14 @@ from warpseal.store.values import HourRow
 from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, ObservedHour, Uptime, UptimeCounter
 from warpseal.warp.ids import NodeID
 
-_NOTHING = Uptime()
+_NOTHING: Final = Uptime()
+_DAY_MS: Final = 24 * HOUR_S * 1_000
 
 
 class HourlyUptime:
-    """Rows by hour and node. max_rows: in memory; beyond them the oldest hours are given up.
+    """Rows by hour and node. max_rows: in memory; beyond them the oldest hours are dropped.
 
-    first_hour: of which rows may be here.
+    first_hour: the first hour that may have rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -32,47 +32,47 @@ class HourlyUptime:
         self._hour: int | None = None
         self.first_hour = 0
 
-    def begin(self, unix_s: float) -> None:
-        """Begin with the present hour; what was counted before belongs to it, too."""
+    def start(self, unix_s: float) -> None:
+        """Start with the current hour; earlier counts belong to it."""
         self.first_hour = self._hour = hour_of(unix_s)
 
-    def look(self, tallies: Mapping[NodeID, UptimeCounter], unix_s: float) -> None:
-        """Close the hour where another one began."""
+    def roll_hour(self, counters: Mapping[NodeID, UptimeCounter], unix_s: float) -> None:
+        """Close the hour if another one has begun."""
         if self._hour != hour_of(unix_s):
-            self.count(tallies)
+            self.count(counters)
             self._hour = hour_of(unix_s)
 
-    def count(self, tallies: Mapping[NodeID, UptimeCounter]) -> None:
-        """Take over what the tallies have more than before."""
+    def count(self, counters: Mapping[NodeID, UptimeCounter]) -> None:
+        """Add the growth of the counters to the current hour."""
         if self._hour is None:
             return
         rows = self._rows.setdefault(self._hour, {})
-        for node_id, tally in tallies.items():
-            before, total = self._counted.get(node_id, _NOTHING), tally.total()
+        for node_id, counter in counters.items():
+            before, total = self._counted.get(node_id, _NOTHING), counter.total()
             if total.observed_ms != before.observed_ms:
                 self._counted[node_id] = total
-                rows[node_id] = _within_an_hour(rows.get(node_id, _NOTHING), _grown(before, total))
-        self._shed()
+                rows[node_id] = _cap_to_hour(rows.get(node_id, _NOTHING), _difference(before, total))
+        self._drop_oldest()
 
-    def forget(self, node_ids: Iterable[NodeID]) -> None:
-        """Begin anew with these nodes' tallies, which were counted and dropped."""
+    def drop_counters(self, node_ids: Iterable[NodeID]) -> None:
+        """Forget the state of counters that were counted and dropped."""
         for node_id in node_ids:
             self._counted.pop(node_id, None)
 
-    def recalled(self, rows: Iterable[HourRow]) -> None:
-        """Add what an earlier process wrote of hours of which there are, or may be, rows here."""
+    def load_rows(self, rows: Iterable[HourRow]) -> None:
+        """Add the rows that an earlier process wrote for hours that have, or may have, rows here."""
         for row in rows:
             before = Uptime(row.observed_ms, row.connected_ms)
             ours = self._rows.setdefault(row.hour, {})
-            ours[row.node_id] = _within_an_hour(before, ours.get(row.node_id, _NOTHING))
+            ours[row.node_id] = _cap_to_hour(before, ours.get(row.node_id, _NOTHING))
             self._written.setdefault(row.hour, {})[row.node_id] = before
 
-    def due(self) -> tuple[HourRow, ...]:
-        """Return the rows that are not written as they are now."""
-        return tuple(self._due())
+    def unwritten_rows(self) -> tuple[HourRow, ...]:
+        """Return the rows that changed since they were written."""
+        return tuple(self._unwritten())
 
-    def written(self, rows: Iterable[HourRow]) -> None:
-        """Take it that these are written; hours that are over need not be kept here any more."""
+    def mark_written(self, rows: Iterable[HourRow]) -> None:
+        """Note that these rows are written, and drop the hours that are over."""
         for row in rows:
             if row.hour in self._rows:
                 self._written.setdefault(row.hour, {})[row.node_id] = Uptime(row.observed_ms, row.connected_ms)
@@ -81,25 +81,25 @@ class HourlyUptime:
                 del self._rows[hour]
                 self._written.pop(hour, None)
 
-    def of(self, node_id: NodeID) -> tuple[HourRow, ...]:
-        """Return the rows of a node that are here, oldest first."""
+    def rows_of(self, node_id: NodeID) -> tuple[HourRow, ...]:
+        """Return the rows of a node in memory, oldest first."""
         found = ((hour, self._rows[hour].get(node_id)) for hour in sorted(self._rows))
         return tuple(
-            HourRow(hour, node_id, one.observed_ms, one.connected_ms) for hour, one in found if one is not None
+            HourRow(hour, node_id, row.observed_ms, row.connected_ms) for hour, row in found if row is not None
         )
 
-    def _due(self) -> Iterator[HourRow]:
+    def _unwritten(self) -> Iterator[HourRow]:
         for hour, rows in self._rows.items():
             written = self._written.get(hour, {})
-            for node_id, one in rows.items():
-                if written.get(node_id) != one:
-                    yield HourRow(hour, node_id, one.observed_ms, one.connected_ms)
+            for node_id, row in rows.items():
+                if written.get(node_id) != row:
+                    yield HourRow(hour, node_id, row.observed_ms, row.connected_ms)
 
     def _is_over(self, hour: int) -> bool:
-        """Tell whether an hour will not be added to, even if the clock is set back a little."""
+        """Return whether an hour cannot grow any more, even if the clock is set back a little."""
         return self._hour is not None and hour < self._hour - 1
 
-    def _shed(self) -> None:
+    def _drop_oldest(self) -> None:
         while sum(map(len, self._rows.values())) > self._max_rows and len(self._rows) > 1:
             oldest = min(self._rows)
             del self._rows[oldest]
@@ -111,51 +111,22 @@ def hour_of(unix_s: float) -> int:
     return int(unix_s) // HOUR_S
 
 
-def _grown(before: Uptime, after: Uptime) -> Uptime:
+def _difference(before: Uptime, after: Uptime) -> Uptime:
     return Uptime(after.observed_ms - before.observed_ms, after.connected_ms - before.connected_ms)
 
 
-def _within_an_hour(one: Uptime, more: Uptime) -> Uptime:
-    observed_ms, connected_ms = one.observed_ms + more.observed_ms, one.connected_ms + more.connected_ms
+def _cap_to_hour(uptime: Uptime, growth: Uptime) -> Uptime:
+    observed_ms = uptime.observed_ms + growth.observed_ms
+    connected_ms = uptime.connected_ms + growth.connected_ms
     if observed_ms <= HOUR_MS:
         return Uptime(observed_ms, connected_ms)
     return Uptime(HOUR_MS, connected_ms * HOUR_MS // observed_ms)
 
 
-_DAY_MS: Final = 24 * HOUR_S * 1_000
-_REMEMBERED_S: Final = 60.0
-_MAX_REMEMBERED: Final = 2_000
-
-_Asked = tuple[NodeID, int]
-
-
-class RememberedReach:
-    """What was told of nodes a moment ago: a month of hours takes the store some milliseconds. Moments: seconds."""
-
-    def __init__(self) -> None:
-        self._told: OrderedDict[_Asked, tuple[float, ObservedUptime | None]] = OrderedDict()
-
-    def knows(self, asked: _Asked, now: float) -> bool:
-        """Tell whether this was told less than a minute ago."""
-        return asked in self._told and now < self._told[asked][0] + _REMEMBERED_S
-
-    def told(self, asked: _Asked) -> ObservedUptime | None:
-        """Return what was told."""
-        return self._told[asked][1]
-
-    def tell(self, asked: _Asked, reach: ObservedUptime | None, now: float) -> ObservedUptime | None:
-        """Remember what is told, and return it."""
-        self._told[asked] = now, reach
-        self._told.move_to_end(asked)
-        if len(self._told) > _MAX_REMEMBERED:
-            self._told.popitem(last=False)
-        return reach
-
-
 def compute_reach(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> ObservedUptime | None:
-    """Return what these hours (oldest first) tell; None where the recent ones hold less than a day of observation.
+    """Return uptime and reachability by these hours (oldest first); None if the recent ones hold less than a day.
 
-    Uptime is that of all, reachability that of the latest hours that make a day.
+    Uptime is that of all hours, reachability that of the latest hours that make a full day of observation.
     """
     recent = [hour for hour in hours if hour.start_unix_s + HOUR_S > recent_since_unix_s]
     if sum(hour.observed_ms for hour in recent) < _DAY_MS:
@@ -167,7 +138,7 @@ def _last_day(hours: Sequence[ObservedHour]) -> Iterable[ObservedHour]:
     found: list[ObservedHour] = []
     for hour in reversed(hours):
         found.append(hour)
-        if sum(one.observed_ms for one in found) >= _DAY_MS:
+        if sum(observed.observed_ms for observed in found) >= _DAY_MS:
             break
     return found
 

@@ -1,4 +1,4 @@
-"""The peer network as it is observed."""
+"""The peer network, as the uptime recorder observes it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from warpseal.warp.ids import NodeID
 
 
 class PeerView:
-    """Tells of a peer network who is connected, wanted and tried."""
+    """Which nodes of a peer network are connected, wanted and dialed."""
 
     def __init__(self, network: PeerNetwork) -> None:
         self._network = network
 
     def heard_at(self, node_id: NodeID) -> float | None:
-        """Return when a byte last came from a connected node; None while it is not connected."""
+        """Return when a connected node last sent a byte; None if it is not connected."""
         connection = self._network.connected.get(node_id)
         return None if connection is None else connection.received_at
 
     def is_wanted(self, node_id: NodeID) -> bool:
-        """Tell whether we stay or would be connected to a node."""
+        """Return whether a connection to the node is wanted."""
         return self._network.dial_state(node_id) is not None
 
     def tried(self) -> Iterable[NodeID]:
-        """Return the nodes that were dialled since they are wanted: only those have statistics."""
+        """Return the nodes that were dialed since they are wanted: only those have statistics."""
         return self._network.statistics.keys()
 
     def was_tried(self, node_id: NodeID) -> bool:
-        """Tell whether a node is among them."""
+        """Return whether a node is among them."""
         return node_id in self._network.statistics
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
-        """Call `listener` at each connect, disconnect and failed dial; returns what ends that."""
+        """Call `listener` at each connect, disconnect and failed dial; return a function to stop."""
         return self._network.subscribe(listener)

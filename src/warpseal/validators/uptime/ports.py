@@ -1,4 +1,4 @@
-"""What is asked of the peer network and of the store, and both as they are where there is none."""
+"""The peer network and the store, as the uptime recorder uses them."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
 
-class Peers(Protocol):
-    """Who is connected, and who would be if it could. Moments: seconds of the event loop's clock."""
+class ObservedPeers(Protocol):
+    """Which nodes are connected, wanted and dialed. Times are seconds of the event loop's clock."""
 
     def heard_at(self, node_id: NodeID) -> float | None:
-        """Return when a byte last came from a connected node; None while it is not connected."""
+        """Return when a connected node last sent a byte; None if it is not connected."""
         ...
 
     def is_wanted(self, node_id: NodeID) -> bool:
-        """Tell whether we stay or would be connected to a node."""
+        """Return whether a connection to the node is wanted."""
         ...
 
     def tried(self) -> Iterable[NodeID]:
-        """Return the wanted nodes that were dialled, and the connected ones."""
+        """Return the wanted nodes that were dialed, and the connected ones."""
         ...
 
     def was_tried(self, node_id: NodeID) -> bool:
-        """Tell whether a node is among them."""
+        """Return whether a node is among them."""
         ...
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
-        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; returns what ends that."""
+        """Call `listener(node_id, connected)` at each connect, disconnect, failed dial; return its removal."""
         ...
 
 
-class Shelf(Protocol):
-    """Where observations outlive the process, under the node id of who observed; all but `keep_later` raise StoreDown.
+class UptimeStorage(Protocol):
+    """Storage of uptime rows by the node id of the observer; all methods but `keep_later` raise StoreDown.
 
-    Rows are absolute, so that to write them twice is to write them once; a row never becomes less.
+    Rows are absolute, so that a repeated write changes nothing; the counts of a row never decrease.
     """
 
     async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
-        """Return all validations, the hours from `first_hour` on, and who was observed from `met_since_hour` on."""
+        """Return all validations, the hours from `first_hour` on, and the nodes observed from `met_since_hour` on."""
         ...
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
-        """Write rows; returns when they are committed."""
+        """Write rows; return when they are committed."""
         ...
 
     def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
-        """Have rows written before the store is closed, if it works then."""
+        """Queue rows to be written before the store closes, if it is up then."""
         ...
 
     async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
@@ -56,5 +56,5 @@ class Shelf(Protocol):
         ...
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
-        """Delete some of what is older, whoever observed it; tell whether there is more."""
+        """Delete some older rows of all observers; return whether there are more."""
         ...

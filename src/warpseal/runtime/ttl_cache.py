@@ -1,0 +1,47 @@
+"""Values kept for a limited time, each with a time of its own; the least recently used go first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from cachetools import TLRUCache
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedValue(Generic[V]):
+    """A value in the cache, which may be None."""
+
+    value: V
+    ttl_s: float
+
+
+class TtlCache(Generic[K, V]):
+    """At most `max_entries` values. Times are seconds of one clock, the event loop's unless given.
+
+    `get` of cachetools looks at its clock twice, and raises KeyError for an entry that expires in between.
+    """
+
+    def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
+        timer = now or (lambda: asyncio.get_running_loop().time())
+        self._entries: TLRUCache[K, CachedValue[V]] = TLRUCache(max_entries, _expiry, timer)
+
+    def get(self, key: K) -> CachedValue[V] | None:
+        """Return the value of a key; None if there is none, or it has expired."""
+        try:
+            return self._entries[key]
+        except KeyError:
+            return None
+
+    def put(self, key: K, value: V, ttl_s: float = float("inf")) -> None:
+        """Keep a value for `ttl_s` seconds."""
+        self._entries[key] = CachedValue(value, ttl_s)
+
+
+def _expiry(key: Hashable, entry: CachedValue[V], now: float) -> float:
+    return now + entry.ttl_s
