@@ -1,11 +1,13 @@
-"""The one way in which tests wait for something that has no event."""
+"""Waiting in tests: for a condition that has no event, and for work that must not wait."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 60.0
 """More than any machine needs; a test that reaches it fails."""
@@ -22,3 +24,12 @@ async def until(condition: Callable[[], object | Awaitable[object]], timeout_s: 
             if holds:
                 return
             await asyncio.sleep(_INTERVAL_S)
+
+
+async def finish(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
+    """Return the result of work that must not wait for a longer timeout, which the test sets far beyond `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await work
+    except TimeoutError:
+        raise AssertionError(f"not finished after {timeout_s:g} s") from None

@@ -1,11 +1,11 @@
-"""The buffer: awaited once the quorum is met, but not for long, not in vain, and never at the quorum's cost."""
+"""The buffer: the daemon waits for it once the quorum is met, for a limited time, and only if it can still come."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
+from tests.eventually import finish
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
@@ -13,99 +13,94 @@ from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
-LONG = {"buffer-wait-seconds": 8}
+# Far beyond what a test may take: a request that waits for the buffer in vain fails the test.
+LONG = {"buffer-wait-seconds": 600, "request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 SHORT = {"buffer-wait-seconds": 0.4}
 
 
-def a_plan(rule: str) -> Plan:
+def build_plan(rule: str) -> Plan:
     return Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),))
 
 
-async def sixty_and_thirty(
+async def aggregate_with_buffer(
     daemon: Daemon, network: SimulatedNetwork, message: SimMessage, **fields: object
-) -> tuple[VerifiedMessage, float]:
-    """Ask for a quorum of 60 and a buffer of 30 percent; return the judged answer and how long it took."""
-    started = time.monotonic()
-    reply = await daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=30, **fields)
-    took_s = time.monotonic() - started
-    return verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60), took_s
+) -> VerifiedMessage:
+    """Aggregate for a quorum of 60 and a buffer of 30 percent, and verify the reply."""
+    reply = await finish(daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=30, **fields))
+    return verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
 
 
-async def test_the_buffer_is_awaited_while_it_may_come(tmp_path: Path) -> None:
+async def test_a_request_waits_for_a_buffer_that_can_still_come(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:slow=600ms")) as network,
+        run_network(build_plan("0-2:slow=600ms")) as network,
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
-        verdict, took_s = await sixty_and_thirty(daemon, network, network.messages_of(PRIMARY_NETWORK)[0])
-        assert len(verdict.signers) == 9
-        assert 0.5 < took_s < 6
+        verified = await aggregate_with_buffer(daemon, network, network.messages_of(PRIMARY_NETWORK)[0])
+        assert len(verified.signers) == 9
 
 
-async def test_a_buffer_that_does_not_come_is_awaited_only_for_so_long_and_not_again(tmp_path: Path) -> None:
+async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:silent")) as network,
+        run_network(build_plan("0-2:silent")) as network,
         run_daemon(build_config(network, tmp_path, SHORT)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        verdict, took_s = await sixty_and_thirty(daemon, network, message)
-        assert len(verdict.signers) == 7
-        assert 0.4 <= took_s < 3
-        # The finished answer serves whoever asks for the same; it is not another 0.4 s.
-        repeated = [await sixty_and_thirty(daemon, network, message) for _ in range(5)]
-        assert {len(again.signers) for again, _ in repeated} == {7}
-        assert min(took_s for _, took_s in repeated) < 0.3
+        verified = await aggregate_with_buffer(daemon, network, message)
+        assert len(verified.signers) == 7
+        # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
+        waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, network.messages_of(PRIMARY_NETWORK)[1]))
+        repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message))
+        finished, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
+        assert finished == {repeated}
+        assert len((await repeated).signers) == len((await waiting).signers) == 7
 
 
-async def test_a_buffer_that_can_no_longer_come_is_not_awaited(tmp_path: Path) -> None:
+async def test_a_request_does_not_wait_for_a_buffer_that_cannot_come(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:refuse=7")) as network,
+        run_network(build_plan("0-2:refuse=7")) as network,
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
-        verdict, took_s = await sixty_and_thirty(daemon, network, message)
-        assert len(verdict.signers) == 7
-        assert took_s < 4
+        verified = await aggregate_with_buffer(daemon, network, message)
+        assert len(verified.signers) == 7
 
 
-async def test_a_buffer_is_never_awaited_past_the_deadline(tmp_path: Path) -> None:
+async def test_the_wait_for_a_buffer_ends_at_the_deadline(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:silent")) as network,
+        run_network(build_plan("0-2:silent")) as network,
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        verdict, took_s = await sixty_and_thirty(daemon, network, message, timeout_seconds=1.5)
-        assert len(verdict.signers) == 7
-        assert took_s < 4
+        verified = await aggregate_with_buffer(daemon, network, message, timeout_seconds=1.5)
+        assert len(verified.signers) == 7
 
 
-async def test_without_a_buffer_the_answer_leaves_with_the_quorum(tmp_path: Path) -> None:
+async def test_a_request_without_a_buffer_completes_at_its_quorum(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:slow=5s")) as network,
+        run_network(build_plan("0-2:slow=1000s")) as network,
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        started = time.monotonic()
-        reply = await daemon.aggregate_v1(message, quorumPercentage=70)
-        assert time.monotonic() - started < 3
+        reply = await finish(daemon.aggregate_v1(message, quorumPercentage=70))
         assert len(verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70).signers) == 7
 
 
 async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_path: Path) -> None:
     async with (
-        run_network(a_plan("0-2:slow=700ms")) as network,
+        run_network(build_plan("0-2:slow=700ms")) as network,
         run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        buffered = asyncio.create_task(sixty_and_thirty(daemon, network, message))
+        buffered = asyncio.create_task(aggregate_with_buffer(daemon, network, message))
         plain = await daemon.aggregate(message, quorum_percentage=60)
         assert not buffered.done()
         assert len(verify_signed_message(network, plain.signed, message.unsigned.raw, PRIMARY_NETWORK, 60).signers) == 6
-        verdict, _ = await buffered
-        assert len(verdict.signers) == 9
+        verified = await buffered
+        assert len(verified.signers) == 9
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10 + 3

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.eventually import finish
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
@@ -20,14 +21,17 @@ from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 CLIENTS_RETRY_ON = re.compile(r"threshold|no signatures|signature weight is insufficient")
-AT_ONCE_S = 0.05
+# Far beyond what a test may take: a request that waits for its deadline fails the test.
+LONG = {"request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 
 
 @asynccontextmanager
-async def warm(rule: str, folder: Path, **changes: Any) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
-    """Run a network of ten, four of which follow `rule`, and a daemon that is connected to all of them."""
+async def warm(
+    rule: str, folder: Path, keys: Mapping[str, Any] | None = None, **changes: Any
+) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
+    """Run a network of ten validators, of which four follow `rule`, and a daemon with connections to all of them."""
     plan = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),), messages=20)
-    async with run_network(plan) as network, run_daemon(build_config(network, folder, **changes)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, folder, keys, **changes)) as daemon:
         await daemon.until_connected(10)
         yield network, daemon
 
@@ -128,24 +132,18 @@ async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_as
 
 
 @pytest.mark.parametrize(("rule", "chain"), [("0-3:refuse=7", "p"), ("0-3:refuse=-2", "evm"), ("0-3:wrong", "evm")])
-async def test_a_warm_daemon_fails_within_fifty_milliseconds(rule: str, chain: str, tmp_path: Path) -> None:
-    async with warm(rule, tmp_path) as (network, daemon):
+async def test_a_request_fails_after_one_round_of_refusals(rule: str, chain: str, tmp_path: Path) -> None:
+    async with warm(rule, tmp_path, LONG) as (network, daemon):
         messages = p_chain_messages(network) if chain == "p" else network.messages_of(PRIMARY_NETWORK)
-        took = []
-        for message in messages[:8]:
-            started = time.monotonic()
-            assert (await daemon.aggregate(message)).status in (400, 503)
-            took.append(time.monotonic() - started)
-        # The best of several: the machine may be busy, the daemon is not to wait.
-        assert min(took) < AT_ONCE_S
+        for count, message in enumerate(messages[:8], 1):
+            assert (await finish(daemon.aggregate(message))).status in (400, 503)
+            assert [validator.counts.app_requests for validator in network.validators[:4]] == [count] * 4
 
 
 async def test_an_unreachable_buffer_never_fails_a_request(tmp_path: Path) -> None:
-    async with warm("0-3:refuse=7", tmp_path) as (network, daemon):
+    async with warm("0-3:refuse=7", tmp_path, {**LONG, "buffer-wait-seconds": 600}) as (network, daemon):
         message = p_chain_messages(network)[0]
-        started = time.monotonic()
-        reply = await daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40)
-        assert time.monotonic() - started < 1.5
+        reply = await finish(daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40))
         verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
         assert len(verdict.signers) == 6
 

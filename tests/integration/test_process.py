@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import aiohttp
@@ -100,17 +99,16 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
     async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
+        file = write_config_file(network, tmp_path, {"grace-period-seconds": 600})
+        async with start_command("serve", "--config", str(file)) as daemon:
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
             daemon.process.terminate()
             await daemon.until_logged("stopping")
             assert daemon.process.returncode is None
-            begun = time.monotonic()
             daemon.process.terminate()
             assert await daemon.ended() == 130
-            assert time.monotonic() - begun < 5
             with pytest.raises(aiohttp.ClientError):
                 await asking
 
