@@ -60,14 +60,14 @@ async def test_every_page_has_what_sdks_require(scene: Scene, subject: Subject) 
     await assert_fits(scene.daemon, subject)
 
 
-async def test_rewards_and_past_validations_of_a_made_up_history_have_it_too(tmp_path: Path) -> None:
+async def test_pages_of_rewards_and_past_validations_have_what_sdks_require(tmp_path: Path) -> None:
     async with priced_daemon(tmp_path) as daemon:
         for subject in await past_of(daemon):
             await assert_fits(daemon, subject)
 
 
 @pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.model not in _TRANSACTIONS], ids=str)
-async def test_what_nobody_contests_is_the_same_for_everybody(scene: Scene, subject: Subject) -> None:
+async def test_fields_that_all_sdks_agree_on_have_their_values(scene: Scene, subject: Subject) -> None:
     assert await bodies(scene.daemon, subject.url, {}) == await bodies(scene.daemon, subject.url, AGENT)
 
 

@@ -37,7 +37,7 @@ async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_every_page_of_the_recorded_network_is_read(scene: Scene, sdk: str) -> None:
+async def test_sdks_read_every_page_of_the_recorded_network(scene: Scene, sdk: str) -> None:
     """What is in all the pages is what one long page of ours has, in its order."""
     sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
     response = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
@@ -55,7 +55,7 @@ async def test_every_page_of_the_recorded_network_is_read(scene: Scene, sdk: str
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_rewards_and_past_validations_of_a_made_up_history_are_read(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: str) -> None:
     """With prices, delegations and removals; what is in all the pages is what we tell in other ones."""
     async with priced_daemon(tmp_path) as daemon:
         found = await past_of(daemon)
@@ -76,7 +76,7 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_every_shape_is_read(sdk: str) -> None:
+async def test_sdks_read_every_shape(sdk: str) -> None:
     """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
     world = WORLD.with_data(compat=Compat.AUTO)
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
@@ -103,7 +103,7 @@ async def test_every_shape_is_read(sdk: str) -> None:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_refusals_are_the_errors_that_sdks_have_for_them(scene: Scene, sdk: str) -> None:
+async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) -> None:
     nobody = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
     calls: list[Call] = [
         (PRIMARY + "getBlockchainById", nobody),
@@ -123,7 +123,7 @@ async def test_refusals_are_the_errors_that_sdks_have_for_them(scene: Scene, sdk
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_signed_messages_are_read(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
     """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
     async with l1_scene(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as scene:
         conversion = scene.network.p_chain.conversion_of(scene.l1)

@@ -8,7 +8,7 @@ from tests.clients.node_exchanges import C_RPC, EXCHANGES
 from tests.clients.recorded_network import recorded_network
 
 
-async def test_every_recorded_body_is_answered(tmp_path: Path) -> None:
+async def test_every_recorded_body_gets_a_response(tmp_path: Path) -> None:
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
         await scene.until_there(C_RPC)
         for number, exchange in enumerate(EXCHANGES):

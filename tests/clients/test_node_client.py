@@ -14,7 +14,7 @@ REGISTERED = "2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
 
 
-async def test_every_function_gets_its_answer(tmp_path: Path) -> None:
+async def test_every_client_function_gets_its_response(tmp_path: Path) -> None:
     justified = (L1_RPC, "getRegistrationJustification", {"validationID": REGISTERED, "subnetIDStr": SUBNET})
     calls: list[Call] = [(L1_RPC, "functions", {})]
     calls += [

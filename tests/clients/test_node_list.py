@@ -56,7 +56,7 @@ async def validators(scene: Scene, *node_ids: str, path: str = VALIDATORS_PATH) 
     return found["validators"] if isinstance(found, dict) else found
 
 
-async def test_item_2_an_alias_of_an_endpoint_that_answers_only_later_and_its_routes(tmp_path: Path) -> None:
+async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path: Path) -> None:
     async with serving_l1(recorded_l1()) as l1, front_of(l1.port) as front:
         front.is_cut = True
         chains = [{"blockchain-id": L1_CHAIN, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}]
@@ -74,7 +74,7 @@ async def test_item_2_an_alias_of_an_endpoint_that_answers_only_later_and_its_ro
                 assert await client.receive_json(timeout=30) == {"jsonrpc": "2.0", "id": 5, "result": "0x3039"}
 
 
-async def test_item_3_a_chain_answers_the_same_by_its_aliases(tmp_path: Path) -> None:
+async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) -> None:
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
         for chain, alias in ((L1_CHAIN, "one"), ("one", "two")):
             assert await told(scene, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
@@ -104,7 +104,7 @@ async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(t
         assert not seen[0] & seen[1]
 
 
-async def test_item_6_a_plugin_that_never_calls_back_has_failed_within_5_s_and_is_tried_again(tmp_path: Path) -> None:
+async def test_item_6_a_plugin_without_a_handshake_fails_after_5_s_and_is_retried(tmp_path: Path) -> None:
     plugins = tmp_path / "plugins"
     install(plugins, vm_id(1))
     install(plugins, vm_id(2), "silent")
@@ -118,7 +118,7 @@ async def test_item_6_a_plugin_that_never_calls_back_has_failed_within_5_s_and_i
         assert await asked.admin("loadVMs") == {"newVMs": {}}
 
 
-async def test_item_7_before_the_first_round_and_a_subset_that_is_healthy_while_the_whole_is_not(
+async def test_item_7_health_before_the_first_round_and_by_tag(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),))
@@ -169,7 +169,7 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
         assert (await told(scene, RPC, "eth_nope", []))[0] == -32601
 
 
-async def test_item_9_validators_by_their_ids_and_in_any_order(tmp_path: Path) -> None:
+async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None:
     heavy = [{**VALIDATORS[0], "weight": 2**64 - 1}, *VALIDATORS[1:]]
     random = Random(9)
     l1 = recorded_l1()

@@ -93,7 +93,7 @@ def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum:
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_in_chaos_every_answer_is_right_and_every_failure_has_a_reason(seed: int, tmp_path: Path) -> None:
+async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     l1s = (L1Plan(shared=True), L1Plan(validators=7))
     plan = Plan(validators=12, weights="equal:1000", l1s=l1s, seed=seed, messages=30, nodes=2)

@@ -92,7 +92,7 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
         assert int(reply.headers["Retry-After"]) >= 1
 
 
-async def test_validators_that_take_connections_and_say_nothing_hold_nobody_up(tmp_path: Path) -> None:
+async def test_validators_without_a_handshake_delay_no_request(tmp_path: Path) -> None:
     plan = Plan(validators=12, l1s=(), rules=(parse_rule("0-1:mute"), parse_rule("2-3:closed")))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = network.messages_of(PRIMARY_NETWORK)[0]

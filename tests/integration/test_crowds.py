@@ -86,7 +86,7 @@ async def test_callers_of_one_message_with_different_quorums_share_its_shares(tm
         assert asked(network) == 10
 
 
-async def test_a_crowd_beyond_the_limit_is_told_so_and_the_others_are_served(tmp_path: Path) -> None:
+async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), messages=CROWD, rules=(parse_rule("all:silent"),))
     async with (
         run_network(plan) as network,
@@ -125,7 +125,7 @@ async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> Non
         assert await cancelled(daemon, 20)
 
 
-async def test_when_the_last_client_leaves_nobody_is_asked_again(tmp_path: Path) -> None:
+async def test_no_validator_is_asked_after_the_last_client_leaves(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:silent"),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)

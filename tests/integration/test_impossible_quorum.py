@@ -64,7 +64,9 @@ def assert_wait(reply: Reply, status: int) -> None:
     ("code", "reason"),
     [(7, "conversion_id_mismatch"), (13, "registration_unparsable"), (-2, "no_signature_handler")],
 )
-async def test_what_the_p_chain_refuses_for_good_is_never(code: int, reason: str, tmp_path: Path) -> None:
+async def test_final_refusals_of_p_chain_messages_have_the_verdict_never(
+    code: int, reason: str, tmp_path: Path
+) -> None:
     async with warm(f"0-3:refuse={code}/no\x1b[31m way", tmp_path) as (network, daemon):
         message = p_chain_messages(network)[0]
         kebab, v1 = await daemon.aggregate(message), await daemon.aggregate_v1(message)
@@ -91,7 +93,9 @@ async def test_what_the_p_chain_refuses_for_good_is_never(code: int, reason: str
 
 
 @pytest.mark.parametrize(("rule", "reason"), [("0-3:wrong", "bad_signature"), ("0-3:garbage", "malformed_answer")])
-async def test_what_is_lost_for_now_is_wait_in_both_dialects(rule: str, reason: str, tmp_path: Path) -> None:
+async def test_temporary_failures_have_the_verdict_wait_at_both_endpoints(
+    rule: str, reason: str, tmp_path: Path
+) -> None:
     async with warm(rule, tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         kebab, v1 = await daemon.aggregate(message), await daemon.aggregate_v1(message)
@@ -102,7 +106,7 @@ async def test_what_is_lost_for_now_is_wait_in_both_dialects(rule: str, reason: 
         assert v1.detail["counts"][reason] == 4
 
 
-async def test_silence_lasts_until_the_deadline_and_is_wait(tmp_path: Path) -> None:
+async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict_wait(tmp_path: Path) -> None:
     async with warm("0-3:silent", tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         started = time.monotonic()
@@ -148,7 +152,7 @@ async def test_an_unreachable_buffer_never_fails_a_request(tmp_path: Path) -> No
         assert len(verdict.signers) == 6
 
 
-async def test_validators_that_are_gone_are_wait_and_the_answer_names_when_they_are_dialled(tmp_path: Path) -> None:
+async def test_unreachable_validators_have_the_verdict_wait_and_retry_after_names_the_next_dial(tmp_path: Path) -> None:
     async with warm("0-3:slow=1ms", tmp_path) as (network, daemon):
         for index in range(4):
             network.stop_validator(index)
@@ -166,7 +170,7 @@ async def test_validators_that_are_gone_are_wait_and_the_answer_names_when_they_
         )
 
 
-async def test_one_caller_fails_while_another_with_a_lower_quorum_is_served(tmp_path: Path) -> None:
+async def test_a_caller_fails_while_another_with_a_lower_quorum_is_served(tmp_path: Path) -> None:
     async with warm("0-3:refuse=-1", tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         high, low, middle = await asyncio.gather(
@@ -179,7 +183,7 @@ async def test_one_caller_fails_while_another_with_a_lower_quorum_is_served(tmp_
         verify_signed_message(network, middle.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
 
 
-async def test_no_refusal_outlives_its_request(tmp_path: Path) -> None:
+async def test_refusals_are_not_remembered_for_later_requests(tmp_path: Path) -> None:
     async with warm("0-3:refuse=7", tmp_path) as (network, daemon):
         message = p_chain_messages(network)[0]
         assert_never(await daemon.aggregate(message))

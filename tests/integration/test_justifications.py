@@ -20,7 +20,7 @@ def p_chain_messages(network: SimulatedNetwork) -> list[SimMessage]:
     return [message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN]
 
 
-async def test_every_kind_of_p_chain_message_is_signed_by_the_l1_that_is_named(tmp_path: Path) -> None:
+async def test_the_named_l1_signs_every_kind_of_p_chain_message(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in p_chain_messages(network):
             reply = await daemon.aggregate_v1(message, signingSubnetId=id_text(message.signing_subnet_id))
@@ -79,7 +79,7 @@ async def test_a_justification_of_a_removed_validator_alone_names_its_removal(tm
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
-async def test_a_justification_that_names_nothing_is_the_callers_fault(tmp_path: Path) -> None:
+async def test_a_malformed_justification_is_a_client_error(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         unknown = await daemon.aggregate_v1(None, justification="ab" * 32)
         assert (unknown.status, unknown.body["code"]) == (400, "unknown_subnet")

@@ -152,9 +152,7 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         server.drop_database(url)
 
 
-async def test_nothing_that_was_answered_is_lost_in_200_kills(
-    fresh_store_url: Callable[[], str], tmp_path: Path
-) -> None:
+async def test_no_answered_signature_is_lost_in_200_kills(fresh_store_url: Callable[[], str], tmp_path: Path) -> None:
     async with run_network(PLAN) as network, AsyncExitStack() as stack:
         messages = iter(network.messages_of(network.subnets[1].subnet_id))
         lanes: dict[str, Lane] = {}

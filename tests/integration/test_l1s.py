@@ -28,7 +28,7 @@ def l1_keys(network: SimulatedNetwork, places: range) -> set[bytes]:
     return {network.validators[5 + place].bls_key for place in places}
 
 
-async def test_nearly_drained_validators_sign_only_where_the_quorum_needs_them(tmp_path: Path) -> None:
+async def test_nearly_drained_validators_sign_only_if_the_quorum_needs_them(tmp_path: Path) -> None:
     # Below 2,048 nAVAX; heavier than the others, and used last all the same.
     async with (
         run_network(a_plan("l1-0/0-2:balance=2047+weight=1500")) as network,
@@ -66,7 +66,7 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
         assert len(verify_signed_message(network, reply.signed, other.unsigned.raw, subnet_id, 71, 20).signers) == 8
 
 
-async def test_reluctant_validators_are_not_waited_for_while_others_suffice(tmp_path: Path) -> None:
+async def test_reluctant_validators_are_not_awaited_while_others_suffice(tmp_path: Path) -> None:
     async with (
         run_network(a_plan("l1-0/0-2:balance=5+silent")) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
@@ -126,7 +126,7 @@ async def test_twenty_l1s_are_served_in_a_row_though_none_is_tracked(tmp_path: P
         assert len((await daemon.get("/ready")).body["subnets"]) == 1
 
 
-async def test_an_l1_that_nobody_asks_for_any_more_is_let_go(tmp_path: Path) -> None:
+async def test_an_unused_l1_is_no_longer_tracked(tmp_path: Path) -> None:
     async with (
         run_network(Plan(validators=5, l1s=(L1Plan(validators=3),))) as network,
         run_daemon(

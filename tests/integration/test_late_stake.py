@@ -18,7 +18,7 @@ LATE_S = 1.2
 
 
 @pytest.mark.parametrize("kind", [ChainKind.EVM, ChainKind.P])
-async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> None:
+async def test_a_request_waits_for_stake_that_signs_late(kind: ChainKind, tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(L1Plan(shared=True),), rules=(parse_rule(f"0-4:after={LATE_S}s"),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
@@ -37,7 +37,7 @@ async def test_half_of_the_stake_signs_late(kind: ChainKind, tmp_path: Path) -> 
         assert all(network.validators[index].counts.app_requests >= 2 for index in range(2))
 
 
-async def test_everybody_signs_late_and_few_are_asked_in_the_meantime(tmp_path: Path) -> None:
+async def test_few_validators_are_asked_again_while_all_sign_late(tmp_path: Path) -> None:
     plan = Plan(validators=40, l1s=(), rules=(parse_rule(f"all:after={LATE_S}s"),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(40)
@@ -49,7 +49,7 @@ async def test_everybody_signs_late_and_few_are_asked_in_the_meantime(tmp_path: 
         assert asked < 40 * 2 + 8 * 6
 
 
-async def test_half_of_the_stake_connects_late(tmp_path: Path) -> None:
+async def test_a_request_waits_for_stake_that_connects_late(tmp_path: Path) -> None:
     async with run_network(Plan(validators=10, l1s=())) as network:
         for index in range(5):
             network.stop_validator(index)
@@ -66,7 +66,7 @@ async def test_half_of_the_stake_connects_late(tmp_path: Path) -> None:
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10
 
 
-async def test_validators_that_come_and_go_while_a_request_runs_are_made_use_of(tmp_path: Path) -> None:
+async def test_a_request_uses_validators_that_reconnect_while_it_runs(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("0-3:after=600ms"),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)

@@ -26,7 +26,7 @@ def a_plan(*rules: str, weights: str = "equal:1000") -> Plan:
 
 
 @pytest.mark.parametrize("lie", [*LIES, *CUTS])
-async def test_a_lie_of_three_in_ten_does_no_harm(lie: str, tmp_path: Path) -> None:
+async def test_wrong_shares_of_three_in_ten_validators_do_no_harm(lie: str, tmp_path: Path) -> None:
     async with run_network(a_plan(f"0,4,7:{lie}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
@@ -36,14 +36,14 @@ async def test_a_lie_of_three_in_ten_does_no_harm(lie: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("oddity", ["duplicate=3", "twice=wrong", "twice=garbage", "twice=empty", "twice=short"])
-async def test_whoever_signs_well_at_first_counts_whatever_follows(oddity: str, tmp_path: Path) -> None:
+async def test_a_good_first_share_counts_whatever_follows(oddity: str, tmp_path: Path) -> None:
     async with run_network(a_plan(f"0,4,7:{oddity}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
             reply = await daemon.aggregate(message, quorum_percentage=100)
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
 
 
-async def test_slow_validators_are_waited_for_when_they_are_needed(tmp_path: Path) -> None:
+async def test_slow_validators_are_awaited_if_the_quorum_needs_them(tmp_path: Path) -> None:
     async with (
         run_network(a_plan("1,2,3,8:slow=300ms-600ms")) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
@@ -53,7 +53,7 @@ async def test_slow_validators_are_waited_for_when_they_are_needed(tmp_path: Pat
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
 
 
-async def test_a_heavy_liar_is_found_out_once_and_then_spoils_no_sum_any_more(tmp_path: Path) -> None:
+async def test_a_heavy_validator_with_wrong_shares_is_found_once_and_left_out_of_sums(tmp_path: Path) -> None:
     # The heaviest validator is preferred as a signer, so its wrong share enters the first sum.
     async with (
         run_network(a_plan("0:wrong", weights="3000/1000/1000/1000/1000/1000/1000/1000/1000/1000")) as network,
@@ -70,7 +70,7 @@ async def test_a_heavy_liar_is_found_out_once_and_then_spoils_no_sum_any_more(tm
         assert page["signature_aggregator_invalid_signature_responses"] == 1
 
 
-async def test_a_liar_that_becomes_honest_counts_again(tmp_path: Path) -> None:
+async def test_a_validator_that_stops_sending_wrong_shares_counts_again(tmp_path: Path) -> None:
     async with run_network(a_plan("0-3:wrong")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -80,7 +80,7 @@ async def test_a_liar_that_becomes_honest_counts_again(tmp_path: Path) -> None:
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
-async def test_every_kind_of_trouble_at_once(tmp_path: Path) -> None:
+async def test_a_request_succeeds_despite_every_kind_of_misbehaviour(tmp_path: Path) -> None:
     rules = [f"{place}:{lie}" for place, lie in enumerate((*LIES, *CUTS))]
     rules += ["12:duplicate=5", "13:twice=wrong", "14:slow=200ms", "15:flood=500", "16:after=700ms", "17:twice=drop"]
     plan = Plan(validators=40, weights="equal:1000", l1s=(), rules=tuple(parse_rule(rule) for rule in rules))

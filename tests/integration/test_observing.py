@@ -62,7 +62,7 @@ async def traffic(network: SimulatedNetwork, daemon: Daemon) -> None:
     assert (await daemon.post(AGGREGATE_PATH, {"mesage": "00"})).status == 400
 
 
-async def test_the_metrics_page_tells_of_the_traffic(tmp_path: Path) -> None:
+async def test_the_metrics_page_counts_the_traffic(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await traffic(network, daemon)
         page = await daemon.metrics()
@@ -110,7 +110,7 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
         assert (await daemon.metrics())["warpseal_newer_peers"] == 4
 
 
-async def test_a_clock_that_differs_from_the_peers_is_warned_of(
+async def test_a_clock_offset_to_the_peers_is_logged_as_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(validators=10, l1s=(), settings=NodeSettings(clock=lambda: time.time() + 45))
@@ -124,7 +124,7 @@ async def test_a_clock_that_differs_from_the_peers_is_warned_of(
         )
 
 
-async def test_a_scrape_between_requests_costs_nobody_anything(tmp_path: Path) -> None:
+async def test_a_metrics_scrape_does_not_disturb_requests(tmp_path: Path) -> None:
     async with (
         run_network(Plan(validators=10, l1s=())) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,

@@ -57,7 +57,9 @@ async def test_the_ports_listen_before_the_database_and_certificate_libraries_ar
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: signal.Signals, tmp_path: Path) -> None:
+async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:slow=1s"),))
     async with run_network(plan) as network:
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
@@ -80,7 +82,7 @@ async def test_a_stop_finishes_what_is_in_flight_and_takes_nothing_new(number: s
         await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
 
 
-async def test_a_request_longer_than_the_grace_period_is_told_that_the_daemon_stops(tmp_path: Path) -> None:
+async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
     async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -113,7 +115,7 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
                 await asking
 
 
-async def test_a_daemon_that_is_still_starting_stops_as_well(tmp_path: Path) -> None:
+async def test_a_starting_daemon_stops_on_a_signal(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         dead = {"base-url": "http://127.0.0.1:9"}
         file = write_config_file(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
@@ -123,7 +125,7 @@ async def test_a_daemon_that_is_still_starting_stops_as_well(tmp_path: Path) -> 
             assert await daemon.ended() == 0
 
 
-async def test_a_second_daemon_on_one_data_dir_exits_and_says_why(tmp_path: Path) -> None:
+async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         file = write_config_file(network, tmp_path)
         async with start_command("serve", "--config", str(file)) as first:
@@ -162,7 +164,7 @@ async def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-async def test_config_file_as_the_first_flag_means_serve_and_the_environment_counts(tmp_path: Path) -> None:
+async def test_config_file_as_the_first_flag_means_serve_and_environment_settings_apply(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         file = write_config_file(network, tmp_path, {"api-port": 1})
         environ = {"API_PORT": "2", "WARPSEAL_API_PORT": "0", "LOG_LEVEL": "debug"}
@@ -174,7 +176,7 @@ async def test_config_file_as_the_first_flag_means_serve_and_the_environment_cou
             assert await daemon.until_logged("DEBUG")
 
 
-async def test_one_line_of_the_log_tells_of_a_request_that_went_well(tmp_path: Path) -> None:
+async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
@@ -194,7 +196,7 @@ async def test_one_line_of_the_log_tells_of_a_request_that_went_well(tmp_path: P
             assert sum("for-the-log-1" in line for line in daemon.stderr) == 1
 
 
-async def test_a_network_and_a_daemon_as_two_processes_with_the_config_that_the_network_wrote(tmp_path: Path) -> None:
+async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_path: Path) -> None:
     file, config = tmp_path / "network.json", tmp_path / "config.json"
     arguments = ("--validators", "7", "--messages", "3", "--presign", "1", "--behave", "0:wrong", "--write", str(file))
     async with start_command("simnet", *arguments) as network:
@@ -267,7 +269,7 @@ def assert_is_quiet(log: list[str]) -> None:
     assert sum(" warpseal.api request " not in line for line in log) <= 10, "".join(log)
 
 
-async def test_the_demo_shows_the_whole_way_and_ends_well() -> None:
+async def test_the_demo_shows_every_stage_and_exits_with_zero() -> None:
     ended = await run_command("demo")
     assert ended.code == 0, ended.stdout + ended.stderr
     assert "py-ecc, an independent implementation, verifies it" in ended.stdout

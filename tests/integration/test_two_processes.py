@@ -17,7 +17,7 @@ from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 
 
-async def test_levels_change_in_the_indexer_too_and_health_shows_what_it_does(tmp_path: Path) -> None:
+async def test_log_levels_apply_to_the_index_process_and_health_shows_its_status(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         logs = tmp_path / "logs"

@@ -27,14 +27,14 @@ from warpseal.ledger.params import Parameters, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN
 
 COIN = 20_000_000 * NAVAX
-SOMEBODY = OutputOwners(0, 1, (Address(b"\x01" * 20),))
-ELSE = OutputOwners(0, 1, (Address(b"\x02" * 20),))
+OWNER = OutputOwners(0, 1, (Address(b"\x01" * 20),))
+OTHER_OWNER = OutputOwners(0, 1, (Address(b"\x02" * 20),))
 ALL_ACTIVE: Parameters = replace(PARAMS, upgrades=UpgradeTimes(0, 0, 0, 0, 0))
 
 
 def output(amount: int, asset: AssetID = AVAX) -> TransferableOutput:
     """Return an output of somebody."""
-    return TransferableOutput(asset, TransferOutput(amount, 0, 1, SOMEBODY.addresses))
+    return TransferableOutput(asset, TransferOutput(amount, 0, 1, OWNER.addresses))
 
 
 def spending(coin: int, *outputs: TransferableOutput, tx_id: TxID | None = None) -> BaseFields:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ledger.model_parts import DAY_S
-from tests.ledger.small import ELSE, SOMEBODY, Chain, output, spending
+from tests.ledger.small import OTHER_OWNER, OWNER, Chain, output, spending
 from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
@@ -32,7 +32,7 @@ STAKE = 100_000 * NAVAX
 CYCLE_S = DAY_S // 2
 JOINING = P_TX.build(
     AddAutoRenewedValidatorTx(
-        spending(0), NODE, NoSigner(), (output(STAKE),), SOMEBODY, ELSE, SOMEBODY, 250_000, 500_000, CYCLE_S
+        spending(0), NODE, NoSigner(), (output(STAKE),), OWNER, OTHER_OWNER, OWNER, 250_000, 500_000, CYCLE_S
     )
 )
 
@@ -52,7 +52,7 @@ class Renewing(Chain):
     def delegate(self, amount: int, end_s: int) -> TxEffects:
         """Delegate to it until then."""
         placed = SubnetValidator(StakingTerms(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK)
-        (effects,) = self.accept(AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), SOMEBODY))
+        (effects,) = self.accept(AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), OWNER))
         return effects
 
     def end(self, cycle: int, *, commit: bool) -> TxEffects:
@@ -72,7 +72,7 @@ def may_earn(start_s: int, weight: int, supply: int) -> int:
     return potential_reward(reward_config_at(REWARDS, start_s, BEGIN_S), CYCLE_S, weight, supply)
 
 
-def test_it_joins_at_once_for_a_first_cycle_under_a_type_that_clients_do_not_know() -> None:
+def test_an_auto_renewed_validator_joins_at_once_with_api_type_unknown() -> None:
     chain = Renewing()
     opened = chain.joined.opened
     assert opened is not None
@@ -82,7 +82,7 @@ def test_it_joins_at_once_for_a_first_cycle_under_a_type_that_clients_do_not_kno
     assert opened.potential_reward == may_earn(BEGIN_S, STAKE, chain.supply - (opened.potential_reward or 0))
 
 
-def test_a_committed_cycle_keeps_its_share_as_weight_and_pays_the_rest_under_its_own_id() -> None:
+def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
     chain = Renewing()
     first = chain.joined.opened.potential_reward if chain.joined.opened else None
     assert first
@@ -100,7 +100,7 @@ def test_a_committed_cycle_keeps_its_share_as_weight_and_pays_the_rest_under_its
     assert effects.closed is None
 
 
-def test_an_aborted_cycle_gives_back_the_stake_and_what_was_kept_before_but_not_its_own_reward() -> None:
+def test_an_aborted_cycle_returns_stake_and_compounded_rewards_without_its_own_reward() -> None:
     chain = Renewing()
     first = chain.joined.opened.potential_reward if chain.joined.opened else 0
     before = chain.end(1, commit=True)
@@ -116,7 +116,7 @@ def test_an_aborted_cycle_gives_back_the_stake_and_what_was_kept_before_but_not_
     assert (NODE, JOINING.id in chain.state.renewals) == (NODE, False)
 
 
-def test_a_validator_that_wants_no_further_cycle_leaves_with_everything() -> None:
+def test_a_validator_without_a_next_cycle_leaves_with_stake_and_rewards() -> None:
     chain = Renewing()
     delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
     chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), JOINING.id, Input((0,)), 0, 0))
@@ -130,12 +130,12 @@ def test_a_validator_that_wants_no_further_cycle_leaves_with_everything() -> Non
         (effects.tx.id, 0, first, RewardKind.VALIDATOR),
         (effects.tx.id, 1, fee, RewardKind.VALIDATOR_FEE),
     ]
-    assert [out.addresses for out in effects.emitted] == [SOMEBODY.addresses, ELSE.addresses]
+    assert [out.addresses for out in effects.emitted] == [OWNER.addresses, OTHER_OWNER.addresses]
     assert [out.amount for out in effects.released] == [STAKE]
     assert all(staker.period.node_id != NODE for staker in chain.state.current)
 
 
-def test_weight_stops_at_the_largest_stake_and_both_rewards_give_way_in_proportion() -> None:
+def test_compounding_stops_at_the_maximum_stake_and_scales_both_rewards() -> None:
     room = 7_777
     chain = Renewing(STAKE + room)
     delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
@@ -150,7 +150,7 @@ def test_weight_stops_at_the_largest_stake_and_both_rewards_give_way_in_proporti
     assert [amount for _, _, amount, _ in amounts(effects)] == [first - kept, fee - (room - kept)]
 
 
-def test_cycles_go_on_the_same_from_a_checkpoint() -> None:
+def test_cycles_continue_equally_from_a_checkpoint() -> None:
     chain, copy = Renewing(), Renewing()
     copy.state = decode_checkpoint(encode_checkpoint(copy.state), copy.state.params)
     for cycle in range(1, 4):
@@ -160,7 +160,7 @@ def test_cycles_go_on_the_same_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("other_kind", [True, False])
-def test_each_kind_of_staking_ends_by_its_own_kind_of_transaction_and_in_time(other_kind: bool) -> None:
+def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_a_fault(other_kind: bool) -> None:
     chain = Renewing()
     if other_kind:
         with pytest.raises(LedgerFault, match="another type"):
@@ -171,7 +171,7 @@ def test_each_kind_of_staking_ends_by_its_own_kind_of_transaction_and_in_time(ot
             chain.decide(tx, commit=True, at_s=CYCLE_S)
 
 
-def test_configuring_who_does_not_renew_is_a_fault() -> None:
+def test_configuring_a_validator_that_is_not_auto_renewed_is_a_fault() -> None:
     chain = Renewing()
     with pytest.raises(LedgerFault, match="does not renew itself"):
         chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0))

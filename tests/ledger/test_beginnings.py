@@ -9,7 +9,7 @@ from tests.ledger.histories import History
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.recorded import GENESIS, moves, params
-from tests.ledger.small import COIN, SOMEBODY, output, spending
+from tests.ledger.small import COIN, OWNER, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, PARAMS
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_blocks import PBlock, parse_p_genesis
@@ -35,7 +35,7 @@ KNOWN = {"mainnet": MAINNET, "fuji": FUJI}
 
 
 @PUBLIC
-def test_a_public_network_begins_with_all_of_its_supply(network: str) -> None:
+def test_the_genesis_of_a_public_network_has_its_initial_supply(network: str) -> None:
     known = KNOWN[network]
     genesis = parse_p_genesis(genesis_bytes(network))
     state, effects = state_from_genesis(genesis, known)
@@ -54,7 +54,7 @@ def test_a_public_network_begins_with_all_of_its_supply(network: str) -> None:
 
 
 @PUBLIC
-def test_block_0_has_the_first_validators_and_chains_and_holds_no_transaction(network: str) -> None:
+def test_effects_of_block_0_have_validators_and_chains_of_the_genesis(network: str) -> None:
     genesis = parse_p_genesis(genesis_bytes(network))
     _, effects = state_from_genesis(genesis, KNOWN[network])
     assert (effects.block.height, effects.tx_count, effects.time_s) == (0, 0, genesis.timestamp)
@@ -64,7 +64,7 @@ def test_block_0_has_the_first_validators_and_chains_and_holds_no_transaction(ne
     assert [tx.chain.name for tx in effects.txs if tx.chain is not None] == ["X-Chain", "C-Chain"]
 
 
-def test_the_first_validator_of_mainnet_may_earn_what_the_formula_says_on_the_first_supply() -> None:
+def test_the_first_validator_of_mainnet_has_the_reward_of_the_formula() -> None:
     state, effects = state_from_genesis(parse_p_genesis(genesis_bytes("mainnet")), MAINNET)
     first = effects.txs[0].opened
     assert first is not None
@@ -76,7 +76,7 @@ def test_the_first_validator_of_mainnet_may_earn_what_the_formula_says_on_the_fi
     assert len(state.current) == len(effects.txs) - 2
 
 
-def test_parameters_of_the_public_networks_are_known_and_others_are_told() -> None:
+def test_parameters_of_public_networks_are_builtin_and_others_come_from_the_node() -> None:
     assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (MAINNET, FUJI, None)
     result: Parameters = params()
     assert id_text(result.c_chain_id) == "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
@@ -85,7 +85,7 @@ def test_parameters_of_the_public_networks_are_known_and_others_are_told() -> No
     assert bare.upgrades == result.upgrades
 
 
-def test_without_the_genesis_nothing_is_invented() -> None:
+def test_effects_without_the_genesis_leave_out_unknown_values() -> None:
     history = History(2)
     state, outputs = state_without_genesis(PARAMS, BEGIN_S, 1), MemoryUtxos()
     whole, _ = state_from_genesis(history.genesis, PARAMS)
@@ -112,7 +112,7 @@ def test_without_the_genesis_nothing_is_invented() -> None:
     assert state.time_s == whole.time_s
 
 
-def test_a_staking_that_is_not_known_ends_without_outputs_and_says_so() -> None:
+def test_an_unknown_staking_ends_without_outputs_and_is_marked() -> None:
     state = state_without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
     staking = TxID(b"\x55" * 32)
     proposal = (P_TX.build(RewardValidatorTx(staking)),)
@@ -127,7 +127,7 @@ def test_a_staking_that_is_not_known_ends_without_outputs_and_says_so() -> None:
     assert (settled.height, effects.block.height) == (100, 101)
 
 
-def test_an_own_output_that_is_not_known_is_rebuilt_from_the_input() -> None:
+def test_an_unknown_output_is_reconstructed_from_its_input() -> None:
     state = state_without_genesis(PARAMS, BEGIN_S + 20 * DAY_S, 100)
     tx = P_TX.build(BaseTx(spending(3, output(COIN - 9))))
     block = PBlock.build("BanffStandardBlock", BlockID(bytes(32)), 100, BEGIN_S + 20 * DAY_S, (tx,))
@@ -139,7 +139,7 @@ def test_an_own_output_that_is_not_known_is_rebuilt_from_the_input() -> None:
     assert effects.amounts.burned == ((AVAX, 9),)
 
 
-def test_a_genesis_validator_leaves_like_any_other() -> None:
+def test_a_genesis_validator_leaves_with_its_stake() -> None:
     genesis = History(1).genesis
     state, effects = state_from_genesis(genesis, PARAMS)
     outputs = MemoryUtxos()
@@ -157,4 +157,4 @@ def test_a_genesis_validator_leaves_like_any_other() -> None:
     assert (reward.tx_id, reward.output_index, reward.addresses) == (staking.id, 1, unsigned.rewards_owner.addresses)
     assert reward.amount == (effects.txs[0].opened.potential_reward if effects.txs[0].opened else None)
     assert state.supplies[PRIMARY_NETWORK] == effects.supply
-    assert SOMEBODY.threshold == 1
+    assert OWNER.threshold == 1

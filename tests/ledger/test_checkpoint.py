@@ -23,7 +23,7 @@ def sealed(body: bytes) -> bytes:
     return RAW[: BODY_AT - 32] + sha256(body).digest() + body
 
 
-def test_a_state_read_back_is_the_state() -> None:
+def test_a_checkpoint_round_trips() -> None:
     state = decode_checkpoint(RAW, params())
     assert encode_checkpoint(state) == RAW
     assert (state.height, state.block_id) == (replayed().state.height, replayed().state.block_id)
@@ -39,7 +39,7 @@ def test_any_changed_byte_is_refused(place: int, flip: int) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(BODY_AT, len(RAW) - 1), st.binary(max_size=12))
-def test_nonsense_with_a_right_checksum_is_refused_or_is_a_state(place: int, put: bytes) -> None:
+def test_damaged_bytes_with_a_correct_checksum_are_refused_or_decode_to_a_state(place: int, put: bytes) -> None:
     changed = RAW[BODY_AT:place] + put + RAW[place + len(put) :]
     with suppress(UnusableCheckpoint):
         assert decode_checkpoint(sealed(changed), params()).params is params()
@@ -58,7 +58,7 @@ def test_nonsense_with_a_right_checksum_is_refused_or_is_a_state(place: int, put
         (sealed(msgspec.msgpack.encode({"network_id": 1})), "missing required field"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
+def test_malformed_checkpoints_are_refused_with_the_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(UnusableCheckpoint, match=reason):
         decode_checkpoint(raw, params())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ledger.model_parts import DAY_S
-from tests.ledger.small import COIN, ELSE, SOMEBODY, Chain, output, spending
+from tests.ledger.small import COIN, OTHER_OWNER, OWNER, Chain, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input, TransferableInput, TransferInput
 from warpseal.chains.ids import TxID
@@ -46,7 +46,7 @@ AUTH = Input((0,))
 def validator(node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0) -> AddPermissionlessValidatorTx:
     """Return the staking of a coin."""
     placed = SubnetValidator(StakingTerms(node, 0, BEGIN_S + DAY_S, 5), subnet)
-    return AddPermissionlessValidatorTx(spending(coin), placed, NoSigner(), (output(5),), SOMEBODY, SOMEBODY, 20_000)
+    return AddPermissionlessValidatorTx(spending(coin), placed, NoSigner(), (output(5),), OWNER, OWNER, 20_000)
 
 
 def weight_message(validation: bytes, nonce: int, weight: int) -> bytes:
@@ -71,11 +71,14 @@ CASES: dict[str, tuple[Any, str]] = {
         CreateChainTx(spending(0), SubnetID(UNKNOWN_ID), "", UNKNOWN_ID, (), b"", AUTH),
         "no subnet",
     ),
-    "owner of no subnet": (TransferSubnetOwnershipTx(spending(0), SubnetID(UNKNOWN_ID), AUTH, ELSE), "no subnet"),
+    "owner of no subnet": (
+        TransferSubnetOwnershipTx(spending(0), SubnetID(UNKNOWN_ID), AUTH, OTHER_OWNER),
+        "no subnet",
+    ),
     "a validator twice": (validator(KNOWN_NODE), "validates already"),
     "a subnet without rewards": (validator(NODE, SubnetID(UNKNOWN_ID)), "has no rewards"),
     "nothing staked": (
-        AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), SOMEBODY),
+        AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), OWNER),
         "nothing is staked",
     ),
     "removing an unknown validator": (
@@ -107,7 +110,7 @@ CASES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_transaction_against_the_rules_is_a_fault_that_names_it(case: str) -> None:
+def test_an_invalid_transaction_is_a_fault_that_names_it(case: str) -> None:
     unsigned, reason = CASES[case]
     chain = Chain()
     with pytest.raises(LedgerFault, match=reason) as caught:
@@ -125,15 +128,15 @@ def test_an_output_cannot_be_spent_twice_in_a_block_nor_in_the_next() -> None:
         chain.accept(second)
 
 
-def test_what_a_block_makes_its_later_transactions_can_spend() -> None:
+def test_later_transactions_of_a_block_spend_outputs_of_earlier_ones() -> None:
     first = P_TX.build(BaseTx(spending(0, output(COIN))))
     chain = Chain()
     _, spent = chain.accept(first, BaseTx(spending(0, output(COIN - 5), tx_id=first.id)))
     assert spent.amounts.burned == ((AVAX, 5),)
-    assert [out.amount for out in chain.outputs.held_by(SOMEBODY.addresses[0], spent.emitted[0].held_on)][-1] > 0
+    assert [out.amount for out in chain.outputs.held_by(OWNER.addresses[0], spent.emitted[0].held_on)][-1] > 0
 
 
-def test_a_stake_cannot_be_spent_before_it_comes_back() -> None:
+def test_staked_outputs_cannot_be_spent() -> None:
     staking = P_TX.build(validator(NODE))
     chain = Chain()
     chain.accept(staking)
@@ -147,7 +150,7 @@ def option(kind: str) -> Callable[[Chain], object]:
 
 
 @pytest.mark.parametrize("kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"])
-def test_a_decision_over_nothing_is_a_fault(kind: str) -> None:
+def test_a_decision_without_a_proposal_is_a_fault(kind: str) -> None:
     with pytest.raises(LedgerFault, match="nothing was proposed"):
         Chain().block(kind)
 
@@ -166,16 +169,16 @@ def test_a_decision_at_another_time_is_a_fault() -> None:
         chain.block("BanffCommitBlock", at_s=3 * DAY_S)
 
 
-def test_time_that_goes_back_is_a_fault() -> None:
+def test_a_block_before_chain_time_is_a_fault() -> None:
     chain = Chain()
     chain.accept(at_s=10)
     with pytest.raises(LedgerFault, match="time goes back"):
         chain.accept(at_s=9)
 
 
-def test_what_cannot_be_proposed_is_a_fault() -> None:
+def test_a_proposal_of_an_undecidable_type_is_a_fault() -> None:
     with pytest.raises(LedgerFault, match="cannot be proposed"):
-        Chain().block("BanffProposalBlock", CreateSubnetTx(spending(0), SOMEBODY))
+        Chain().block("BanffProposalBlock", CreateSubnetTx(spending(0), OWNER))
 
 
 @pytest.mark.parametrize(
@@ -191,9 +194,9 @@ def test_a_reward_out_of_turn_is_a_fault(staking: TxID, at_s: int, reason: str) 
         Chain().reward(staking, commit=True, at_s=at_s)
 
 
-def test_a_nonce_that_was_used_is_a_fault() -> None:
+def test_a_reused_nonce_is_a_fault() -> None:
     chain = Chain()
-    subnet = P_TX.build(CreateSubnetTx(spending(0), SOMEBODY))
+    subnet = P_TX.build(CreateSubnetTx(spending(0), OWNER))
     chain.accept(subnet)
     random = Random(1)
     first = InitialValidator(NODE, 5, NAVAX, bls_key(random), l1_owner(random), l1_owner(random))
@@ -208,7 +211,7 @@ def test_a_nonce_that_was_used_is_a_fault() -> None:
         chain.accept(again)
 
 
-def test_a_spoiled_state_is_neither_used_nor_kept() -> None:
+def test_an_invalid_state_accepts_no_block_and_gives_no_checkpoint() -> None:
     chain = Chain()
     with pytest.raises(LedgerFault):
         chain.accept(BaseTx(spending(0, output(COIN + 1))))

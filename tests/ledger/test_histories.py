@@ -150,7 +150,7 @@ def told(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
     return tuple(witness.step() for _ in range(BLOCKS))
 
 
-def test_the_histories_hold_everything_that_the_rules_are_about() -> None:
+def test_the_histories_cover_every_rule() -> None:
     seen: set[str] = set()
     for seed in SEEDS:
         for block, effects in told(seed):
@@ -180,7 +180,7 @@ def share_was_rounded_early(effects: BlockEffects) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_checkpoint_at_any_block_leads_to_the_same_future(seed: int) -> None:
+def test_a_checkpoint_at_any_block_leads_to_the_same_effects(seed: int) -> None:
     state, _ = state_from_genesis(History(seed).genesis, PARAMS)
     for number, (block, effects) in enumerate(told(seed)):
         if number % 37 == 0 or (state.proposal is not None and number % 5 == 0):
@@ -201,7 +201,7 @@ def facts(effects: BlockEffects) -> Any:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_staking_is_opened_once_and_closed_at_most_once(seed: int) -> None:
+def test_every_staking_opens_once_and_closes_at_most_once(seed: int) -> None:
     opened: dict[bytes, Any] = {}
     over: list[bytes] = []
     for _, effects in told(seed):
@@ -220,7 +220,7 @@ def test_every_staking_is_opened_once_and_closed_at_most_once(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_balances_of_l1_validators_add_up_to_what_was_put_in_paid_back_and_used(seed: int) -> None:
+def test_balances_of_l1_validators_add_up_to_deposits_less_refunds_and_fees(seed: int) -> None:
     put_in = paid_back = 0
     for _, effects in told(seed):
         for tx in moves(effects):

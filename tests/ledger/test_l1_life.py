@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.ledger.small import ALL_ACTIVE, SOMEBODY, Chain, output, spending
+from tests.ledger.small import ALL_ACTIVE, OWNER, Chain, output, spending
 from tests.ledger.world import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
 from warpseal.chains.components import Input
 from warpseal.chains.p_components import InitialValidator
@@ -33,7 +33,7 @@ class L1(Chain):
     def __init__(self, *balances: int) -> None:
         super().__init__()
         random = Random(1)
-        subnet = P_TX.build(CreateSubnetTx(spending(0), SOMEBODY))
+        subnet = P_TX.build(CreateSubnetTx(spending(0), OWNER))
         self.accept(subnet)
         validators = tuple(
             InitialValidator(bytes([index]) * 20, 5, balance, bls_key(random), l1_owner(random), l1_owner(random))
@@ -57,7 +57,7 @@ class L1(Chain):
         return effects
 
 
-def test_a_balance_lasts_for_as_many_seconds_as_it_can_pay() -> None:
+def test_a_balance_lasts_as_long_as_it_pays_the_fee() -> None:
     chain = L1(10 * PRICE)
     assert chain.wait(9).l1_deactivated == ()
     assert (chain.balance(), chain.state.l1.active) == (PRICE, 1)
@@ -66,7 +66,7 @@ def test_a_balance_lasts_for_as_many_seconds_as_it_can_pay() -> None:
     assert (chain.balance(), chain.state.l1.active) == (0, 0)
 
 
-def test_what_does_not_pay_another_second_is_forfeited_after_the_transactions() -> None:
+def test_a_balance_too_small_for_another_second_is_forfeited_after_the_transactions() -> None:
     chain = L1(10 * PRICE - 1)
     assert chain.wait(8).l1_deactivated == ()
     effects = chain.wait(9)
@@ -75,7 +75,7 @@ def test_what_does_not_pay_another_second_is_forfeited_after_the_transactions() 
     assert effects.l1_active == 0
 
 
-def test_money_that_comes_in_the_same_block_keeps_a_validator_active() -> None:
+def test_a_deposit_in_the_same_block_keeps_a_validator_active() -> None:
     chain = L1(10 * PRICE - 1)
     chain.wait(8)
     increase = IncreaseL1ValidatorBalanceTx(spending(2), chain.ids[0], 1)
@@ -84,7 +84,7 @@ def test_money_that_comes_in_the_same_block_keeps_a_validator_active() -> None:
     assert effects.txs[0].l1[0].balance == PRICE
 
 
-def test_a_proposal_deactivates_after_its_decisions_too() -> None:
+def test_a_proposal_block_deactivates_after_its_decisions() -> None:
     chain = L1(2 * 86_400 * PRICE + 1)
     staking = chain.genesis.validators[0].id
     effects = chain.reward(staking, commit=True, at_s=2 * 86_400)
@@ -92,7 +92,7 @@ def test_a_proposal_deactivates_after_its_decisions_too() -> None:
     assert chain.state.l1.active == 0
 
 
-def test_an_inactive_validator_pays_nothing_and_begins_anew_when_it_is_funded() -> None:
+def test_an_inactive_validator_pays_nothing_and_a_deposit_reactivates_it() -> None:
     chain = L1(0)
     assert chain.state.l1.active == 0
     chain.wait(100)
@@ -103,7 +103,7 @@ def test_an_inactive_validator_pays_nothing_and_begins_anew_when_it_is_funded() 
     assert chain.balance() == PRICE
 
 
-def test_the_price_rises_while_there_are_more_than_the_target_and_everybody_pays_the_same() -> None:
+def test_the_fee_rises_above_the_target_and_is_the_same_for_all_validators() -> None:
     chain = L1(*[10**9] * (FEE.target + 2))
     chain.wait(1000)
     assert chain.state.l1_excess == 2 * 1000
@@ -112,7 +112,7 @@ def test_the_price_rises_while_there_are_more_than_the_target_and_everybody_pays
     assert paid.pop() > 1000 * PRICE
 
 
-def test_disabling_pays_back_once_and_an_inactive_one_gets_nothing() -> None:
+def test_disabling_refunds_once_and_an_inactive_validator_gets_no_refund() -> None:
     chain = L1(1000 * PRICE)
     chain.wait(10)
     disable = DisableL1ValidatorTx(spending(2, output(5)), chain.ids[0], Input((0,)))
@@ -139,7 +139,7 @@ def test_a_weight_of_zero_ends_a_validation_with_a_refund_and_another_weight_kee
     assert list(chain.state.l1.by_id) == [chain.ids[0]]
 
 
-def test_what_is_put_into_balances_is_neither_burned_nor_of_the_transactions_value() -> None:
+def test_deposits_are_neither_burned_nor_part_of_the_value() -> None:
     chain = L1(300, 700)
     amounts = chain.converted.amounts
     assert amounts.l1_balance == 1000

@@ -25,12 +25,12 @@ FEE = L1FeeConfig(target=10_000, min_price=2048, excess_conversion=1_246_488_515
         (365, 10**15, 720 * 10**15, 0),
     ],
 )
-def test_a_staking_earns_what_the_reference_says(days: int, stake: int, supply: int, reward: int) -> None:
+def test_rewards_equal_the_tables_of_avalanchego(days: int, stake: int, supply: int, reward: int) -> None:
     assert potential_reward(STANDARD_REWARDS, days * DAY_S, stake, supply) == reward
 
 
 @given(st.integers(1, 366 * DAY_S), st.integers(0, 2**64 - 1), st.integers(1, 720 * 10**15))
-def test_no_reward_goes_beyond_the_cap(duration_s: int, stake: int, supply: int) -> None:
+def test_no_reward_exceeds_the_supply_cap(duration_s: int, stake: int, supply: int) -> None:
     reward = potential_reward(STANDARD_REWARDS, duration_s, stake, supply)
     assert 0 <= reward <= STANDARD_REWARDS.supply_cap - supply
 
@@ -47,7 +47,7 @@ def test_no_reward_goes_beyond_the_cap(duration_s: int, stake: int, supply: int)
         (9_223_372_036_855_275_808, 2, 18_446_744_349_518),
     ],
 )
-def test_a_reward_is_split_in_the_validators_favour(total: int, shares: int, part: int) -> None:
+def test_rounding_of_a_split_favours_the_validator(total: int, shares: int, part: int) -> None:
     assert split_reward(total, shares) == (part, total - part)
 
 
@@ -68,7 +68,7 @@ def test_a_reward_too_large_to_multiply_is_rounded_early() -> None:
         (15_000, 0, 86_400, 211_438_809, 432_000_000),
     ],
 )
-def test_l1_validators_pay_what_the_reference_says(
+def test_l1_fees_equal_the_tables_of_avalanchego(
     active: int, excess: int, seconds: int, total: int, after: int
 ) -> None:
     assert l1_fee_cost(FEE, active, excess, seconds) == total
@@ -76,19 +76,19 @@ def test_l1_validators_pay_what_the_reference_says(
 
 
 @given(st.integers(0, 20_000), st.integers(0, 2 * 10**9), st.integers(0, 40), st.integers(0, 40))
-def test_paying_at_once_is_paying_in_parts(active: int, excess: int, first: int, second: int) -> None:
+def test_a_fee_over_a_period_is_the_sum_over_its_parts(active: int, excess: int, first: int, second: int) -> None:
     middle = advance_excess(FEE, active, excess, first)
     parts = l1_fee_cost(FEE, active, excess, first) + l1_fee_cost(FEE, active, middle, second)
     assert parts == l1_fee_cost(FEE, active, excess, first + second)
     assert advance_excess(FEE, active, middle, second) == advance_excess(FEE, active, excess, first + second)
 
 
-def test_a_price_beyond_64_bits_stops_there() -> None:
+def test_the_fee_is_capped_at_64_bits() -> None:
     assert l1_fee_price(FEE, 2**64 - 1) == 2**64 - 1
     assert l1_fee_cost(FEE, 10_000, 2**64 - 1, 2) == 2**64 - 1
 
 
-def test_a_time_that_no_chain_stood_still_is_refused_and_not_summed() -> None:
+def test_an_implausibly_long_period_is_refused_without_a_sum() -> None:
     config = L1FeeConfig(target=1, min_price=1, excess_conversion=10**30)
     assert l1_fee_cost(config, 0, 0, 2**63) == 2**63
     with pytest.raises(ValueError, match="too many to sum"):

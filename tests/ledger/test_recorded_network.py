@@ -70,26 +70,26 @@ def told(utxo: Utxo[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain")))
-def test_unspent_outputs_of_the_p_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     utxos = sorted((UTXO.parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
     assert [looks(output) for output in held(P_CHAIN, asked)] == [told(utxo) for utxo in utxos]
 
 
 @pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
-def test_unspent_outputs_of_the_x_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     utxos = sorted((utxo_struct(X_OUTPUT).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
     assert [looks(output) for output in held(CHAINS["X"], asked)] == [told(utxo) for utxo in utxos]
 
 
-def test_nothing_waits_to_be_imported_to_the_c_chain() -> None:
+def test_no_exported_output_to_the_c_chain_is_left() -> None:
     assert [held(CHAINS["C"], asked) for asked, _ in answers("avax.getUTXOs")] == [[]] * 6
     assert all(not result["utxos"] for _, result in answers("avax.getUTXOs"))
 
 
 @pytest.mark.parametrize("call", answers("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
-def test_balances_of_the_p_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+def test_balances_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     outputs = held(P_CHAIN, asked)
     locked = sum(out.amount for out in outputs if out.stakeable_locktime > STATE.time_s)
@@ -97,7 +97,7 @@ def test_balances_of_the_p_chain_are_the_nodes(call: tuple[dict[str, Any], Any])
 
 
 @pytest.mark.parametrize("call", answers("avm.getAllBalances"), ids=lambda call: call[0]["address"])
-def test_balances_of_the_x_chain_are_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
+def test_balances_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     balances: dict[bytes, int] = {}
     for out in replayed().outputs.held_by(parse_address(asked["address"])[1], CHAINS["X"]):
@@ -132,12 +132,12 @@ def test_current_stakers_have_the_nodes_times_weights_owners_and_potential_rewar
     assert not len(STATE.waiting)
 
 
-def test_the_supply_is_that_of_the_genesis_and_all_potential_rewards() -> None:
+def test_the_supply_is_the_initial_supply_plus_all_potential_rewards() -> None:
     rewards = sum(staker.potential_reward for staker in STATE.current)
     assert STATE.supply == replayed().p[0].supply == GENESIS.initial_supply + rewards
 
 
-def test_the_stake_of_the_primary_network_is_the_nodes() -> None:
+def test_the_stake_of_the_primary_network_equals_the_nodes() -> None:
     weights = [staker.period.weight for staker in STATE.current if staker.period.subnet_id == PRIMARY_NETWORK]
     assert str(sum(weights)) == answer("platform.getTotalStake")["stake"]
 
@@ -157,7 +157,7 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
         assert owner.threshold == int(node["remainingBalanceOwner"]["threshold"])
 
 
-def test_time_and_the_fee_of_l1_validators_are_the_nodes() -> None:
+def test_chain_time_and_l1_fee_equal_the_nodes() -> None:
     shown = answer("platform.getValidatorFeeState")
     assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (shown["excess"], shown["price"])
     assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
@@ -165,7 +165,7 @@ def test_time_and_the_fee_of_l1_validators_are_the_nodes() -> None:
     assert shown["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
 
 
-def test_subnets_owners_conversion_and_chains_are_the_nodes() -> None:
+def test_subnets_owners_conversion_and_chains_equal_the_nodes() -> None:
     shown = {subnet["id"]: subnet["controlKeys"] for subnet in answer("platform.getSubnets")["subnets"]}
     owned = {
         id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
@@ -186,7 +186,7 @@ def test_subnets_owners_conversion_and_chains_are_the_nodes() -> None:
     }
 
 
-def test_assets_are_what_the_node_describes() -> None:
+def test_assets_equal_the_nodes_descriptions() -> None:
     made = {id_text(tx.asset.asset_id): tx.asset for tx in replayed().x if tx.asset is not None}
     described = [result for _, result in results("avm.jsonl", "avm.getAssetDescription")]
     assert {asset["assetID"] for asset in described} == set(made)
@@ -204,7 +204,7 @@ def test_assets_are_what_the_node_describes() -> None:
     assert [asset.name for asset in made.values() if asset.is_nft] == ["Seal Deed"]
 
 
-def test_everything_that_the_wallet_moved_between_chains_is_tied_together() -> None:
+def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
     p, story = replayed().p_txs, {name: parse_id(text).hex() for name, text in WALLET.items()}
     x = {tx.tx.id.hex(): tx for tx in replayed().x}
     c = {tx.tx.id.hex(): tx for tx in replayed().c}
@@ -255,14 +255,14 @@ def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
         assert paid.amount == -change.balance_change > 0
 
 
-def test_every_transaction_is_accepted_where_its_block_holds_it() -> None:
+def test_every_transaction_has_its_height_and_position() -> None:
     for effects in replayed().p[1:]:
         assert [tx.tx.id for tx in effects.txs] == [tx.id for tx in effects.block.txs]
         assert all((tx.height, tx.outcome) == (effects.block.height, TxOutcome.ACCEPTED) for tx in effects.txs)
         assert effects.time_s == effects.block.time
 
 
-def test_chains_read_one_after_the_other_end_alike_and_mark_what_they_could_not_know() -> None:
+def test_chains_indexed_one_after_the_other_end_alike_and_mark_unknown_outputs() -> None:
     apart = replayed(one_chain_after_the_other=True)
     assert apart.outputs.unspent == replayed().outputs.unspent
     assert encode_checkpoint(apart.state) == encode_checkpoint(STATE)
@@ -279,7 +279,7 @@ def test_chains_read_one_after_the_other_end_alike_and_mark_what_they_could_not_
 
 
 @pytest.mark.parametrize("stop", range(len(p_blocks()) + 1))
-def test_a_checkpoint_anywhere_leads_to_the_same_end(stop: int) -> None:
+def test_a_checkpoint_at_any_block_leads_to_the_same_state(stop: int) -> None:
     state = beginning().state
     for block in p_blocks()[:stop]:
         apply_p_block(state, block, None)

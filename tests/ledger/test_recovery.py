@@ -20,7 +20,7 @@ ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 SIGNATURE = EXPORT.credentials[0].signatures[0]
 
 
-def test_a_mainnet_export_was_signed_by_whom_it_pays() -> None:
+def test_a_mainnet_export_was_signed_by_its_recipient() -> None:
     _, address = parse_address("avax1tnuesf6cqwnjw7fxjyk7lhch0vhf0v95wj5jvy")
     assert recover_signers(DIGEST, (SIGNATURE, SIGNATURE)) == (address,)
 
@@ -65,13 +65,13 @@ def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
         SIGNATURE[:32] + bytes(32) + SIGNATURE[64:],
     ],
 )
-def test_what_is_no_signature_has_no_signer(signature: bytes) -> None:
+def test_a_malformed_signature_has_no_signer(signature: bytes) -> None:
     assert recover_public_key(DIGEST, signature) is None
     assert recover_signers(DIGEST, (signature,)) == ()
 
 
 @given(st.binary(min_size=65, max_size=65), st.binary(min_size=32, max_size=32))
-def test_any_bytes_give_a_key_or_none(signature: bytes, digest: bytes) -> None:
+def test_recovery_from_any_bytes_gives_a_key_or_none(signature: bytes, digest: bytes) -> None:
     key = recover_public_key(digest, signature)
     assert key is None or (len(key) == 33 and key[0] in (2, 3))
     assert key == plain_public_key(digest, signature)
@@ -80,6 +80,6 @@ def test_any_bytes_give_a_key_or_none(signature: bytes, digest: bytes) -> None:
 @pytest.mark.parametrize("r", [0, 1, 2, 2**128, ORDER - 1, ORDER])
 @pytest.mark.parametrize("s", [0, 1, 5, ORDER - 1, ORDER])
 @pytest.mark.parametrize("recovery_id", range(5))
-def test_the_edges_of_the_curve_are_those_of_a_plain_calculation(r: int, s: int, recovery_id: int) -> None:
+def test_recovery_at_the_edges_equals_a_plain_calculation(r: int, s: int, recovery_id: int) -> None:
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([recovery_id])
     assert recover_public_key(DIGEST, signature) == plain_public_key(DIGEST, signature)

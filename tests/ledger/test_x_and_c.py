@@ -8,7 +8,7 @@ import pytest
 
 from tests.chains.exchanges import vector
 from tests.ledger.memory_utxos import MemoryUtxos
-from tests.ledger.small import ELSE, SOMEBODY, output
+from tests.ledger.small import OTHER_OWNER, OWNER, output
 from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
 from warpseal.chains.c_atomic import C_TX, EvmInput, EvmOutput, parse_atomic_tx
 from warpseal.chains.c_atomic import ExportTx as CExportTx
@@ -54,9 +54,9 @@ CREATION = X_TX.build(
         "ALL",
         2,
         (
-            InitialState(0, (TransferOutput(100, 0, 1, SOMEBODY.addresses), MintOutput(SOMEBODY))),
-            InitialState(1, (NftMintOutput(7, SOMEBODY),)),
-            InitialState(2, (PropertyMintOutput(SOMEBODY),)),
+            InitialState(0, (TransferOutput(100, 0, 1, OWNER.addresses), MintOutput(OWNER))),
+            InitialState(1, (NftMintOutput(7, OWNER),)),
+            InitialState(2, (PropertyMintOutput(OWNER),)),
         ),
     )
 )
@@ -81,11 +81,13 @@ def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
     return [(out.kind, out.amount) for out in effects.emitted]
 
 
-def test_an_asset_begins_with_amounts_and_rights_and_operations_use_them() -> None:
-    mint = operate(MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses)), (MADE, 1))
-    nfts = operate(NftMintOperation(AUTH, 7, b"art", (SOMEBODY, ELSE)), (MADE, 2))
-    prop = operate(PropertyMintOperation(AUTH, PropertyMintOutput(SOMEBODY), PropertyOwnedOutput(ELSE)), (MADE, 3))
-    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), (nfts.id, 0))
+def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
+    mint = operate(
+        MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)), (MADE, 1)
+    )
+    nfts = operate(NftMintOperation(AUTH, 7, b"art", (OWNER, OTHER_OWNER)), (MADE, 2))
+    prop = operate(PropertyMintOperation(AUTH, PropertyMintOutput(OWNER), PropertyOwnedOutput(OTHER_OWNER)), (MADE, 3))
+    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (nfts.id, 0))
     burn = operate(PropertyBurnOperation((0,)), (prop.id, 1))
     effects = applied(CREATION, mint, nfts, prop, give, burn)
     assert [shape(tx) for tx in effects.txs] == [
@@ -110,8 +112,8 @@ def test_an_asset_begins_with_amounts_and_rights_and_operations_use_them() -> No
     assert (effects.time_s, effects.tx_count, effects.txs[3].position) == (1000, 6, 3)
 
 
-def test_nothing_is_spent_twice_on_the_x_chain() -> None:
-    mint = MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses))
+def test_a_double_spend_on_the_x_chain_is_a_fault() -> None:
+    mint = MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses))
     with pytest.raises(LedgerFault, match="spent already"):
         applied(CREATION, operate(mint, (MADE, 1)), operate(mint, (MADE, 1)))
     outputs = MemoryUtxos()
@@ -120,8 +122,8 @@ def test_nothing_is_spent_twice_on_the_x_chain() -> None:
         applied(operate(mint, (MADE, 1)), source=outputs)
 
 
-def test_an_operation_on_something_else_is_a_fault() -> None:
-    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), (MADE, 0))
+def test_an_operation_on_an_output_of_another_kind_is_a_fault() -> None:
+    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
     with pytest.raises(LedgerFault, match="differs from the output"):
         applied(CREATION, give)
 
@@ -129,14 +131,20 @@ def test_an_operation_on_something_else_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
-        (MintOperation(AUTH, MintOutput(ELSE), TransferOutput(50, 0, 1, ELSE.addresses)), OutputKind.MINT),
-        (NftMintOperation(AUTH, 7, b"art", (SOMEBODY,)), OutputKind.NFT_MINT),
-        (NftTransferOperation(AUTH, NftTransferOutput(7, b"art", ELSE)), OutputKind.NFT),
-        (PropertyMintOperation(AUTH, PropertyMintOutput(ELSE), PropertyOwnedOutput(ELSE)), OutputKind.PROPERTY_MINT),
+        (
+            MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)),
+            OutputKind.MINT,
+        ),
+        (NftMintOperation(AUTH, 7, b"art", (OWNER,)), OutputKind.NFT_MINT),
+        (NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), OutputKind.NFT),
+        (
+            PropertyMintOperation(AUTH, PropertyMintOutput(OTHER_OWNER), PropertyOwnedOutput(OTHER_OWNER)),
+            OutputKind.PROPERTY_MINT,
+        ),
         (PropertyBurnOperation((0,)), OutputKind.PROPERTY),
     ],
 )
-def test_what_an_operation_spends_is_rebuilt_where_its_beginning_is_not_known(operation: Any, kind: OutputKind) -> None:
+def test_an_unknown_output_of_an_operation_is_reconstructed(operation: Any, kind: OutputKind) -> None:
     (effects,) = applied(operate(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
     output = effects.consumed[0].reconstructed
     assert output is not None
@@ -184,7 +192,7 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
     assert (block.tx_count, effects.height) == (1, 9)
 
 
-def test_an_export_leaves_an_account_for_another_chain_and_can_be_imported_there_once() -> None:
+def test_an_export_from_an_account_can_be_imported_once() -> None:
     account = Address(b"\x77" * 20)
     tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (EvmInput(account, 30, AVAX, 4),), (output(28),)))
     outputs = MemoryUtxos()
@@ -209,7 +217,7 @@ def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
 
 
-def test_a_block_that_repeats_a_transaction_moves_no_output_again() -> None:
+def test_a_repeated_transaction_moves_no_output() -> None:
     tx = parse_atomic_tx(bytes.fromhex(vector("c_atomic.json")["import_from_p"]))
     header = CHeader(102972, bytes(32), bytes(32), 1000, 700, 0)
     is_repeat = header.number in MAINNET.repeated_c_blocks

@@ -17,7 +17,7 @@ from tests.ledger.world import (
     X_CHAIN,
     bls_key,
     paid,
-    somebody,
+    random_owner,
 )
 from warpseal.chains.components import (
     BaseFields,
@@ -152,7 +152,7 @@ class Wallet(L1Wallet):
             return None
         start, end = self._window()
         shares = self.random.choice((20_000, 100_000, 0, 1_000_000))
-        owner = somebody(self.random)
+        owner = random_owner(self.random)
         return self._staking(
             lambda base, stake, amount: AddValidatorTx(
                 base, StakingTerms(node, start, end, amount), stake, owner, shares
@@ -164,7 +164,7 @@ class Wallet(L1Wallet):
         if host is None:
             return None
         node, start, end = host
-        owner = somebody(self.random)
+        owner = random_owner(self.random)
         return self._staking(
             lambda base, stake, amount: AddDelegatorTx(base, StakingTerms(node, start, end, amount), stake, owner)
         )
@@ -188,7 +188,7 @@ class Wallet(L1Wallet):
         if node is None:
             return None
         start, end = self._window()
-        owners = (somebody(self.random), somebody(self.random))
+        owners = (random_owner(self.random), random_owner(self.random))
         shares = self.random.choice((20_000, 333_333, 0))
         signer = bls_key(self.random) if subnet == PRIMARY_NETWORK else NoSigner()
         return self._staking(
@@ -203,7 +203,7 @@ class Wallet(L1Wallet):
         if host is None:
             return None
         node, start, end = host
-        owner = somebody(self.random)
+        owner = random_owner(self.random)
         return self._staking(
             lambda base, stake, amount: AddPermissionlessDelegatorTx(
                 base, SubnetValidator(StakingTerms(node, start, end, amount), subnet), stake, owner
@@ -243,7 +243,7 @@ class Wallet(L1Wallet):
     def _create_subnet(self) -> PSignedTx | None:
         if len(self._permissioned()) > 3:
             return None
-        tx = self._simple(lambda base: CreateSubnetTx(base, somebody(self.random)))
+        tx = self._simple(lambda base: CreateSubnetTx(base, random_owner(self.random)))
         if tx is not None:
             self._used.add(("changes", SubnetID(tx.id)))
             self.subnets.append(SubnetID(tx.id))
@@ -260,7 +260,9 @@ class Wallet(L1Wallet):
         subnet = self._one_of(self._permissioned())
         if subnet is None:
             return None
-        return self._simple(lambda base: TransferSubnetOwnershipTx(base, subnet, Input((0,)), somebody(self.random)))
+        return self._simple(
+            lambda base: TransferSubnetOwnershipTx(base, subnet, Input((0,)), random_owner(self.random))
+        )
 
     def _transform(self) -> PSignedTx | None:
         subnet = self._one_of(self._permissioned())

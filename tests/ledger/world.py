@@ -62,7 +62,7 @@ def genesis(seed: int) -> PGenesis:
 def _first_validator(random: Random, days: int) -> PSignedTx:
     stake = (TransferableOutput(AVAX, paid(random, 2000 * NAVAX)),)
     validator = StakingTerms(NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX)
-    return P_TX.build(AddValidatorTx(empty_base(), validator, stake, somebody(random), 20_000))
+    return P_TX.build(AddValidatorTx(empty_base(), validator, stake, random_owner(random), 20_000))
 
 
 def _chain(name: str) -> PSignedTx:
@@ -84,7 +84,7 @@ def rules() -> Rules:
     )
 
 
-def somebody(random: Random) -> OutputOwners:
+def random_owner(random: Random) -> OutputOwners:
     """Return somebody of a few."""
     count = random.choice((1, 1, 1, 2))
     addresses = tuple(sorted(Address(bytes([random.randrange(1, 6)]) * 20) for _ in range(count)))
@@ -93,7 +93,7 @@ def somebody(random: Random) -> OutputOwners:
 
 def paid(random: Random, amount: int) -> TransferOutput:
     """Return an output of somebody."""
-    owner = somebody(random)
+    owner = random_owner(random)
     return TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses)
 
 

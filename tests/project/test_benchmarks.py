@@ -16,14 +16,14 @@ def test_every_benchmark_has_one_function_to_run() -> None:
     assert all(callable(benchmark(name)) for name in NAMES)
 
 
-def test_a_figure_says_whether_its_aim_was_met() -> None:
+def test_a_figure_reports_whether_it_met_its_target() -> None:
     assert Figure("ratio", 1.6, "x", Aim(1.6)).verdict == "met"
     assert Figure("ratio", 1.61, "x", Aim(1.6)).verdict == "missed"
     assert Figure("rate", 1499, "/s", Aim(1500, at_least=True)).verdict == "missed"
     assert Figure("rate", 3, "/s").verdict == ""
 
 
-def test_a_report_is_kept_as_json(tmp_path: Path) -> None:
+def test_a_report_is_written_as_json(tmp_path: Path) -> None:
     file = Report("cold", True, (Figure("ratio", 1.5, "x", Aim(1.6)),), samples={"wall_s": [0.1]}).write(tmp_path)
     kept = json.loads(file.read_text())
     assert kept["benchmark"] == "cold"

@@ -28,7 +28,7 @@ PROOFS = {
 
 
 @pytest.mark.parametrize("kind", WITNESSED)
-async def test_message_proof_and_signers_are_those_that_the_l1_has_seen(daemon: Daemon, kind: str) -> None:
+async def test_message_justification_and_signers_equal_the_recorded_ones(daemon: Daemon, kind: str) -> None:
     (tx_hash,) = [id_text(tx.id) for tx in recorded_txs() if tx.kind == kind]
     result = await daemon.explanation(tx_hash)
     assert result["message"]["hex"] == "0x" + dict(delivered())[WITNESSED[kind]].raw.hex()
@@ -37,7 +37,7 @@ async def test_message_proof_and_signers_are_those_that_the_l1_has_seen(daemon: 
     assert result["failing"] is None
 
 
-async def test_every_other_transaction_has_no_message(daemon: Daemon) -> None:
+async def test_other_transactions_have_no_message(daemon: Daemon) -> None:
     others = [tx for tx in recorded_txs() if tx.kind not in WITNESSED]
     assert len(others) > 10
     for tx in others:

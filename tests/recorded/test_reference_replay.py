@@ -54,7 +54,7 @@ def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("exchange", SPEAKING, ids=lambda entry: str(entry.position))
-async def test_the_daemon_answers_as_the_table_says(daemon: Daemon, exchange: Exchange) -> None:
+async def test_the_daemon_replies_as_the_table_says(daemon: Daemon, exchange: Exchange) -> None:
     expected = EXPECTED[exchange.position]
     status, content_type, body = await _replay(daemon, exchange)
     assert (status, content_type) == (expected.status, "application/json")
@@ -74,7 +74,7 @@ async def test_no_recorded_exchange_is_left_out() -> None:
     assert sorted(EXPECTED) == [entry.position for entry in (*SPEAKING, *METRICS)]
 
 
-async def test_what_the_reference_answers_500_is_never_a_500(daemon: Daemon) -> None:
+async def test_requests_that_the_reference_answers_500_are_never_a_500(daemon: Daemon) -> None:
     said = {entry.position: (await _replay(daemon, entry))[0] for entry in EXCHANGES if entry.status == 500}
     assert len(said) == 10
     assert set(said.values()) == {400, 404, 504}

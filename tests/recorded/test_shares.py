@@ -28,7 +28,7 @@ def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> N
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=ANSWERS.get)
-def test_the_recorded_shares_of_its_bit_set_sum_up_to_the_references_bytes(answer: bytes) -> None:
+def test_recorded_shares_of_the_signers_sum_to_the_references_signature(answer: bytes) -> None:
     unsigned, _, signature = parse_signed_message(answer)
     assert recording.sum_of_shares(unsigned, recording.signers_of(answer)) == signature
 

@@ -47,7 +47,7 @@ async def test_every_recorded_validator_with_a_key_is_reached_over_tls(daemon: D
 
 
 @pytest.mark.parametrize("position", SIGNED)
-async def test_every_recorded_success_is_answered_from_the_recorded_shares(
+async def test_recorded_shares_answer_every_recorded_success(
     network: SimulatedNetwork, daemon: Daemon, position: int
 ) -> None:
     reply = await daemon.post(AGGREGATE_PATH, _request(position))
@@ -58,7 +58,7 @@ async def test_every_recorded_success_is_answered_from_the_recorded_shares(
         assert ours == theirs
 
 
-async def test_the_bytes_are_the_references_wherever_the_quorum_needs_everybody_whom_it_took(daemon: Daemon) -> None:
+async def test_signed_bytes_equal_the_references_if_the_quorum_needs_all_its_signers(daemon: Daemon) -> None:
     equal = set()
     for position in SIGNED:
         reply = await daemon.post(AGGREGATE_PATH, _request(position))
@@ -75,7 +75,7 @@ async def test_py_ecc_agrees_with_the_daemon(daemon: Daemon, position: int) -> N
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
-async def test_both_dialects_give_the_same_signed_message(daemon: Daemon, position: int) -> None:
+async def test_both_endpoints_give_the_same_signed_message(daemon: Daemon, position: int) -> None:
     kebab = await daemon.post(AGGREGATE_PATH, _request(position))
     v1 = await daemon.post(AGGREGATE_V1_PATH, {"message": _request(position)["message"], "quorumPercentage": 67})
     assert (kebab.status, v1.status) == (200, 201)
@@ -83,13 +83,13 @@ async def test_both_dialects_give_the_same_signed_message(daemon: Daemon, positi
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
-async def test_the_answer_says_which_subnet_signed_at_which_height(daemon: Daemon, position: int) -> None:
+async def test_the_reply_names_the_signing_subnet_and_height(daemon: Daemon, position: int) -> None:
     reply = await daemon.post(AGGREGATE_PATH, _request(position))
     assert reply.headers["X-Warpseal-Signing-Subnet-Id"] == recording.subnet_of(_unsigned(position))
     assert reply.headers["X-Warpseal-P-Chain-Height"] == str(recording.HEIGHT)
 
 
-async def test_the_full_quorum_that_the_reference_never_reaches_is_reached_while_the_inactive_one_has_a_key(
+async def test_a_full_quorum_is_reached_while_the_inactive_validator_has_a_key(
     network: SimulatedNetwork, daemon: Daemon
 ) -> None:
     """At height 18 the fourth validator was active; now it is not, but it signs."""
@@ -104,7 +104,7 @@ async def test_the_full_quorum_that_the_reference_never_reaches_is_reached_while
     assert recording.sum_of_shares(unsigned, signers) == signature
 
 
-async def test_the_full_quorum_without_the_key_of_the_inactive_one_is_refused_for_good_and_at_once(
+async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_impossible(
     daemon: Daemon,
 ) -> None:
     reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"quorum-percentage": 100}))
@@ -121,7 +121,7 @@ async def test_the_full_quorum_without_the_key_of_the_inactive_one_is_refused_fo
     assert "Retry-After" not in reply.headers
 
 
-async def test_who_stays_silent_is_named_at_the_deadline(network: SimulatedNetwork, daemon: Daemon) -> None:
+async def test_a_failure_at_the_deadline_names_silent_validators(network: SimulatedNetwork, daemon: Daemon) -> None:
     """Validators of the named subnet do not run the message's chain, and nodes stay silent then."""
     elsewhere = {"signing-subnet-id": recording.PERMISSIONED, "timeout-seconds": 0.5}
     reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **elsewhere))
