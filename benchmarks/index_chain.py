@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from tests.chains.p_vectors import genesis_bytes
-from warpseal.chains.c_atomic import C_TX, EvmInput, encode_atomic_txs
+from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, encode_atomic_txs
 from warpseal.chains.c_atomic import ExportTx as CExportTx
 from warpseal.chains.components import (
     BaseFields,
@@ -121,7 +121,7 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
         extra = b""
         if number and number % 5 == 0:
             made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
-            spent = EvmInput(address(number), 10**9 + _FEE, asset_id, number)
+            spent = AtomicEvmInput(address(number), 10**9 + _FEE, asset_id, number)
             unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (made,))
             extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),), batch=True)
         yield {

@@ -12,9 +12,9 @@ from tests.chains.hostile import damaged, refusal
 from warpseal.chains import x_txs
 from warpseal.chains.c_atomic import (
     C_TX,
+    AtomicEvmInput,
+    AtomicEvmOutput,
     AtomicTx,
-    EvmInput,
-    EvmOutput,
     ExportTx,
     ImportTx,
     encode_atomic_txs,
@@ -49,14 +49,14 @@ imports = st.builds(
     values.ids,
     values.ids,
     values.some(values.transferable_inputs),
-    values.some(st.builds(EvmOutput, values.addresses, values.u64, values.ids)),
+    values.some(st.builds(AtomicEvmOutput, values.addresses, values.u64, values.ids)),
 )
 exports = st.builds(
     ExportTx,
     values.u32,
     values.ids,
     values.ids,
-    values.some(st.builds(EvmInput, values.addresses, values.u64, values.ids, values.u64)),
+    values.some(st.builds(AtomicEvmInput, values.addresses, values.u64, values.ids, values.u64)),
     values.some(values.transferable_outputs),
 )
 txs = st.builds(C_TX.build, imports | exports, values.some(values.signed(Credential)))

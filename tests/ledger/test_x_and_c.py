@@ -10,7 +10,7 @@ from tests.chains.exchanges import vector
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.small import OTHER_OWNER, OWNER, output
 from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
-from warpseal.chains.c_atomic import C_TX, EvmInput, EvmOutput, parse_atomic_tx
+from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, AtomicEvmOutput, parse_atomic_tx
 from warpseal.chains.c_atomic import ExportTx as CExportTx
 from warpseal.chains.c_atomic import ImportTx as CImportTx
 from warpseal.chains.components import BaseFields, Input, TransferableInput, TransferInput, TransferOutput
@@ -194,7 +194,7 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
 
 def test_an_export_from_an_account_can_be_imported_once() -> None:
     account = Address(b"\x77" * 20)
-    tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (EvmInput(account, 30, AVAX, 4),), (output(28),)))
+    tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (AtomicEvmInput(account, 30, AVAX, 4),), (output(28),)))
     outputs = MemoryUtxos()
     effects = atomic(tx)
     outputs.apply(effects.txs)
@@ -212,7 +212,7 @@ def test_an_export_from_an_account_can_be_imported_once() -> None:
 
 def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
     spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
-    arrival = EvmOutput(Address(b"\x77" * 20), 29, TOKEN)
+    arrival = AtomicEvmOutput(Address(b"\x77" * 20), 29, TOKEN)
     with pytest.raises(LedgerFault, match="outputs are more"):
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
 

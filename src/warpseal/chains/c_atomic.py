@@ -43,7 +43,7 @@ C_TYPE_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class EvmOutput:
+class AtomicEvmOutput:
     """An amount that an account receives. address: its 20 bytes."""
 
     address: Address
@@ -52,7 +52,7 @@ class EvmOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class EvmInput:
+class AtomicEvmInput:
     """An amount that an account sends. address: its 20 bytes; nonce: the account's."""
 
     address: Address
@@ -69,7 +69,7 @@ class ImportTx:
     blockchain_id: ChainID
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
-    outputs: tuple[EvmOutput, ...]
+    outputs: tuple[AtomicEvmOutput, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ExportTx:
     network_id: int
     blockchain_id: ChainID
     destination_chain_id: ChainID
-    inputs: tuple[EvmInput, ...]
+    inputs: tuple[AtomicEvmInput, ...]
     exported_outputs: tuple[TransferableOutput, ...]
 
 
@@ -91,8 +91,8 @@ _OUTPUT: Final[Interface[Output]] = Interface(
 )
 _SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, C_TYPE_NAMES)
 _CREDENTIAL: Final[Interface[Credential]] = Interface("credential", {CREDENTIAL_TYPE: CREDENTIAL}, C_TYPE_NAMES)
-_EVM_OUTPUT: Final = Struct(EvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
-_EVM_INPUT: Final = Struct(EvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
+_EVM_OUTPUT: Final = Struct(AtomicEvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
+_EVM_INPUT: Final = Struct(AtomicEvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
 _UNSIGNED: Final[Interface[CUnsignedTx]] = Interface(
     "atomic transaction",
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from warpseal.chains.c_atomic import EvmInput, EvmOutput
+from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput
 from warpseal.chains.ids import AssetID
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.history.blocks import Vertex
@@ -19,7 +19,7 @@ from warpseal.index.schema import ASSETS, TX_IDS, TXS
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.outputs import Consumed
 from warpseal.ledger.utxo_flow import hash_unsigned_tx, recover_public_key
-from warpseal.ledger.x_chain import AssetCreated, Cap, XTxEffects
+from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
 
 
 def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
@@ -70,7 +70,7 @@ def write_c(batch: IndexBatch, tx: CTxEffects, when: TxTime) -> None:
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
-def asset_row(names: IdTable, asset: AssetCreated, made_at: int) -> tuple[Any, ...]:
+def asset_row(names: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
     """Return the row of an asset; what cannot be stored as text is left out of its names."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
@@ -79,7 +79,7 @@ def asset_row(names: IdTable, asset: AssetCreated, made_at: int) -> tuple[Any, .
 
 def staking_asset_row(names: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
     """Return the row of AVAX, for an index without the X-Chain that creates it."""
-    return asset_row(names, AssetCreated(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
+    return asset_row(names, AssetCreation(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
 
 
 def _put(
@@ -120,5 +120,5 @@ def _accounts(
     )
 
 
-def _moved(tx: CTxEffects) -> tuple[EvmInput | EvmOutput, ...]:
+def _moved(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:
     return (*tx.evm_inputs, *tx.evm_outputs)

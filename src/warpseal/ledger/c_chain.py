@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from warpseal.chains.c_atomic import AtomicTx, EvmInput, EvmOutput, ExportTx, ImportTx
+from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput, AtomicTx, ExportTx, ImportTx
 from warpseal.chains.components import TransferableOutput
 from warpseal.chains.ids import AssetID
 from warpseal.ledger.effects import AssetSums
@@ -44,8 +44,8 @@ class CTxEffects:
     emitted: tuple[LedgerOutput, ...]
     source_chain_id: ChainID
     destination_chain_id: ChainID
-    evm_inputs: tuple[EvmInput, ...]
-    evm_outputs: tuple[EvmOutput, ...]
+    evm_inputs: tuple[AtomicEvmInput, ...]
+    evm_outputs: tuple[AtomicEvmOutput, ...]
     unlocked: AssetSums
     created: AssetSums
     burned: AssetSums
@@ -100,7 +100,7 @@ def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
         _add_evm(created, unsigned.outputs)
         sums = _sums(flow, tx, unlocked, created)
         source_chain_id, destination_chain_id = unsigned.source_chain_id, flow.chain_id
-        ends: tuple[tuple[EvmInput, ...], tuple[EvmOutput, ...]] = ((), unsigned.outputs)
+        ends: tuple[tuple[AtomicEvmInput, ...], tuple[AtomicEvmOutput, ...]] = ((), unsigned.outputs)
         emitted: tuple[LedgerOutput, ...] = ()
     else:
         consumed = ()
@@ -122,7 +122,7 @@ def _exported(flow: UtxoFlow, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerO
     )
 
 
-def _add_evm(sums: dict[AssetID, int], moved: Sequence[EvmInput | EvmOutput]) -> None:
+def _add_evm(sums: dict[AssetID, int], moved: Sequence[AtomicEvmInput | AtomicEvmOutput]) -> None:
     for part in moved:
         sums[part.asset_id] = sums.get(part.asset_id, 0) + part.amount
 

@@ -186,7 +186,7 @@ class Cap(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AssetCreated:
+class AssetCreation:
     """An asset was created; its id is that of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
 
     asset_id: AssetID
@@ -217,7 +217,7 @@ class XTxEffects:
     unlocked: AssetSums
     created: AssetSums
     burned: AssetSums
-    asset: AssetCreated | None
+    asset: AssetCreation | None
 
     @property
     def released(self) -> tuple[LedgerOutput, ...]:
@@ -304,8 +304,8 @@ def _burned(flow: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSums:
     return nonzero_sums(burned)
 
 
-def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreated:
-    return AssetCreated(
+def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreation:
+    return AssetCreation(
         AssetID(tx.id),
         creation.name,
         creation.symbol,
