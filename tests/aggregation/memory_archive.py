@@ -15,9 +15,9 @@ PATIENCE_S = 1.0
 
 @dataclass
 class MemoryArchive:
-    """Outlives the worlds that use it. commit_s, recall_s: how long they take; nobody waits beyond a second.
+    """Outlives the worlds that use it. commit_s, recall_s: how long they take; no caller waits beyond a second.
 
-    lists: how often shares were handed over; rejected, recalls, pledged: what was called, in order.
+    lists: how often shares were handed over; rejected, recalls, pinned: what was called, in order.
     """
 
     commit_s: float = 0.0
@@ -25,12 +25,12 @@ class MemoryArchive:
     messages: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
     shares: dict[MessageID, dict[bytes, StoredShare]] = field(default_factory=dict)
     signatures: dict[MessageID, list[StoredSignature]] = field(default_factory=dict)
-    for_ever: set[MessageID] = field(default_factory=set)
+    pinned_ids: set[MessageID] = field(default_factory=set)
     lists: list[list[StoredShare]] = field(default_factory=list)
     rejected: list[tuple[bytes, bytes]] = field(default_factory=list)
     recalls: list[MessageID] = field(default_factory=list)
     commits: list[tuple[float, StoredSignature]] = field(default_factory=list)
-    pledged: list[MessageID] = field(default_factory=list)
+    pinned: list[MessageID] = field(default_factory=list)
     marks: list[bytes] = field(default_factory=list)
     writes_marks: bool = True
     questions: int = 0
@@ -67,18 +67,18 @@ class MemoryArchive:
             self._commit(message, signed)
 
     def keep_for_ever(self, message: UnsignedMessage) -> None:
-        self.pledged.append(message.id)
+        self.pinned.append(message.id)
         self.messages[message.id] = message
-        self.for_ever.add(message.id)
+        self.pinned_ids.add(message.id)
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         self.questions += 1
         found = []
-        for message_id in sorted(self.for_ever):
-            open_ones = [one for one in self.shares.get(message_id, {}).values() if not one.verified][:limit]
-            limit -= len(open_ones)
-            if open_ones:
-                found.append((self.messages[message_id], tuple(open_ones)))
+        for message_id in sorted(self.pinned_ids):
+            unverified = [share for share in self.shares.get(message_id, {}).values() if not share.verified][:limit]
+            limit -= len(unverified)
+            if unverified:
+                found.append((self.messages[message_id], tuple(unverified)))
         return tuple(found)
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Finding exactly the bad shares, few or many, and framing nobody."""
+"""The search finds exactly the bad shares, few or many."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def share(number: int, message: bytes = MESSAGE) -> Share:
     return bls.decode_share(signature(number, message))
 
 
-def suspicion(number: int, point: Share | None = None) -> ShareUnderTest:
+def under_test(number: int, point: Share | None = None) -> ShareUnderTest:
     return ShareUnderTest(number, parsed_key(public_key(number)), share(number) if point is None else point)
 
 
-def crowd(count: int, bad: Collection[int] = ()) -> list[ShareUnderTest]:
+def shares_of(count: int, bad: Collection[int] = ()) -> list[ShareUnderTest]:
     """Return shares 1..count, those of `bad` over another message."""
-    return [suspicion(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)]
+    return [under_test(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)]
 
 
 def search(members: list[ShareUnderTest], step: int = 1_000) -> tuple[BadShareFinder, SearchResult]:
     """Search to the end; return what was found in all."""
-    sieve = BadShareFinder(MESSAGE)
-    sieve.add(members)
-    found = [sieve.split(0)]
-    while sieve.has_unresolved:
-        found.append(sieve.split(step))
-    return sieve, SearchResult(
-        tuple(one for part in found for one in part.clean),
-        tuple(one for part in found for one in part.proven),
-        tuple(one for part in found for one in part.bad),
+    finder = BadShareFinder(MESSAGE)
+    finder.add(members)
+    found = [finder.split(0)]
+    while finder.has_unresolved:
+        found.append(finder.split(step))
+    return finder, SearchResult(
+        tuple(share for part in found for share in part.clean),
+        tuple(share for part in found for share in part.proven),
+        tuple(share for part in found for share in part.bad),
     )
 
 
 def numbers(found: tuple[ShareUnderTest, ...]) -> list[int]:
-    return sorted(one.index for one in found)
+    return sorted(share.index for share in found)
 
 
-def assert_exactly(findings: SearchResult, count: int, bad: Collection[int]) -> None:
-    assert numbers(findings.bad) == sorted(bad)
-    good = numbers((*findings.clean, *findings.proven))
+def assert_exactly(result: SearchResult, count: int, bad: Collection[int]) -> None:
+    assert numbers(result.bad) == sorted(bad)
+    good = numbers((*result.clean, *result.proven))
     assert good == [number for number in range(1, count + 1) if number not in bad]
 
 
@@ -92,7 +92,7 @@ def test_the_inverse_is_the_deviation_of_negatives() -> None:
     assert bls.invert_deviation(NO_DEVIATION) == NO_DEVIATION
 
 
-def test_the_subgroup_is_told_from_the_rest_of_the_curve() -> None:
+def test_points_outside_of_the_subgroup_are_recognised() -> None:
     assert bls.is_in_subgroup(share(1))
     assert not bls.is_in_subgroup(STRAY)
     assert bls.is_in_subgroup(bls.subtract_shares(STRAY, STRAY))
@@ -157,10 +157,10 @@ def test_the_moments_of_the_right_half_follow_from_the_whole_and_the_left() -> N
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 16, 17, 40])
 def test_good_shares_are_clean_by_one_measurement(count: int) -> None:
-    sieve, findings = search(crowd(count))
-    assert_exactly(findings, count, ())
-    assert sieve.measurements == 1
-    assert len(findings.proven) == (1 if count == 1 else 0)
+    finder, result = search(shares_of(count))
+    assert_exactly(result, count, ())
+    assert finder.measurements == 1
+    assert len(result.proven) == (1 if count == 1 else 0)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_good_shares_are_clean_by_one_measurement(count: int) -> None:
     ],
 )
 def test_exactly_the_bad_ones_are_found(count: int, bad: set[int]) -> None:
-    _, findings = search(crowd(count, bad))
-    assert_exactly(findings, count, bad)
+    _, result = search(shares_of(count, bad))
+    assert_exactly(result, count, bad)
 
 
 @settings(max_examples=25)
@@ -192,93 +192,93 @@ def test_exactly_the_bad_ones_are_found_whatever_their_number(
     count: int, random: Random, rate: float, step: int
 ) -> None:
     bad = {number for number in range(1, count + 1) if random.random() < rate}
-    _, findings = search(crowd(count, bad), step)
-    assert_exactly(findings, count, bad)
+    _, result = search(shares_of(count, bad), step)
+    assert_exactly(result, count, bad)
 
 
 def test_one_bad_share_among_many_costs_the_logarithm() -> None:
-    sieve, findings = search(crowd(200, {77}))
-    assert numbers(findings.bad) == [77]
-    assert sieve.measurements <= 8
+    finder, result = search(shares_of(200, {77}))
+    assert numbers(result.bad) == [77]
+    assert finder.measurements <= 8
 
 
 def test_many_bad_shares_cost_less_than_three_measurements_each() -> None:
     bad = set(range(3, 200, 10))
-    sieve, findings = search(crowd(200, bad))
-    assert_exactly(findings, 200, bad)
-    assert sieve.measurements <= 3 * len(bad)
+    finder, result = search(shares_of(200, bad))
+    assert_exactly(result, 200, bad)
+    assert finder.measurements <= 3 * len(bad)
 
 
 def test_a_share_outside_of_the_subgroup_is_found_like_any_other() -> None:
-    members = crowd(20, {4})
-    members[10] = suspicion(11, bls.add_shares(share(11), STRAY))
-    _, findings = search(members)
-    assert_exactly(findings, 20, {4, 11})
+    members = shares_of(20, {4})
+    members[10] = under_test(11, bls.add_shares(share(11), STRAY))
+    _, result = search(members)
+    assert_exactly(result, 20, {4, 11})
 
 
-def test_two_whose_strays_cancel_each_other_out_are_found_and_frame_nobody() -> None:
+def test_two_colluders_outside_of_the_subgroup_are_found_and_frame_no_other_share() -> None:
     for _ in range(5):
-        members = crowd(20)
-        members[3] = suspicion(4, bls.add_shares(share(4), STRAY))
-        members[12] = suspicion(13, bls.subtract_shares(share(13), STRAY))
-        _, findings = search([*members, *crowd(21, {21})[20:]])
-        assert set(numbers(findings.bad)) >= {21}
-        assert set(numbers(findings.bad)) <= {4, 13, 21}
+        members = shares_of(20)
+        members[3] = under_test(4, bls.add_shares(share(4), STRAY))
+        members[12] = under_test(13, bls.subtract_shares(share(13), STRAY))
+        _, result = search([*members, *shares_of(21, {21})[20:]])
+        assert set(numbers(result.bad)) >= {21}
+        assert set(numbers(result.bad)) <= {4, 13, 21}
 
 
-def test_two_whose_errors_cancel_each_other_out_frame_nobody_and_are_not_proven() -> None:
+def test_two_colluders_whose_errors_cancel_frame_no_other_share_and_are_not_proven() -> None:
     error = share(1, b"error")
     for _ in range(5):
-        members = crowd(12, {9})
-        members[1] = suspicion(2, bls.add_shares(share(2), error))
-        members[6] = suspicion(7, bls.subtract_shares(share(7), error))
-        _, findings = search(members)
-        assert set(numbers(findings.bad)) in ({9}, {2, 7, 9})
-        assert not {2, 7} & set(numbers(findings.proven))
+        members = shares_of(12, {9})
+        members[1] = under_test(2, bls.add_shares(share(2), error))
+        members[6] = under_test(7, bls.subtract_shares(share(7), error))
+        _, result = search(members)
+        assert set(numbers(result.bad)) in ({9}, {2, 7, 9})
+        assert not {2, 7} & set(numbers(result.proven))
 
 
-def test_colluders_who_feign_the_equation_of_a_single_culprit_frame_nobody() -> None:
+def test_colluders_that_forge_the_equation_of_one_bad_share_frame_no_other_share() -> None:
     # Equal errors at positions a and b look like one culprit halfway between them.
     error = share(1, b"error")
     for _ in range(20):
         colluders = {3, 5, 9, 14}
-        members = [suspicion(n, bls.add_shares(share(n), error) if n in colluders else None) for n in range(1, 17)]
-        _, findings = search(members)
-        assert_exactly(findings, 16, colluders)
+        members = [under_test(n, bls.add_shares(share(n), error) if n in colluders else None) for n in range(1, 17)]
+        _, result = search(members)
+        assert_exactly(result, 16, colluders)
 
 
 def test_shares_can_be_measured_singly() -> None:
-    sieve = BadShareFinder(MESSAGE)
-    sieve.add_alone(crowd(4, {2}))
-    findings = sieve.split(0)
-    assert numbers(findings.proven) == [1, 3, 4]
-    assert numbers(findings.bad) == [2]
-    assert findings.clean == ()
+    finder = BadShareFinder(MESSAGE)
+    finder.add_alone(shares_of(4, {2}))
+    result = finder.split(0)
+    assert numbers(result.proven) == [1, 3, 4]
+    assert numbers(result.bad) == [2]
+    assert result.clean == ()
 
 
-def test_a_search_can_be_interrupted_and_says_what_is_open() -> None:
+def test_a_search_can_be_interrupted_and_names_the_unresolved_shares() -> None:
     bad = set(range(1, 61, 6))
-    sieve = BadShareFinder(MESSAGE)
-    members = crowd(60, bad)
-    sieve.add(members)
+    finder = BadShareFinder(MESSAGE)
+    members = shares_of(60, bad)
+    finder.add(members)
     found: list[ShareUnderTest] = []
-    while sieve.has_unresolved:
-        open_before = {one.index for one in sieve.unresolved}
-        findings = sieve.split(3)
-        found += findings.bad
-        assert {one.index for one in findings.bad} <= open_before
+    while finder.has_unresolved:
+        open_before = {share.index for share in finder.unresolved}
+        result = finder.split(3)
+        found += result.bad
+        assert {share.index for share in result.bad} <= open_before
     assert numbers(tuple(found)) == sorted(bad)
 
 
-def test_nothing_is_found_among_nobody() -> None:
-    sieve = BadShareFinder(MESSAGE)
-    sieve.add([])
-    assert sieve.split(1) == SearchResult((), (), ())
+def test_a_search_among_no_shares_finds_nothing() -> None:
+    finder = BadShareFinder(MESSAGE)
+    finder.add([])
+    assert finder.split(1) == SearchResult((), (), ())
 
 
-def test_what_is_clean_verifies_as_a_sum() -> None:
-    _, findings = search(crowd(30, {3, 17, 18}))
-    clean = [*findings.clean, *findings.proven]
-    keys = [G1Element.from_bytes(public_key(one.index)) for one in clean]
-    total = G2Element.from_bytes(bls.sum_shares([one.share for one in clean]))
+def test_clean_shares_verify_as_a_sum() -> None:
+    _, result = search(shares_of(30, {3, 17, 18}))
+    clean = [*result.clean, *result.proven]
+    keys = [G1Element.from_bytes(public_key(share.index)) for share in clean]
+    total = G2Element.from_bytes(bls.sum_shares([tested.share for tested in clean]))
     assert PopSchemeMPL.fast_aggregate_verify(keys, MESSAGE, total)

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.aggregation.clockwork import now, run
 from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
-    Asked,
     Script,
+    SentAsk,
     World,
     empty,
     garbage,
@@ -55,12 +55,12 @@ def twice(first: bytes, second: bytes) -> Script:
     ]
 
 
-def duplicates(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def duplicates(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer the same three times."""
     return [(0.0, asked.share(signature(asked.number, asked.message)))] * 3
 
 
-def lies_first(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def lies_first(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Lie when asked for the first time, sign later."""
     text = asked.message if asked.times else LIE
     return [(0.0, asked.share(signature(asked.number, text)))]
@@ -93,7 +93,7 @@ def validator_set(random: Random) -> CanonicalValidatorSet:
     return members(weights, keyless=random.choice([0, 0, 0, 3, 50]))
 
 
-class Play:
+class Scenario:
     """One seed: a world whose validators and sets change from round to round."""
 
     def __init__(self, seed: int) -> None:
@@ -105,10 +105,10 @@ class Play:
     async def play(self) -> None:
         async with tidy(self.world):
             for _ in range(ROUNDS_PER_SEED // 2):
-                self.set_the_stage()
+                self.change_network()
                 await asyncio.gather(*(self.ask(self.wanted()) for _ in range(2)))
 
-    def set_the_stage(self) -> None:
+    def change_network(self) -> None:
         random, network = self.random, self.world.network
         if random.random() < 0.3:
             self.world.members = self.world.sets.latest = validator_set(random)
@@ -119,8 +119,8 @@ class Play:
         }
         network.disconnected = {node(number) for number in range(1, count + 1) if random.random() < rate / 4}
         network.reaches = {
-            one: Reachability(ReachState.UNREACHABLE, "not_connected", now() + random.choice([1.0, 99.0]))
-            for one in network.disconnected
+            node_id: Reachability(ReachState.UNREACHABLE, "not_connected", now() + random.choice([1.0, 99.0]))
+            for node_id in network.disconnected
             if random.random() < 0.5
         }
         self.world.activity.nodes = frozenset(node(number) for number in range(1, count + 1) if random.random() < 0.1)
@@ -161,22 +161,22 @@ class Play:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
-def test_no_answer_is_ever_unverified_or_below_quorum(first: int) -> None:
+def test_no_result_is_ever_unverified_or_below_quorum(first: int) -> None:
     answered = failed = 0
     for seed in range(first, first + 10):
-        play = Play(seed)
-        run(play.play())
-        answered += len(play.answered)
-        failed += play.failed
+        scenario = Scenario(seed)
+        run(scenario.play())
+        answered += len(scenario.answered)
+        failed += scenario.failed
     assert answered + failed == 10 * (ROUNDS_PER_SEED // 2) * 2
     assert answered > 100
     assert failed > 50
 
 
 def test_py_ecc_agrees_with_a_sample() -> None:
-    play = Play(4711)
-    run(play.play())
-    sample = play.random.sample(play.answered, 2)
+    scenario = Scenario(4711)
+    run(scenario.play())
+    sample = scenario.random.sample(scenario.answered, 2)
     for judged, validators in sample:
         assert_py_ecc_agrees(judged, validators)
 
@@ -198,7 +198,7 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
         run(main(seed))
 
 
-def test_what_liars_leave_behind_never_spoils_later_requests() -> None:
+def test_shares_that_liars_sent_never_spoil_later_requests() -> None:
     async def main() -> None:
         world = World(members([10] * 6))
         async with tidy(world):

@@ -22,17 +22,17 @@ KEY = public_key(1)
 
 
 @dataclass(eq=False)
-class Ear:
+class RecordingListener:
     """A listener that remembers."""
 
-    came: list[bytes] = field(default_factory=list)
-    went: list[bytes] = field(default_factory=list)
+    added: list[bytes] = field(default_factory=list)
+    rejected: list[bytes] = field(default_factory=list)
 
-    def on_share_added(self, public_key: bytes, candidate: CachedShare) -> None:
-        self.came.append(candidate.raw)
+    def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
+        self.added.append(share.raw)
 
-    def on_share_rejected(self, public_key: bytes, candidate: CachedShare) -> None:
-        self.went.append(candidate.raw)
+    def on_share_rejected(self, public_key: bytes, share: CachedShare) -> None:
+        self.rejected.append(share.raw)
 
 
 def raw(number: int, text: bytes = b"x") -> bytes:
@@ -48,15 +48,15 @@ def cache(max_messages: int = 10, limit_bytes: int = 10**6) -> ShareCache:
 
 def test_a_share_is_decoded_once_and_kept_by_message_and_key() -> None:
     shares = cache()
-    candidate = shares.get_or_add(FIRST, KEY, raw(1))
-    assert candidate.raw == sum_shares([candidate.point]) == raw(1)
-    assert not candidate.is_verified
-    assert shares.get_or_add(FIRST, KEY, raw(1)) is candidate
-    assert shares.subscribe(FIRST, Ear()) == {KEY: candidate}
-    assert shares.subscribe(SECOND, Ear()) == {}
+    share = shares.get_or_add(FIRST, KEY, raw(1))
+    assert share.raw == sum_shares([share.point]) == raw(1)
+    assert not share.is_verified
+    assert shares.get_or_add(FIRST, KEY, raw(1)) is share
+    assert shares.subscribe(FIRST, RecordingListener()) == {KEY: share}
+    assert shares.subscribe(SECOND, RecordingListener()) == {}
 
 
-def test_of_two_different_shares_of_a_key_the_first_stands_until_it_is_judged() -> None:
+def test_the_first_of_two_different_shares_of_a_key_stays_until_it_is_rejected() -> None:
     shares = cache()
     first = shares.get_or_add(FIRST, KEY, raw(1, b"lie"))
     assert shares.get_or_add(FIRST, KEY, raw(1)) is first
@@ -71,47 +71,47 @@ def test_nothing_replaces_a_share_that_was_verified_alone() -> None:
     assert shares.get_or_add(FIRST, KEY, raw(1, b"lie")) is proven
 
 
-def test_what_is_no_point_is_no_share() -> None:
+def test_bytes_that_are_no_point_are_no_share() -> None:
     shares = cache()
     with pytest.raises(MalformedShare):
         shares.get_or_add(FIRST, KEY, b"\x80" + b"\xfe" * 95)
     with pytest.raises(MalformedShare):
         shares.get_or_add(FIRST, KEY, b"\xc0" + bytes(95))
-    assert shares.subscribe(FIRST, Ear()) == {}
+    assert shares.subscribe(FIRST, RecordingListener()) == {}
 
 
-def test_every_round_of_the_message_but_the_giver_s_own_is_told_of_a_share() -> None:
-    shares, own, other, stranger = cache(), Ear(), Ear(), Ear()
+def test_every_other_round_of_the_message_is_notified_of_a_share() -> None:
+    shares, own, other, stranger = cache(), RecordingListener(), RecordingListener(), RecordingListener()
     shares.subscribe(FIRST, own)
     shares.subscribe(FIRST, other)
     shares.subscribe(SECOND, stranger)
     shares.get_or_add(FIRST, KEY, raw(1), sender=own)
     shares.get_or_add(FIRST, KEY, raw(1), sender=own)
-    assert (own.came, other.came, stranger.came) == ([], [raw(1)], [])
+    assert (own.added, other.added, stranger.added) == ([], [raw(1)], [])
 
 
-def test_every_round_of_the_message_is_told_when_a_share_was_bad() -> None:
-    shares, own, other = cache(), Ear(), Ear()
+def test_every_round_of_the_message_is_notified_of_a_bad_share() -> None:
+    shares, own, other = cache(), RecordingListener(), RecordingListener()
     shares.subscribe(FIRST, own)
     shares.subscribe(FIRST, other)
-    candidate = shares.get_or_add(FIRST, KEY, raw(1), sender=own)
-    shares.reject(FIRST, KEY, candidate)
-    assert own.went == other.went == [raw(1)]
-    assert shares.subscribe(FIRST, Ear()) == {}
+    share = shares.get_or_add(FIRST, KEY, raw(1), sender=own)
+    shares.reject(FIRST, KEY, share)
+    assert own.rejected == other.rejected == [raw(1)]
+    assert shares.subscribe(FIRST, RecordingListener()) == {}
     shares.unsubscribe(FIRST, other)
     shares.get_or_add(FIRST, KEY, raw(1), sender=own)
-    assert other.came == [raw(1)]
+    assert other.added == [raw(1)]
 
 
 def test_the_number_of_messages_is_bounded_and_the_least_recently_used_goes_first() -> None:
     shares = cache(max_messages=2)
     shares.get_or_add(FIRST, KEY, raw(1))
     shares.get_or_add(SECOND, KEY, raw(1))
-    shares.subscribe(FIRST, Ear())
+    shares.subscribe(FIRST, RecordingListener())
     shares.get_or_add(THIRD, KEY, raw(1))
     assert len(shares) == 2
-    assert KEY in shares.subscribe(FIRST, Ear())
-    assert shares.subscribe(SECOND, Ear()) == {}
+    assert KEY in shares.subscribe(FIRST, RecordingListener())
+    assert shares.subscribe(SECOND, RecordingListener()) == {}
 
 
 def test_the_bytes_of_shares_are_bounded() -> None:
@@ -123,7 +123,7 @@ def test_the_bytes_of_shares_are_bounded() -> None:
     assert 1 <= len(shares) <= 4
 
 
-def test_a_message_larger_than_the_bound_is_let_go_as_a_whole() -> None:
+def test_a_message_larger_than_the_bound_is_evicted_as_a_whole() -> None:
     budget = SharedByteLimit(3 * SHARE_COST_BYTES)
     shares = ShareCache(100, budget)
     for number in range(1, 9):
@@ -133,14 +133,14 @@ def test_a_message_larger_than_the_bound_is_let_go_as_a_whole() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=40))
-def test_all_that_was_taken_is_given_back(steps: list[tuple[int, int, bool]]) -> None:
+def test_evicting_everything_frees_all_bytes(steps: list[tuple[int, int, bool]]) -> None:
     budget = SharedByteLimit(6 * SHARE_COST_BYTES)
     shares = ShareCache(3, budget)
     for number, key, rejects in steps:
         message_id = MessageID(sha256(b"%d" % number).digest())
-        candidate = shares.get_or_add(message_id, public_key(key), raw(key))
+        share = shares.get_or_add(message_id, public_key(key), raw(key))
         if rejects:
-            shares.reject(message_id, public_key(key), candidate)
+            shares.reject(message_id, public_key(key), share)
         assert 0 <= budget.used_bytes <= 6 * SHARE_COST_BYTES
         assert len(shares) <= 3
     while shares._evict_oldest():
@@ -218,7 +218,7 @@ def test_answers_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]
         assert budget.used_bytes == cached.used_bytes
 
 
-def test_shares_give_way_before_answers_do() -> None:
+def test_shares_are_evicted_before_results() -> None:
     limit_bytes = 8 * SHARE_COST_BYTES
     budget = SharedByteLimit(limit_bytes)
     shares = ShareCache(10, budget)
@@ -229,4 +229,4 @@ def test_shares_give_way_before_answers_do() -> None:
     for number in range(3, 7):
         shares.get_or_add(SECOND, public_key(number), raw(number))
     assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
-    assert shares.subscribe(FIRST, Ear()) == {}
+    assert shares.subscribe(FIRST, RecordingListener()) == {}

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.clockwork import now, run
 from tests.aggregation.verifier import Judged, assert_valid
+from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     HEIGHT,
     NETWORK_ID,
     SUBNET,
-    Asked,
+    SentAsk,
     World,
     empty,
     garbage,
@@ -92,7 +92,7 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
     play(World(members([10, 20, 30, 40])), scene)
 
 
-def test_every_answer_counts_whichever_request_it_answers() -> None:
+def test_every_response_counts_whichever_request_it_answers() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(0.9), 2: signs(1.2)}
         seconds, answer = await taken(world.service.aggregate(request(100)))
@@ -114,7 +114,7 @@ def test_half_the_stake_that_signs_only_after_eight_seconds_needs_one_call() -> 
     play(World(members([20, 20, 20, 20, 20])), scene)
 
 
-def test_a_message_that_nobody_knows_yet_is_probed_and_then_asked_of_all() -> None:
+def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_all() -> None:
     async def scene(world: World) -> None:
         ready_at = now() + 3.0
         world.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
@@ -140,7 +140,7 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_who_loses_its_connection_is_asked_again_when_it_is_back() -> None:
+def test_a_validator_that_reconnects_is_asked_again() -> None:
     async def scene(world: World) -> None:
         world.network.scripts[1] = lambda asked: [(0.0, asked.refusal(1))] if asked.at < begun + 3 else signs()(asked)
         begun = now()
@@ -156,7 +156,7 @@ def test_who_loses_its_connection_is_asked_again_when_it_is_back() -> None:
 # Failing.
 
 
-def test_final_refusals_fail_at_once_and_for_ever() -> None:
+def test_permanent_refusals_fail_at_once_with_the_verdict_never() -> None:
     async def scene(world: World) -> None:
         about = message(chain=P_CHAIN)
         world.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
@@ -171,7 +171,7 @@ def test_final_refusals_fail_at_once_and_for_ever() -> None:
     play(World(members([21, 20, 19, 20, 20])), scene)
 
 
-def test_what_cannot_be_reached_fails_at_once_and_says_when_to_come_back() -> None:
+def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial() -> None:
     async def scene(world: World) -> None:
         for number in (1, 2):
             world.network.disconnected.add(node(number))
@@ -182,7 +182,7 @@ def test_what_cannot_be_reached_fails_at_once_and_says_when_to_come_back() -> No
         assert not error.at_deadline
         assert seconds < 0.1
         assert error.shortfall.retry_after_s == pytest.approx(7.5)
-        assert set(world.network.dialled_soon) == {node(1), node(2)}
+        assert set(world.network.redialled) == {node(1), node(2)}
         assert error.shortfall.counts["not_connected"] == 2
 
     play(World(members([20] * 5)), scene)
@@ -219,7 +219,7 @@ def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_news_of_a_failed_dial_fail_the_request_at_once() -> None:
+def test_a_failed_dial_fails_the_request_at_once() -> None:
     async def scene(world: World) -> None:
         lost = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 99.0)
         world.network.disconnected = {node(1), node(2)}
@@ -278,7 +278,7 @@ def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_weight_without_keys_fails_before_anybody_is_asked() -> None:
+def test_weight_without_keys_fails_before_a_validator_is_asked() -> None:
     async def scene(world: World) -> None:
         seconds, error = await taken(world.service.aggregate(request(67)))
         assert isinstance(error, QuorumImpossible)
@@ -319,7 +319,7 @@ def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_wh
 # Reluctant validators.
 
 
-def test_a_reluctant_validator_that_still_signs_is_used_when_it_is_needed() -> None:
+def test_an_inactive_validator_that_still_signs_is_used_if_it_is_needed() -> None:
     async def scene(world: World) -> None:
         world.activity.nodes = frozenset({node(4)})
         answer = await world.service.aggregate(request(67))
@@ -328,7 +328,7 @@ def test_a_reluctant_validator_that_still_signs_is_used_when_it_is_needed() -> N
     play(World(members([49_463, 49_463_000, 49_463, 49_463_000])), scene)
 
 
-def test_no_answer_leaves_before_it_is_known_who_is_reluctant() -> None:
+def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
     async def scene(world: World) -> None:
         world.activity.known = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -342,7 +342,7 @@ def test_no_answer_leaves_before_it_is_known_who_is_reluctant() -> None:
     play(World(members([40, 30, 30])), scene)
 
 
-def test_an_upstream_node_that_hangs_holds_nobody_up_for_long() -> None:
+def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> None:
     async def scene(world: World) -> None:
         world.activity.known = asyncio.Event()
         seconds, answer = await taken(world.service.aggregate(request(60)))
@@ -355,7 +355,7 @@ def test_an_upstream_node_that_hangs_holds_nobody_up_for_long() -> None:
 # Sharing.
 
 
-def test_a_hundred_equal_requests_make_one_fan_out() -> None:
+def test_a_hundred_equal_requests_share_one_round() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(0.3)}
         answers = await asyncio.gather(*(world.service.aggregate(request(100)) for _ in range(100)))
@@ -365,7 +365,7 @@ def test_a_hundred_equal_requests_make_one_fan_out() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_callers_of_one_fan_out_keep_their_own_quorum() -> None:
+def test_callers_of_one_round_keep_their_own_quorum() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(1.4)}
         quick = taken(world.service.aggregate(request(67)))
@@ -379,7 +379,7 @@ def test_callers_of_one_fan_out_keep_their_own_quorum() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_one_caller_s_deadline_never_ends_it_for_others() -> None:
+def test_the_deadline_of_one_caller_does_not_end_the_round_of_others() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(4.0)}
         hasty = taken(world.service.aggregate(request(100, timeout_s=1.0)))
@@ -393,7 +393,7 @@ def test_one_caller_s_deadline_never_ends_it_for_others() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_an_answer_counts_for_who_joined_though_it_was_asked_for_by_someone_with_less_time() -> None:
+def test_a_response_counts_for_a_later_caller_though_it_was_asked_for_one_with_less_time() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(4.0)}
         hasty = asyncio.create_task(taken(world.service.aggregate(request(100, timeout_s=1.0))))
@@ -407,7 +407,7 @@ def test_an_answer_counts_for_who_joined_though_it_was_asked_for_by_someone_with
     play(World(members([20] * 5)), scene)
 
 
-def test_one_caller_s_cancellation_never_ends_it_for_others() -> None:
+def test_the_cancellation_of_one_caller_does_not_end_the_round_of_others() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: signs(2.2)}
         first = asyncio.create_task(world.service.aggregate(request(100)))
@@ -422,7 +422,7 @@ def test_one_caller_s_cancellation_never_ends_it_for_others() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_the_last_caller_to_leave_ends_the_fan_out() -> None:
+def test_the_last_caller_that_leaves_ends_the_round() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {1: silent}
         callers = [asyncio.create_task(world.service.aggregate(request(100))) for _ in range(3)]
@@ -452,7 +452,7 @@ def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_another_justification_makes_another_fan_out_that_shares_the_shares() -> None:
+def test_another_justification_starts_another_round_that_uses_the_same_shares() -> None:
     async def scene(world: World) -> None:
         # Whoever is asked with the justification "a" signs slowly; with "b" validator 1 refuses.
         world.network.scripts = {2: signs(3.0), 3: signs(3.0)}
@@ -496,7 +496,7 @@ def test_no_refusal_outlives_its_round() -> None:
 # Caches.
 
 
-def test_a_finished_answer_asks_nobody() -> None:
+def test_a_cached_result_asks_no_validator() -> None:
     async def scene(world: World) -> None:
         first = await world.service.aggregate(request(80))
         asked = len(world.network.asks)
@@ -536,7 +536,7 @@ def test_another_set_reuses_the_shares() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_a_higher_quorum_asks_only_who_is_missing() -> None:
+def test_a_higher_quorum_asks_only_the_missing_validators() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {5: silent}
         await world.service.aggregate(request(67))
@@ -550,7 +550,7 @@ def test_a_higher_quorum_asks_only_who_is_missing() -> None:
 # Bad shares.
 
 
-def test_one_bad_share_is_named_dropped_and_the_round_goes_on() -> None:
+def test_a_bad_share_is_rejected_and_the_round_goes_on() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {2: wrong(), 5: signs(0.4)}
         seconds, answer = await taken(world.service.aggregate(request(80)))
@@ -561,7 +561,7 @@ def test_one_bad_share_is_named_dropped_and_the_round_goes_on() -> None:
     play(World(members([20] * 5)), scene)
 
 
-def test_a_flood_of_bad_shares_is_sifted_until_what_is_clean_suffices() -> None:
+def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
     async def scene(world: World) -> None:
         liars = set(range(1, 200, 4))
         for number in range(1, 201):
@@ -590,12 +590,12 @@ def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
     play(World(members([1] * 100)), scene)
 
 
-def test_a_suspect_s_share_is_proven_alone_before_it_enters_a_sum() -> None:
+def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {2: wrong()}
         await taken(world.service.aggregate(request(100)))
         assert len(world.metrics.bad_shares) == 1
-        # Again a liar: the others' sum is right at once, nobody needs to be searched for.
+        # Again a liar: the others' sum is right at once, so no share is searched.
         about = message(b"second")
         answer = await world.service.aggregate(request(80, about=about))
         assert signer_numbers(world, signed(world, answer, request(80, about=about))) == {1, 3, 4, 5}
@@ -672,7 +672,7 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
     raw = public_key(1)
     pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
-    def negative(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+    def negative(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, asked.message)
         return [(0.0, asked.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 

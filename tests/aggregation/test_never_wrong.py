@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation.clockwork import run
 from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.virtual_time import run
 from tests.aggregation.world import (
     Script,
     World,
@@ -41,7 +41,7 @@ KEYS = range(1, 13)
 ACTS = 6
 
 
-class Story:
+class Scenario:
     """One archive, one network; daemons come and go, and the set changes from act to act."""
 
     def __init__(self, random: Random) -> None:
@@ -60,7 +60,7 @@ class Story:
                 self.spoil()
             async with tidy(self.world):
                 wanted = [self.wanted() for _ in range(self.random.randrange(1, 4))]
-                await asyncio.gather(*(self.ask(one) for one in wanted))
+                await asyncio.gather(*(self.ask(request_) for request_ in wanted))
 
     async def ask(self, wanted: AggregationRequest) -> None:
         members, handed = self.world.members, len(self.archive.lists)
@@ -69,7 +69,7 @@ class Story:
             self.answers += 1
             assert_right(answer.signed_message, members, wanted.quorum)
         for shares in self.archive.lists[handed:]:
-            keys = [one.public_key for one in shares]
+            keys = [share.public_key for share in shares]
             assert len(set(keys)) == len(keys)
             assert all(members.index_of_key(key) is not None for key in keys)
 
@@ -100,15 +100,15 @@ class Story:
         )
 
     def spoil(self) -> None:
-        """Put something into the archive that nobody ever signed."""
+        """Put bytes into the archive that no validator signed."""
         random, number = self.random, self.random.choice(KEYS)
         raw = random.choice([signature(number, b"lie"), signature(random.choice(KEYS), MESSAGE.raw), b"\xff" * 96, b""])
         if random.random() < 0.6:
             share = StoredShare(public_key(number), raw, random.random() < 0.5)
             self.archive.shares.setdefault(MESSAGE.id, {})[share.public_key] = share
             return
-        keys = tuple(public_key(one) for one in random.sample(KEYS, random.randrange(1, 6)))
-        known = [one.signature for one in self.archive.signatures.get(MESSAGE.id, [])]
+        keys = tuple(public_key(signer) for signer in random.sample(KEYS, random.randrange(1, 6)))
+        known = [stored.signature for stored in self.archive.signatures.get(MESSAGE.id, [])]
         signed = StoredSignature(keys, random.choice([raw, *known]))
         self.archive.signatures.setdefault(MESSAGE.id, []).append(signed)
 
@@ -118,18 +118,20 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
     signed = SignedMessage.parse(raw)
     chosen = [members.validators[index] for index in signed.signer_indices]
     assert signed.unsigned == MESSAGE
-    assert sum(one.weight for one in chosen) >= required_weight(members.total_weight, quorum)
-    assert bls.verify_aggregate([parsed_key(one.public_key) for one in chosen], MESSAGE.raw, signed.signature)
+    assert sum(validator.weight for validator in chosen) >= required_weight(members.total_weight, quorum)
+    assert bls.verify_aggregate(
+        [parsed_key(validator.public_key) for validator in chosen], MESSAGE.raw, signed.signature
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_whatever_is_kept_every_answer_is_right_for_its_set(seed: int) -> None:
-    run(Story(Random(seed)).play())
+def test_every_result_is_right_for_its_set_whatever_is_stored(seed: int) -> None:
+    run(Scenario(Random(seed)).play())
 
 
 def test_such_stories_have_answers() -> None:
-    stories = [Story(Random(seed)) for seed in range(5)]
-    for story in stories:
-        run(story.play())
-    assert sum(story.answers for story in stories) >= 20
+    scenarios = [Scenario(Random(seed)) for seed in range(5)]
+    for scenario in scenarios:
+        run(scenario.play())
+    assert sum(scenario.answers for scenario in scenarios) >= 20

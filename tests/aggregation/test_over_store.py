@@ -53,12 +53,12 @@ async def recalled(store: Store, *, shares: int, verified: int = 0) -> ArchiveEn
     async with asyncio.timeout(PATIENCE_S):
         while True:
             kept = await store.archive.load(MESSAGE.id)
-            if len(kept.shares) == shares and sum(one.verified for one in kept.shares) >= verified:
+            if len(kept.shares) == shares and sum(share.verified for share in kept.shares) >= verified:
                 return kept
             await asyncio.sleep(0.02)
 
 
-def test_a_signed_message_of_one_daemon_leaves_the_next_one_though_weights_changed_and_a_key_joined(
+def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed_and_a_key_joined(
     tmp_path: Path,
 ) -> None:
     numbers = sorted(range(1, 10), key=lambda number: members([1] * 9).index_of_key(public_key(number)) or 0)
@@ -81,7 +81,7 @@ def test_a_signed_message_of_one_daemon_leaves_the_next_one_though_weights_chang
     asyncio.run(main())
 
 
-def test_a_signed_message_is_in_the_file_when_it_leaves(tmp_path: Path) -> None:
+def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (world, _):
             answer = await world.service.aggregate(request(67))
@@ -89,12 +89,12 @@ def test_a_signed_message_is_in_the_file_when_it_leaves(tmp_path: Path) -> None:
             beside = open_store(StoreSettings(), tmp_path, read_only=True)
             async with beside:
                 kept = await beside.archive.load(MESSAGE.id)
-            assert [one.signature for one in kept.signatures] == [judged.signature]
+            assert [stored.signature for stored in kept.signatures] == [judged.signature]
 
     asyncio.run(main())
 
 
-def test_shares_that_one_daemon_collected_are_not_asked_for_by_the_next_one(tmp_path: Path) -> None:
+def test_a_daemon_does_not_ask_for_shares_that_its_predecessor_collected(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (world, store):
             world.network.scripts = {3: silent, 4: wrong(), 5: silent}
@@ -107,14 +107,14 @@ def test_shares_that_one_daemon_collected_are_not_asked_for_by_the_next_one(tmp_
             assert_valid(answer.signed_message, MESSAGE.raw, world.members, 100)
             assert set(world.network.asked_numbers()) == {3, 4, 5}
             kept = await recalled(store, shares=5)
-            assert {one.public_key: one.signature for one in kept.shares} == {
+            assert {share.public_key: share.signature for share in kept.shares} == {
                 public_key(number): signature(number, MESSAGE.raw) for number in range(1, 6)
             }
 
     asyncio.run(main())
 
 
-def test_shares_of_a_message_kept_for_ever_are_verified_in_the_background(tmp_path: Path) -> None:
+def test_shares_of_a_pinned_message_are_verified_in_the_background(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (world, store):
             auditing = asyncio.create_task(world.service.auditor.run())
@@ -124,7 +124,7 @@ def test_shares_of_a_message_kept_for_ever_are_verified_in_the_background(tmp_pa
             caller.cancel()
             await asyncio.wait((caller,))
             kept = await recalled(store, shares=3, verified=3)
-            assert {one.public_key for one in kept.shares} == {public_key(number) for number in (1, 2, 3)}
+            assert {share.public_key for share in kept.shares} == {public_key(number) for number in (1, 2, 3)}
             auditing.cancel()
             await asyncio.wait((auditing,))
 

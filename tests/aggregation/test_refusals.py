@@ -21,12 +21,12 @@ def uptime(source_address: bytes = b"", chain: bytes = CHAIN) -> UnsignedMessage
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 15, -1, -2])
-def test_the_p_chain_s_final_codes_are_final(code: int) -> None:
+def test_the_final_codes_of_the_p_chain_are_permanent(code: int) -> None:
     assert P_RULES.refusal(code).kind is RefusalKind.PERMANENT
 
 
 @pytest.mark.parametrize("code", [0, 6, 11, 12, 14, 16, 17, 18, 99, 2**31 - 1, -3, -4, -(2**31)])
-def test_the_p_chain_may_change_its_mind_about_what_lags(code: int) -> None:
+def test_p_chain_refusals_of_lagging_nodes_are_retryable(code: int) -> None:
     assert P_RULES.refusal(code).kind is RefusalKind.RETRYABLE
 
 
@@ -37,7 +37,7 @@ def test_every_other_code_of_another_chain_may_change(code: int) -> None:
 
 @pytest.mark.parametrize("rules", [P_RULES, EVM_RULES, UPTIME_RULES])
 @pytest.mark.parametrize("code", [-1, -2])
-def test_minus_one_and_two_are_final_everywhere(rules: RefusalRules, code: int) -> None:
+def test_minus_one_and_two_are_permanent_on_every_chain(rules: RefusalRules, code: int) -> None:
     assert rules.refusal(code).kind is RefusalKind.PERMANENT
 
 

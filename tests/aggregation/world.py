@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from random import Random
 
-from tests.aggregation.clockwork import InlineExecutor, now
+from tests.aggregation.virtual_time import InlineExecutor, now
 from warpseal import bls
 from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
@@ -30,7 +30,7 @@ HEIGHT = 100
 CHAIN = ChainID(sha256(b"chain").digest())
 SUBNET = SubnetID(sha256(b"subnet").digest())
 
-Script = Callable[["Asked"], Iterable[tuple[float, PeerResponse]]]
+Script = Callable[["SentAsk"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
 
 
@@ -86,7 +86,7 @@ def index_of(validators: CanonicalValidatorSet, number: int) -> int:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SentAsk:
     """One request to one node. times: how often it was asked before."""
 
     node_id: NodeID
@@ -124,22 +124,22 @@ def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
     return lambda asked: [(after_s, asked.refusal(code, text))]
 
 
-def silent(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def silent(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Never answer."""
     return []
 
 
-def empty(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def empty(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with nothing."""
     return [(0.0, asked.body(b""))]
 
 
-def garbage(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def garbage(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with bytes that are no share."""
     return [(0.0, asked.body(b"\x0a\x05hello"))]
 
 
-def off_curve(asked: Asked) -> Iterable[tuple[float, PeerResponse]]:
+def off_curve(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with 96 bytes that are no point."""
     return [(0.0, asked.share(b"\x80" + b"\xfe" * 95))]
 
@@ -150,7 +150,7 @@ def wrong(after_s: float = 0.0) -> Script:
 
 
 def of_another(other: int) -> Script:
-    """Answer with somebody else's share."""
+    """Answer with the share of another validator."""
     return lambda asked: [(0.0, asked.share(signature(other, asked.message)))]
 
 
@@ -172,14 +172,14 @@ class _OpenAsk:
 
 @dataclass
 class Network:
-    """The peer network in memory. scripts: by number of node; whoever has none signs at once."""
+    """The peer network in memory. scripts: by number of node; a node without one signs at once."""
 
     scripts: dict[int, Script] = field(default_factory=dict)
     disconnected: set[NodeID] = field(default_factory=set)
     reaches: dict[NodeID, Reachability] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
     open_asks: list[_OpenAsk] = field(default_factory=list)
-    dialled_soon: list[NodeID] = field(default_factory=list)
+    redialled: list[NodeID] = field(default_factory=list)
     app_bytes: list[bytes] = field(default_factory=list)
     next_dial_at: float | None = None
     _times: dict[tuple[NodeID, bytes], int] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Network:
         return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, PENDING)
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
-        self.dialled_soon += node_ids
+        self.redialled += node_ids
         return self.next_dial_at
 
     def ask(
@@ -234,7 +234,7 @@ class Network:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody listens and every request was left."""
+        """Whether no round listens and every request was closed."""
         return not self._listeners and all(ask.is_closed for ask in self.open_asks)
 
     def asked_numbers(self) -> list[int]:
@@ -247,7 +247,7 @@ class Network:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
         key = (node(number), app_bytes)
-        asked = Asked(node(number), number, raw, self._times.get(key, 0), loop.time())
+        asked = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = asked.times + 1
         for after_s, answer in self.scripts.get(number, signs())(asked):
             loop.call_later(after_s, opened.deliver, on_response, answer)
@@ -455,7 +455,7 @@ class World:
 
 @asynccontextmanager
 async def tidy(world: World) -> AsyncIterator[World]:
-    """Assert behind the block that nothing is left over of its requests."""
+    """Assert that the requests of the block leave nothing behind."""
     yield world
     for _ in range(5):
         await asyncio.sleep(0)

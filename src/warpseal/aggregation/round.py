@@ -142,7 +142,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Tell a caller why there is no result. blockers: disconnected nodes whose weight would suffice."""
+    """Report to a caller why there is no result. blockers: disconnected nodes whose weight would suffice."""
 
     goal: QuorumGoal
     is_late: bool

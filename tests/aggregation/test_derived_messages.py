@@ -37,8 +37,8 @@ def chains() -> Chains:
 
 
 def registration() -> RegisterL1Validator:
-    nobody = PChainOwner(0, ())
-    return RegisterL1Validator(L1, bytes(20), bytes(48), 1_800_000_000, nobody, nobody, 100)
+    no_owner = PChainOwner(0, ())
+    return RegisterL1Validator(L1, bytes(20), bytes(48), 1_800_000_000, no_owner, no_owner, 100)
 
 
 async def test_32_bytes_are_a_subnet_whose_conversion_is_attested() -> None:

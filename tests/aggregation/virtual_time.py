@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never waits: tells how long it was to wait instead."""
+    """Never waits, but adds up how long it should have waited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if not ready:
             if timeout is None:
-                raise AssertionError("everybody waits for ever")
+                raise AssertionError("every task waits for ever")
             self.waited_s += max(0.0, timeout)
         return ready
 

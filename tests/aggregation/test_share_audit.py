@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from tests.aggregation.clockwork import InlineExecutor, now, run
 from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.virtual_time import InlineExecutor, now, run
 from tests.aggregation.world import World, members, message, public_key, request, signature, silent
 from warpseal.aggregation.archive_writer import ShareAuditor
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
@@ -32,7 +32,7 @@ def filled(*shares: StoredShare) -> MemoryArchive:
     return archive
 
 
-def desk(
+def auditor_of(
     archive: MemoryArchive, pool: CryptoPool, clock: Callable[[], float] | None = None
 ) -> tuple[ShareAuditor, ShareCache]:
     shares = ShareCache(10, SharedByteLimit(10**6))
@@ -52,12 +52,12 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: next(ticks) * step
 
 
-def test_what_is_right_is_marked_and_what_is_not_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
+def test_right_shares_are_marked_and_wrong_ones_deleted(caplog: pytest.LogCaptureFixture) -> None:
     no_key, no_point = StoredShare(b"no key", b"x" * 96, False), StoredShare(public_key(4), b"x" * 96, False)
     archive = filled(share(1), share(2, b"lie"), share(3), no_key, no_point)
 
     async def main() -> None:
-        auditor, shares = desk(archive, CryptoPool(InlineExecutor()))
+        auditor, shares = auditor_of(archive, CryptoPool(InlineExecutor()))
         right = shares.get_or_add(MESSAGE.id, public_key(1), signature(1, MESSAGE.raw))
         shares.get_or_add(MESSAGE.id, public_key(2), signature(2, b"lie"))
         await audited(auditor, 5.0)
@@ -66,7 +66,7 @@ def test_what_is_right_is_marked_and_what_is_not_is_deleted(caplog: pytest.LogCa
 
     run(main())
     kept = archive.shares[MESSAGE.id]
-    assert {key: one.verified for key, one in kept.items()} == {public_key(1): True, public_key(3): True}
+    assert {key: share.verified for key, share in kept.items()} == {public_key(1): True, public_key(3): True}
     assert caplog.text.count("deleted a bad stored share") == 3
 
 
@@ -75,26 +75,26 @@ def test_shares_of_other_messages_are_left_alone() -> None:
     archive.keep_shares(MESSAGE, [share(1), share(2, b"lie")])
 
     async def main() -> None:
-        await audited(desk(archive, CryptoPool(InlineExecutor()))[0], 100.0)
+        await audited(auditor_of(archive, CryptoPool(InlineExecutor()))[0], 100.0)
 
     run(main())
     assert archive.rejected == []
-    assert not any(one.verified for one in archive.shares[MESSAGE.id].values())
+    assert not any(share.verified for share in archive.shares[MESSAGE.id].values())
 
 
-def test_it_takes_a_twentieth_of_a_core_at_most() -> None:
+def test_the_audit_takes_a_twentieth_of_a_core_at_most() -> None:
     archive = filled(*(share(number) for number in range(1, 41)))
 
     async def main() -> None:
-        auditor, _ = desk(archive, CryptoPool(InlineExecutor()), ticking(0.001))
+        auditor, _ = auditor_of(archive, CryptoPool(InlineExecutor()), ticking(0.001))
         await audited(auditor, 0.2)
-        done = sum(one.verified for one in archive.shares[MESSAGE.id].values())
+        done = sum(share.verified for share in archive.shares[MESSAGE.id].values())
         assert 10 <= done <= 11
 
     run(main())
 
 
-def test_it_waits_while_an_aggregation_verifies() -> None:
+def test_the_audit_waits_while_an_aggregation_verifies() -> None:
     archive = filled(share(1))
 
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_it_waits_while_an_aggregation_verifies() -> None:
                 asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
 
             busy = asyncio.create_task(pool.run(work))
-            auditing = asyncio.create_task(desk(archive, pool)[0].run())
+            auditing = asyncio.create_task(auditor_of(archive, pool)[0].run())
             await asyncio.sleep(0.2)
             assert not archive.shares[MESSAGE.id][public_key(1)].verified
             gate.set()
@@ -124,11 +124,11 @@ def test_it_waits_while_an_aggregation_verifies() -> None:
     asyncio.run(main())
 
 
-def test_new_shares_wake_it_and_those_that_nobody_tells_of_are_found_within_a_minute() -> None:
+def test_new_shares_are_audited_at_once_or_within_a_minute() -> None:
     archive = filled()
 
     async def main() -> None:
-        auditor, _ = desk(archive, CryptoPool(InlineExecutor()))
+        auditor, _ = auditor_of(archive, CryptoPool(InlineExecutor()))
         task = asyncio.create_task(auditor.run())
         await asyncio.sleep(5.0)
         archive.keep_shares(MESSAGE, [share(1)])
@@ -145,13 +145,13 @@ def test_new_shares_wake_it_and_those_that_nobody_tells_of_are_found_within_a_mi
     run(main())
 
 
-def test_what_was_judged_and_is_not_written_yet_is_not_verified_again() -> None:
+def test_a_share_whose_outcome_is_not_committed_yet_is_not_verified_again() -> None:
     archive = filled(share(1), share(2))
     archive.writes_marks = False
 
     async def main() -> None:
         started = now()
-        await audited(desk(archive, CryptoPool(InlineExecutor()))[0], 10.0)
+        await audited(auditor_of(archive, CryptoPool(InlineExecutor()))[0], 10.0)
         assert now() - started == pytest.approx(10.0)
 
     run(main())
@@ -159,7 +159,7 @@ def test_what_was_judged_and_is_not_written_yet_is_not_verified_again() -> None:
     assert archive.questions <= 12
 
 
-def test_the_service_s_auditor_learns_of_what_requests_bring() -> None:
+def test_the_auditor_is_notified_of_shares_of_pinned_requests() -> None:
     archive = MemoryArchive()
 
     async def main() -> None:
@@ -170,7 +170,7 @@ def test_the_service_s_auditor_learns_of_what_requests_bring() -> None:
         with pytest.raises(QuorumNotReached):
             await world.service.aggregate(request(80, is_pinned=True, timeout_s=1.0))
         await asyncio.sleep(2.0)
-        assert [one.verified for one in archive.shares[MESSAGE.id].values()] == [True] * 3
+        assert [share.verified for share in archive.shares[MESSAGE.id].values()] == [True] * 3
         auditing.cancel()
         await asyncio.wait((auditing,))
 

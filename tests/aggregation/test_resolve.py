@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.aggregation.clockwork import now, run
+from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     CHAIN,
     HEIGHT,
@@ -41,7 +41,7 @@ LATEST, OLDER, EMPTY = members([10, 20]), members([10]), members([])
 L1 = SubnetID(sha256(b"l1").digest())
 
 
-class Desk:
+class ResolverDriver:
     """A resolver and what it asks."""
 
     def __init__(self) -> None:
@@ -59,134 +59,134 @@ class Desk:
 
 
 def test_by_default_the_subnet_of_the_source_chain_signs_at_the_proposed_height() -> None:
-    desk = Desk()
-    resolved = desk.resolve(request())
+    driver = ResolverDriver()
+    resolved = driver.resolve(request())
     assert (resolved.subnet_id, resolved.height, resolved.validators) == (SUBNET, HEIGHT, LATEST)
     assert resolved.hints == ()
-    assert desk.sets.calls == [(SUBNET, HEIGHT, False, False)]
+    assert driver.sets.calls == [(SUBNET, HEIGHT, False, False)]
 
 
 def test_the_given_subnet_signs_and_the_source_chain_is_not_looked_up() -> None:
-    desk = Desk()
+    driver = ResolverDriver()
     unknown = message(chain=ChainID(bytes(31) + b"\x09"))
-    desk.sets.others[L1] = OLDER
-    resolved = desk.resolve(request(about=unknown, signing_subnet_id=L1))
+    driver.sets.others[L1] = OLDER
+    resolved = driver.resolve(request(about=unknown, signing_subnet_id=L1))
     assert (resolved.subnet_id, resolved.validators) == (L1, OLDER)
 
 
 def test_a_message_of_the_primary_network_without_a_subnet_comes_with_a_hint() -> None:
-    desk = Desk()
+    driver = ResolverDriver()
     about = message(chain=P_CHAIN)
-    assert desk.resolve(request(about=about)).hints == (L1_MAY_VERIFY_HINT,)
-    assert desk.resolve(request(about=about)).subnet_id == PRIMARY_NETWORK
-    assert desk.resolve(request(about=about, signing_subnet_id=SUBNET)).hints == ()
+    assert driver.resolve(request(about=about)).hints == (L1_MAY_VERIFY_HINT,)
+    assert driver.resolve(request(about=about)).subnet_id == PRIMARY_NETWORK
+    assert driver.resolve(request(about=about, signing_subnet_id=SUBNET)).hints == ()
 
 
 def test_a_bare_justification_names_message_and_subnet() -> None:
-    desk = Desk()
-    desk.chains.subnets[L1] = Subnet(L1, bytes(32), CHAIN, bytes(20))
+    driver = ResolverDriver()
+    driver.chains.subnets[L1] = Subnet(L1, bytes(32), CHAIN, bytes(20))
     wanted = AggregationRequest(None, L1, None, 67, 0, None, None)
-    resolved = desk.resolve(wanted)
+    resolved = driver.resolve(wanted)
     assert resolved.subnet_id == SUBNET
     assert resolved.message.source_chain_id == P_CHAIN
     assert resolved.hints == ()
     given = AggregationRequest(None, L1, L1, 67, 0, None, None)
-    assert desk.resolve(given).subnet_id == L1
+    assert driver.resolve(given).subnet_id == L1
 
 
 def test_another_network_s_message_is_refused_before_anything_is_asked() -> None:
-    desk = Desk()
+    driver = ResolverDriver()
     foreign = UnsignedMessage.build(NETWORK_ID + 1, CHAIN, b"")
     with pytest.raises(WrongNetwork):
-        desk.resolve(request(about=foreign))
-    assert desk.sets.calls == []
+        driver.resolve(request(about=foreign))
+    assert driver.sets.calls == []
 
 
 def test_an_unknown_chain_is_named() -> None:
     with pytest.raises(UnknownChain):
-        Desk().resolve(request(about=message(chain=ChainID(bytes(31) + b"\x09"))))
+        ResolverDriver().resolve(request(about=message(chain=ChainID(bytes(31) + b"\x09"))))
 
 
-def test_a_named_height_is_taken_as_it_is() -> None:
-    desk = Desk()
-    desk.sets.by_height[7] = OLDER
-    resolved = desk.resolve(request(height=7))
+def test_a_named_height_is_used_as_it_is() -> None:
+    driver = ResolverDriver()
+    driver.sets.by_height[7] = OLDER
+    resolved = driver.resolve(request(height=7))
     assert (resolved.height, resolved.validators) == (7, OLDER)
-    assert desk.sets.calls == [(SUBNET, 7, True, False)]
+    assert driver.sets.calls == [(SUBNET, 7, True, False)]
 
 
 def test_an_epoch_height_is_kept_like_the_proposed_one_and_no_lookback_applies() -> None:
-    desk = Desk()
-    desk.epochs.heights[CHAIN] = 7
-    desk.sets.oldest = 50
-    assert desk.resolve(request(height=7)).height == 7
-    assert desk.sets.calls[-1] == (SUBNET, 7, True, True)
-    desk.epochs.heights[CHAIN] = 60
-    assert desk.resolve(request(height=60)).height == 60
-    assert desk.sets.calls[-1] == (SUBNET, 60, True, True)
+    driver = ResolverDriver()
+    driver.epochs.heights[CHAIN] = 7
+    driver.sets.oldest = 50
+    assert driver.resolve(request(height=7)).height == 7
+    assert driver.sets.calls[-1] == (SUBNET, 7, True, True)
+    driver.epochs.heights[CHAIN] = 60
+    assert driver.resolve(request(height=60)).height == 60
+    assert driver.sets.calls[-1] == (SUBNET, 60, True, True)
 
 
 def test_the_epoch_of_a_chain_of_the_signing_subnet_counts_too() -> None:
-    desk = Desk()
+    driver = ResolverDriver()
     hosted = ChainID(bytes(31) + b"\x05")
-    desk.chains.subnet_by_chain[hosted] = L1
-    desk.epochs.heights[hosted] = 7
-    desk.sets.oldest = 50
-    assert desk.resolve(request(height=7, signing_subnet_id=L1)).height == 7
+    driver.chains.subnet_by_chain[hosted] = L1
+    driver.epochs.heights[hosted] = 7
+    driver.sets.oldest = 50
+    assert driver.resolve(request(height=7, signing_subnet_id=L1)).height == 7
 
 
 def test_a_height_too_far_back_is_refused() -> None:
-    desk = Desk()
-    desk.sets.oldest = 50
+    driver = ResolverDriver()
+    driver.sets.oldest = 50
     with pytest.raises(HeightTooOld):
-        desk.resolve(request(height=49))
+        driver.resolve(request(height=49))
 
 
 def test_a_height_that_is_no_epoch_s_is_looked_up_once() -> None:
-    desk = Desk()
+    driver = ResolverDriver()
 
     async def main() -> int:
         for _ in range(5):
-            await desk.resolver.resolve(request(height=8), now() + 5)
-        return len(desk.sets.calls)
+            await driver.resolver.resolve(request(height=8), now() + 5)
+        return len(driver.sets.calls)
 
     assert run(main()) == 5
-    assert all(not epoch for _, _, _, epoch in desk.sets.calls)
+    assert all(not epoch for _, _, _, epoch in driver.sets.calls)
 
 
-def test_nobody_at_a_named_height_is_an_error() -> None:
-    desk = Desk()
-    desk.sets.by_height[7] = EMPTY
+def test_an_empty_set_at_a_named_height_is_an_error() -> None:
+    driver = ResolverDriver()
+    driver.sets.by_height[7] = EMPTY
     with pytest.raises(NoValidators):
-        desk.resolve(request(height=7))
+        driver.resolve(request(height=7))
 
 
 @pytest.mark.parametrize("height", [None, 7])
-def test_a_subnet_that_does_not_exist_is_told_from_one_without_validators(height: int | None) -> None:
-    desk = Desk()
-    desk.sets.others[L1] = EMPTY
+def test_an_unknown_subnet_and_one_without_validators_are_different_errors(height: int | None) -> None:
+    driver = ResolverDriver()
+    driver.sets.others[L1] = EMPTY
     with pytest.raises(UnknownSubnet):
-        desk.resolve(request(signing_subnet_id=L1, height=height))
+        driver.resolve(request(signing_subnet_id=L1, height=height))
 
 
 def test_an_empty_set_at_the_proposed_height_is_asked_for_again_within_the_deadline() -> None:
-    desk = Desk()
-    desk.sets.latest = EMPTY
-    desk.sets.by_height[HEIGHT + 1] = LATEST
+    driver = ResolverDriver()
+    driver.sets.latest = EMPTY
+    driver.sets.by_height[HEIGHT + 1] = LATEST
 
     async def main() -> ResolvedRequest:
-        asyncio.get_running_loop().call_later(3.5, setattr, desk.heights, "height", HEIGHT + 1)
-        return await desk.resolver.resolve(request(), now() + 15)
+        asyncio.get_running_loop().call_later(3.5, setattr, driver.heights, "height", HEIGHT + 1)
+        return await driver.resolver.resolve(request(), now() + 15)
 
     assert run(main()).height == HEIGHT + 1
-    assert 4 <= len(desk.sets.calls) <= 6
+    assert 4 <= len(driver.sets.calls) <= 6
 
 
 def test_a_set_that_stays_empty_is_worth_waiting_for() -> None:
-    desk = Desk()
-    desk.sets.latest = EMPTY
+    driver = ResolverDriver()
+    driver.sets.latest = EMPTY
     with pytest.raises(QuorumNotReached) as caught:
-        desk.resolve(request(), patience_s=5.0)
+        driver.resolve(request(), patience_s=5.0)
     assert caught.value.at_deadline
     assert caught.value.shortfall.verdict is Verdict.WAIT
     assert "threshold of stake" in str(caught.value)
@@ -194,34 +194,34 @@ def test_a_set_that_stays_empty_is_worth_waiting_for() -> None:
 
 
 def test_a_height_that_has_not_come_by_the_deadline_is_worth_waiting_for() -> None:
-    desk = Desk()
-    desk.sets.hangs = True
+    driver = ResolverDriver()
+    driver.sets.hangs = True
     with pytest.raises(QuorumNotReached) as caught:
-        desk.resolve(request(height=HEIGHT + 5), patience_s=3.0)
+        driver.resolve(request(height=HEIGHT + 5), patience_s=3.0)
     assert caught.value.shortfall.height == HEIGHT + 5
 
 
 def test_nodes_that_answer_too_late_are_unavailable() -> None:
-    desk = Desk()
-    desk.sets.hangs = True
+    driver = ResolverDriver()
+    driver.sets.hangs = True
     with pytest.raises(NodeUnavailable):
-        desk.resolve(request(), patience_s=3.0)
+        driver.resolve(request(), patience_s=3.0)
     with pytest.raises(NodeUnavailable):
-        desk.resolve(request(height=HEIGHT - 5), patience_s=3.0)
+        driver.resolve(request(height=HEIGHT - 5), patience_s=3.0)
 
 
 def test_no_proposed_height_is_no_node() -> None:
-    desk = Desk()
-    desk.heights.height = None
+    driver = ResolverDriver()
+    driver.heights.height = None
     with pytest.raises(NodeUnavailable):
-        desk.resolve(request())
-    assert desk.resolve(request(height=7)).height == 7
+        driver.resolve(request())
+    assert driver.resolve(request(height=7)).height == 7
 
 
 def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_never_too_old() -> None:
-    desk = Desk()
-    desk.sets.oldest = HEIGHT
-    desk.sets.by_height = {HEIGHT - 9: OLDER}
-    resolved = desk.resolve(request(height=HEIGHT - 9, is_epoch_height=True))
+    driver = ResolverDriver()
+    driver.sets.oldest = HEIGHT
+    driver.sets.by_height = {HEIGHT - 9: OLDER}
+    resolved = driver.resolve(request(height=HEIGHT - 9, is_epoch_height=True))
     assert (resolved.height, resolved.validators) == (HEIGHT - 9, OLDER)
-    assert desk.sets.calls == [(SUBNET, HEIGHT - 9, True, True)]
+    assert driver.sets.calls == [(SUBNET, HEIGHT - 9, True, True)]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.clockwork import now, run
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.verifier import assert_valid
+from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     CHAIN,
     World,
@@ -59,7 +59,7 @@ async def answered_at(world: World, **wanted: Any) -> tuple[float, Aggregation]:
 # Shares.
 
 
-def test_every_share_that_came_is_kept_as_a_candidate() -> None:
+def test_every_received_share_is_stored_as_a_candidate() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -69,7 +69,7 @@ def test_every_share_that_came_is_kept_as_a_candidate() -> None:
     assert kept(archive) == {n: StoredShare(public_key(n), signature(n, MESSAGE.raw), False) for n in range(1, 6)}
 
 
-def test_shares_are_kept_though_the_quorum_is_missed_or_the_caller_leaves() -> None:
+def test_shares_are_stored_though_the_quorum_is_missed_or_the_caller_leaves() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -112,7 +112,7 @@ def test_a_hundred_shares_are_handed_over_in_a_few_lists() -> None:
     assert len(archive.lists) <= 5
 
 
-def test_what_is_kept_already_is_not_handed_over_again() -> None:
+def test_stored_shares_are_not_stored_again() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -126,7 +126,7 @@ def test_what_is_kept_already_is_not_handed_over_again() -> None:
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_a_share_that_was_found_bad_is_deleted_and_one_that_was_proven_is_marked() -> None:
+def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -143,7 +143,7 @@ def test_a_share_that_was_found_bad_is_deleted_and_one_that_was_proven_is_marked
     assert all(share.signature == signature(number, MESSAGE.raw) for number, share in kept(archive).items())
 
 
-def test_nothing_is_kept_of_who_is_not_in_the_set_or_has_no_key() -> None:
+def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored() -> None:
     archive = MemoryArchive()
     validators = members([50, 40], keyless=10)
 
@@ -167,7 +167,7 @@ def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> No
         await asyncio.sleep(0.2)
         second = asyncio.create_task(answered_at(world))
         third = asyncio.create_task(answered_at(world, quorum=50))
-        times = [(await one)[0] - started for one in (first, second, third)]
+        times = [(await caller)[0] - started for caller in (first, second, third)]
         assert times == pytest.approx([0.4, 0.4, 0.4])
         assert [at - started for at, _ in archive.commits] == pytest.approx([0.4])
         (_, stored), (_, answer) = archive.commits[0], await first
@@ -196,7 +196,7 @@ def test_a_round_goes_on_while_an_answer_is_committed() -> None:
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_nobody_waits_longer_for_a_commit_than_the_archive_lets_wait() -> None:
+def test_the_archive_bounds_the_wait_for_a_commit() -> None:
     archive = MemoryArchive(commit_s=30.0)
 
     async def scene(world: World) -> None:
@@ -208,7 +208,7 @@ def test_nobody_waits_longer_for_a_commit_than_the_archive_lets_wait() -> None:
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_who_leaves_during_the_commit_ends_the_round_and_the_message_is_kept() -> None:
+def test_a_caller_that_leaves_during_the_commit_ends_the_round_and_the_message_is_stored() -> None:
     archive = MemoryArchive(commit_s=0.5)
 
     async def scene(world: World) -> None:
@@ -227,16 +227,16 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
     archive = MemoryArchive()
 
     async def main() -> None:
-        one, other = (World(members([20] * 5), archive=archive) for _ in range(2))
-        async with tidy(one), tidy(other):
-            one.network.scripts = {4: silent, 5: silent}
+        first, second = (World(members([20] * 5), archive=archive) for _ in range(2))
+        async with tidy(first), tidy(second):
+            first.network.scripts = {4: silent, 5: silent}
             with pytest.raises(QuorumNotReached):
-                await one.service.aggregate(request(80, timeout_s=1.0))
-            await other.service.aggregate(request(80))
-            assert set(other.network.asked_numbers()) == {4, 5}
-            asked = len(one.network.asks)
-            await one.service.aggregate(request(80))
-            assert len(one.network.asks) == asked
+                await first.service.aggregate(request(80, timeout_s=1.0))
+            await second.service.aggregate(request(80))
+            assert set(second.network.asked_numbers()) == {4, 5}
+            asked = len(first.network.asks)
+            await first.service.aggregate(request(80))
+            assert len(first.network.asks) == asked
 
     run(main())
 
@@ -244,22 +244,22 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
 # For ever.
 
 
-def test_a_message_is_kept_for_ever_from_the_first_request_that_says_so() -> None:
+def test_a_message_is_pinned_from_the_first_request_that_asks_for_it() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
         await world.service.aggregate(request(67))
-        assert archive.for_ever == set()
+        assert archive.pinned_ids == set()
         for _ in range(3):
             assert (await world.service.aggregate(request(67, is_pinned=True))).cached
-        assert archive.pledged == [MESSAGE.id]
+        assert archive.pinned == [MESSAGE.id]
         # It may have been evicted since it left for the first time.
         assert len(archive.commits) == 2
 
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_a_message_is_kept_for_ever_though_the_round_was_begun_by_another_or_fails() -> None:
+def test_a_message_is_pinned_though_another_caller_began_the_round_or_it_fails() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -269,11 +269,11 @@ def test_a_message_is_kept_for_ever_though_the_round_was_begun_by_another_or_fai
         await world.service.aggregate(request(67, is_pinned=True))
         await plain
         assert (await world.service.aggregate(request(67, is_pinned=True))).cached
-        assert (archive.pledged, len(archive.commits)) == ([MESSAGE.id], 1)
+        assert (archive.pinned, len(archive.commits)) == ([MESSAGE.id], 1)
         other = message(b"other", CHAIN)
         world.network.scripts = dict.fromkeys(range(1, 6), silent)
         with pytest.raises(QuorumNotReached):
             await world.service.aggregate(request(67, about=other, is_pinned=True, timeout_s=1.0))
-        assert archive.pledged == [MESSAGE.id, other.id]
+        assert archive.pinned == [MESSAGE.id, other.id]
 
     play(World(members([20] * 5), archive=archive), scene)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.clockwork import now, run
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     SUBNET,
     World,
@@ -60,11 +60,11 @@ def aggregate(numbers: Sequence[int], text: bytes = MESSAGE.raw) -> StoredSignat
 def archive_of(*kept: StoredShare | StoredSignature) -> MemoryArchive:
     """Return an archive that holds these of the usual message."""
     archive = MemoryArchive(messages={MESSAGE.id: MESSAGE})
-    for one in kept:
-        if isinstance(one, StoredShare):
-            archive.shares.setdefault(MESSAGE.id, {})[one.public_key] = one
+    for stored in kept:
+        if isinstance(stored, StoredShare):
+            archive.shares.setdefault(MESSAGE.id, {})[stored.public_key] = stored
         else:
-            archive.signatures.setdefault(MESSAGE.id, []).append(one)
+            archive.signatures.setdefault(MESSAGE.id, []).append(stored)
     return archive
 
 
@@ -98,7 +98,7 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 # Signatures that still fit.
 
 
-def test_a_stored_signature_is_served_and_nobody_is_asked_nor_connected_to() -> None:
+def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators() -> None:
     async def scene(world: World) -> None:
         world.network.disconnected = {node(number) for number in range(1, 6)}
         seconds, answer = await taken(world.service.aggregate(request(60)))
@@ -165,7 +165,7 @@ def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> No
     play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
 
 
-def test_a_stored_signature_that_became_too_light_is_extended_by_those_who_are_missing() -> None:
+def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_validators() -> None:
     async def scene(world: World) -> None:
         world.network.scripts = {5: wrong(), 6: wrong()}
         answer = await world.service.aggregate(request(67))
@@ -178,7 +178,7 @@ def test_a_stored_signature_that_became_too_light_is_extended_by_those_who_are_m
     assert len(archive.signatures[MESSAGE.id]) == 2
 
 
-def test_a_share_at_hand_of_who_signed_the_stored_signature_does_no_harm_even_if_it_is_bad() -> None:
+def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -208,7 +208,7 @@ def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
 # Rebuilding from shares.
 
 
-def test_when_one_signer_left_the_sum_is_rebuilt_and_only_those_are_asked_whose_share_is_missing() -> None:
+def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_asked() -> None:
     archive = archive_of(aggregate([1, 2, 3]), *(share(number) for number in (1, 2, 3)))
 
     async def scene(world: World) -> None:
@@ -220,7 +220,7 @@ def test_when_one_signer_left_the_sum_is_rebuilt_and_only_those_are_asked_whose_
     play(World(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), scene)
 
 
-def test_stored_shares_that_suffice_make_an_answer_and_nobody_is_asked() -> None:
+def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> None:
     async def scene(world: World) -> None:
         world.activity.known = asyncio.Event()
         answer = await world.service.aggregate(request(60))
@@ -229,7 +229,7 @@ def test_stored_shares_that_suffice_make_an_answer_and_nobody_is_asked() -> None
 
     archive = archive_of(*(share(number, verified=number == 2) for number in (1, 2, 3)))
     play(World(members([20] * 5), archive=archive), scene)
-    assert [set(one.public_keys) for one in archive.signatures[MESSAGE.id]] == [
+    assert [set(stored.public_keys) for stored in archive.signatures[MESSAGE.id]] == [
         {public_key(number) for number in (1, 2, 3)}
     ]
 
@@ -258,7 +258,7 @@ def test_a_stored_share_that_is_no_point_is_deleted() -> None:
     play(World(members([20] * 3), archive=archive), scene)
 
 
-def test_of_two_different_shares_of_a_key_the_one_at_hand_is_proven_before_it_is_used() -> None:
+def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_is_used() -> None:
     archive = MemoryArchive()
 
     async def scene(world: World) -> None:
@@ -325,7 +325,7 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
 # Nobody is asked.
 
 
-def test_what_is_kept_is_enough_or_it_is_said_at_once_who_is_missing() -> None:
+def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> None:
     archive = archive_of(aggregate([1, 2]), share(3))
 
     async def scene(world: World) -> None:
@@ -336,14 +336,14 @@ def test_what_is_kept_is_enough_or_it_is_said_at_once_who_is_missing() -> None:
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
         assert (error.shortfall.signed_weight, error.shortfall.required_weight) == (60, 80)
-        assert {one.public_key for one in error.shortfall.missing} == {public_key(4), public_key(5)}
+        assert {missing.public_key for missing in error.shortfall.missing} == {public_key(4), public_key(5)}
         assert error.shortfall.counts == {"not_asked": 2}
-        assert (seconds, world.network.asks, world.followed.used, world.network.dialled_soon) == (0.0, [], [], [])
+        assert (seconds, world.network.asks, world.followed.used, world.network.redialled) == (0.0, [], [], [])
 
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_who_wants_nobody_asked_does_not_wait_for_a_round_that_asks() -> None:
+def test_a_stored_only_caller_does_not_wait_for_a_round_that_asks() -> None:
     archive = archive_of(share(1))
 
     async def scene(world: World) -> None:
@@ -360,7 +360,7 @@ def test_who_wants_nobody_asked_does_not_wait_for_a_round_that_asks() -> None:
     play(World(weighing({1: 33, 2: 33, 3: 34}), archive=archive), scene)
 
 
-def test_a_round_that_asked_nobody_begins_to_ask_for_who_joins_it() -> None:
+def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
     archive = archive_of(share(1))
     archive.recall_s = 0.5
 
@@ -375,7 +375,7 @@ def test_a_round_that_asked_nobody_begins_to_ask_for_who_joins_it() -> None:
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_what_is_kept_alone_is_never_impossible_for_ever() -> None:
+def test_a_stored_only_failure_never_has_the_verdict_never() -> None:
     async def scene(world: World) -> None:
         with pytest.raises(QuorumNotReached) as caught:
             await world.service.aggregate(request(67, stored_only=True))
@@ -384,7 +384,7 @@ def test_what_is_kept_alone_is_never_impossible_for_ever() -> None:
     play(World(members([20] * 2, keyless=60), archive=archive_of()), scene)
 
 
-def test_of_what_could_not_be_read_nobody_says_that_it_does_not_suffice() -> None:
+def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> None:
     archive = archive_of(share(1), share(2), share(3), share(4))
     archive.recall_s = 3.0
 
@@ -397,7 +397,7 @@ def test_of_what_could_not_be_read_nobody_says_that_it_does_not_suffice() -> Non
     play(World(members([20] * 5), archive=archive), scene)
 
 
-def test_a_bad_share_among_those_kept_is_found_for_who_wants_nobody_asked() -> None:
+def test_a_bad_stored_share_is_found_for_a_stored_only_caller() -> None:
     archive = archive_of(share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie"))
 
     async def scene(world: World) -> None:
