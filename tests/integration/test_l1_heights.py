@@ -61,7 +61,7 @@ async def test_where_there_are_no_epochs_it_is_the_proposed_height(tmp_path: Pat
 async def test_any_node_that_runs_the_managers_chain_knows_its_epoch(tmp_path: Path, nodes: int) -> None:
     async with run_network(replace(LIFE, nodes=nodes)) as network:
         urls = [{"base-url": node.uri} for node in network.nodes]
-        network.nodes[0].leave(network.manager(network.subnets[-1].subnet_id).chain_id)
+        network.nodes[0].stop_chain(network.manager(network.subnets[-1].subnet_id).chain_id)
         network.advance(3)
         async with beside(network, tmp_path, {"p-chain-api": urls, "info-api": urls}) as running:
             reply = await running.daemon.l1_message(network.p_chain.conversion_of(running.l1))

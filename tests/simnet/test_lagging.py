@@ -15,7 +15,7 @@ from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.signing import state_of
+from warpseal.simnet.signing import validator_state
 from warpseal.warp.ids import P_CHAIN, id_text
 
 PLAN = Plan(validators=3, messages=0, nodes=2, l1s=(L1Plan(shared=True, spare=1), L1Plan(2, unconverted=True)))
@@ -106,7 +106,7 @@ async def test_a_node_that_has_enough_says_429_and_when_to_come_back(network: Si
 
 async def test_a_node_can_leave_a_chain(network: SimulatedNetwork) -> None:
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
-    network.nodes[1].leave(chain_id)
+    network.nodes[1].stop_chain(chain_id)
     url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
     async with aiohttp.ClientSession() as session, session.post(url, json={}) as answer:
         assert answer.status == 404
@@ -156,7 +156,7 @@ def test_a_validator_can_be_behind_by_time() -> None:
         clock.now = NOW + second
         if second in (1, 2):
             network.advance()
-        heights.append(state_of(network.state, network.validators[0]).height)
+        heights.append(validator_state(network.state, network.validators[0]).height)
     # Before the first block of its own time, blocks were made at an even pace.
     assert heights == [19, 19, 19, 20, 21, 22]
-    assert state_of(network.state, network.validators[1]).height == 22
+    assert validator_state(network.state, network.validators[1]).height == 22

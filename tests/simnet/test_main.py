@@ -128,7 +128,7 @@ async def test_flags_that_make_no_network_end_it_with_a_reason(words: tuple[str,
 def test_rules_come_from_a_file_too(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text('["10%:slow=2s", "l1-0/0:silent"]')
-    plan = main.plan_of(parsed("--behaviours", str(file), "--behave", "1:drop"))
+    plan = main.build_plan(parsed("--behaviours", str(file), "--behave", "1:drop"))
     assert [rule.scope for rule in plan.rules] == [None, None, "l1-0"]
 
 

@@ -118,7 +118,7 @@ def test_weights_need_the_last_nonce_and_the_present_weight(state: ChainState) -
 
 def test_every_recorded_refusal_of_the_p_chain_follows_from_the_rules() -> None:
     network = recorded()
-    signer = network.context.desk.answers.signer
+    signer = network.context.requests.responder.signer
     assert isinstance(signer, RecordedSigner)
     checked = 0
     for (_, chain_id, raw, justification), answer in signer.answers.items():

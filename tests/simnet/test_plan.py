@@ -8,7 +8,7 @@ import pytest
 
 from tests.simnet.sessions import Clock, small_network
 from warpseal.simnet.build import build_state
-from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, chosen, parse_l1, parse_rule, parse_weights
+from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.state import ChainState
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
@@ -50,10 +50,10 @@ def test_weights_are_equal_falling_random_or_listed() -> None:
 
 def test_a_share_is_chosen_by_the_seed() -> None:
     rule = parse_rule("30%:silent")
-    assert len(chosen(rule, range(10), Random(1))) == 3
-    assert chosen(rule, range(10), Random(1)) == chosen(rule, range(10), Random(1))
+    assert len(select_members(rule, range(10), Random(1))) == 3
+    assert select_members(rule, range(10), Random(1)) == select_members(rule, range(10), Random(1))
     with pytest.raises(InvalidPlan):
-        chosen(parse_rule("10:silent"), range(10), Random(1))
+        select_members(parse_rule("10:silent"), range(10), Random(1))
 
 
 def test_equal_plans_make_equal_networks_and_other_seeds_others() -> None:

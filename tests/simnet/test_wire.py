@@ -52,8 +52,8 @@ def test_equal_seeds_make_equal_nodes_and_rsa_keys_are_fresh() -> None:
     rsa_one = make_identity(b"x", rsa_key=True)
     assert rsa_one.bls_public_key == make_identity(b"x").bls_public_key
     assert rsa_one.node_id != make_identity(b"x").node_id
-    assert rsa_one.leaf.signed(b"data", rsa_one.sign(b"data"))
-    assert not rsa_one.leaf.signed(b"other", rsa_one.sign(b"data"))
+    assert rsa_one.leaf.has_signed(b"data", rsa_one.sign(b"data"))
+    assert not rsa_one.leaf.has_signed(b"other", rsa_one.sign(b"data"))
 
 
 def test_the_proof_of_a_key_verifies() -> None:
@@ -109,7 +109,7 @@ def test_an_address_is_signed_by_both_keys_and_claims_what_it_says() -> None:
     for host in ("127.0.0.1", "2001:db8::1"):
         address = sign_address(one, host, 9651, SIGNED_AT)
         preimage = address_preimage(ip_address(host), 9651, SIGNED_AT)
-        assert one.leaf.signed(preimage, address.signature)
+        assert one.leaf.has_signed(preimage, address.signature)
         assert bls.verify_possession(bls.parse_public_key(one.bls_public_key), preimage, address.bls_signature)
         assert parse_wire_ip(address.claim.ip_addr) == ip_address(host)
     assert address.endpoint == "[2001:db8::1]:9651"

@@ -1,4 +1,4 @@
-"""Signed addresses: what a node claims about where it listens, and what makes the claim good.
+"""Signed IP addresses: encoding, signing and verification.
 
 Source of truth: avalanchego `network/peer/ip.go`, `utils/ips/claimed_ip_port.go`.
 """
@@ -42,7 +42,7 @@ class SignedAddress:
 
     @cached_property
     def gossip_id(self) -> bytes:
-        """What known-peers filters hold for this claim."""
+        """The key of this claim in known-peers filters."""
         return gossip_id(self.leaf.node_id, self.signed_at)
 
     @cached_property
@@ -59,7 +59,7 @@ class SignedAddress:
 
 
 def sign_address(identity: Identity, host: str, port: int, signed_at: int) -> SignedAddress:
-    """Return the claim of a node that listens at host (IPv4 or IPv6 text) and port, signed by both keys."""
+    """Return the address of a node that listens at host (IPv4 or IPv6 text) and port, signed by both keys."""
     preimage = address_preimage(ip_address(host), port, signed_at)
     bls_signature = bls.sign_possession(identity.bls_secret, preimage)
     return SignedAddress(identity.leaf, host, port, signed_at, identity.sign(preimage), bls_signature)
@@ -87,5 +87,5 @@ def gossip_id(node_id: NodeID, signed_at: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def is_signed_by(leaf: Leaf, preimage: bytes, signature: bytes) -> bool:
-    """Tell whether a leaf's key signed an address; remembered, since a client tells every node the same."""
-    return leaf.signed(preimage, signature)
+    """Return whether a leaf's key signed an address; cached, since a client sends every node the same address."""
+    return leaf.has_signed(preimage, signature)

@@ -1,4 +1,4 @@
-"""How a simulated validator misbehaves, and the grammar that says so: `10%:slow=2s`, `0,3-5:refuse=6/later`."""
+"""Misbehaviour of simulated validators, and its grammar: `10%:slow=2s`, `0,3-5:refuse=6/later`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final
 
 
 class ReplyKind(StrEnum):
-    """What a signature request is answered with."""
+    """The kind of response to a signature request."""
 
     HONEST = "honest"
-    # A valid signature of its own over another message; another validator's over the right one.
+    # A valid signature of another message; the signature of another validator.
     WRONG = "wrong"
     STOLEN = "stolen"
-    # Random bytes instead of a response; 96 bytes that are no point; too few, too many, none.
+    # Random bytes instead of a response; 96 bytes that are not a point; too few bytes, too many, none.
     GARBAGE = "garbage"
     NOT_A_POINT = "notapoint"
     SHORT = "short"
     LONG = "long"
     EMPTY = "empty"
-    # On the wire: half a frame and goodbye; a length beyond the limit; a zip bomb; goodbye.
+    # On the wire: half a frame and a disconnect; a length beyond the limit; a zip bomb; a disconnect.
     TRUNCATED = "truncated"
     OVERSIZED = "oversized"
     BOMB = "bomb"
@@ -30,17 +30,17 @@ class ReplyKind(StrEnum):
 
 
 class ListenMode(StrEnum):
-    """Where the validator can be reached, whatever it claims."""
+    """Whether and where the validator listens."""
 
     OPEN = "open"
-    # Claims a port on which nobody listens; accepts and says nothing; claims a private address elsewhere.
+    # Claims a port on which no process listens; accepts connections and sends nothing; claims a private address.
     CLOSED = "closed"
     MUTE = "mute"
     PRIVATE = "private"
 
 
 class InvalidBehaviour(ValueError):
-    """Text that describes no behaviour; the message says which part."""
+    """The text does not describe a behaviour; the message names the invalid part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a validator does otherwise than a node. The second group is settled when the network is built."""
+    """How a validator differs from a node. The second group of fields is fixed when the network is built."""
 
     silent: bool = False
     delay_s: tuple[float, float] = (0.0, 0.0)
@@ -61,10 +61,10 @@ class Behaviour:
     signs_after_s: float = 0.0
     refusal: Refusal | None = None
     reply: ReplyKind = ReplyKind.HONEST
-    # Its P-Chain ends so many blocks, or so many seconds, before the tip.
+    # Its P-Chain is this many blocks, or this many seconds, behind the tip.
     lag_blocks: int = 0
     behind_s: float = 0.0
-    # A different second answer, right behind the first; and how often each answer is sent.
+    # A second response of another kind after the first; and the number of copies of each response.
     second: ReplyKind | None = None
     copies: int = 1
     lost_pongs: float = 0.0
@@ -78,17 +78,17 @@ class Behaviour:
     joins_at: int | None = None
 
     @property
-    def is_settled_at_start(self) -> bool:
-        """Whether it says who the validator is, which nothing changes while the network runs."""
-        return any(getattr(self, name) != getattr(_HONEST, name) for name in SETTLED)
+    def has_fixed_fields(self) -> bool:
+        """Whether it contains fields that cannot change while the network runs."""
+        return any(getattr(self, name) != getattr(_HONEST, name) for name in FIXED_FIELDS)
 
 
-SETTLED: Final = ("reach", "keyless", "balance_navax", "weight", "leaves_at", "joins_at")
+FIXED_FIELDS: Final = ("reach", "keyless", "balance_navax", "weight", "leaves_at", "joins_at")
 _HONEST: Final = Behaviour()
 
 
 def parse_behaviour(text: str) -> Behaviour:
-    """Return what words joined by `+` describe. Raises InvalidBehaviour."""
+    """Return the behaviour of words joined by `+`. Raises InvalidBehaviour."""
     behaviour = _HONEST
     for word in filter(None, text.split("+")):
         name, _, value = word.partition("=")
@@ -100,7 +100,7 @@ def parse_duration_s(text: str) -> float:
     """Return seconds of `250ms`, `2s`, `1.5m` or a bare number of seconds. Raises InvalidBehaviour."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text)
     if not match:
-        raise InvalidBehaviour(f"{text!r} is no duration such as 250ms, 2s or 1m")
+        raise InvalidBehaviour(f"{text!r} is not a duration such as 250ms, 2s or 1m")
     return float(match[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}[match[2]]
 
 
@@ -110,7 +110,7 @@ def _field(name: str, value: str) -> dict[str, Any]:
     if name in tuple(ListenMode):
         return {"reach": ListenMode(name)}
     if name not in _WORDS:
-        raise InvalidBehaviour(f"{name!r} is no behaviour; known: {', '.join(known_words())}")
+        raise InvalidBehaviour(f"{name!r} is not a behaviour; known: {', '.join(known_words())}")
     try:
         return _WORDS[name](value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Bloom filters of known peers: reading the one that a client sent, making the one that a node sends.
+"""Bloom filters of known peers: parsing those of clients, building those of nodes.
 
 Source of truth: avalanchego `utils/bloom`, `network/ip_tracker.go` (sizes).
 """
@@ -21,7 +21,7 @@ _FALSE_POSITIVES: Final = 0.001
 
 
 class MalformedFilter(ValueError):
-    """Bytes that are no filter."""
+    """The bytes are not a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Filter:
         return cls(tuple(int.from_bytes(seed, "big") for seed in seeds), raw[start:])
 
     def contains(self, key: bytes, salt: bytes) -> bool:
-        """Tell whether `key` was added under `salt` (or looks as if it was)."""
+        """Return whether `key` was added under `salt`, with false positives."""
         return all(self.entries[bit // 8] >> bit % 8 & 1 for bit in _bits(self, key, salt))
 
     def encode(self) -> bytes:
@@ -57,7 +57,7 @@ EMPTY: Final = Filter((0,), b"\x00")
 
 
 def filter_of(keys: Iterable[bytes], salt: bytes, rng: Random) -> Filter:
-    """Return a filter that holds `keys`, as large as a node would make it."""
+    """Return a filter of `keys`, of the size that a node would choose."""
     held = list(keys)
     count = max(2 * len(held), _MIN_COUNT)
     size = int((count * -log(_FALSE_POSITIVES) / log(2) ** 2 + 7) / 8)
@@ -74,6 +74,6 @@ def _bits(shape: Filter, key: bytes, salt: bytes) -> Iterable[int]:
     value = int.from_bytes(sha256(key + salt).digest()[:8], "big")
     size = 8 * len(shape.entries)
     for seed in shape.seeds:
-        # The hash is carried from one seed to the next.
+        # Each hash continues from the previous one.
         value = ((value << 17 | value >> 47) & _MASK) ^ seed
         yield value % size

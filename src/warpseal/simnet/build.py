@@ -1,4 +1,4 @@
-"""Makes the state that a plan describes. Equal plans make equal worlds; only RSA keys are fresh."""
+"""Builds the chain state of a plan. Equal plans give equal states, except for RSA keys."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from warpseal.simnet import tx_builder
 from warpseal.simnet.identity import make_identity
-from warpseal.simnet.l1_transactions import Initial, conversion, converted, subnet_data, weight_change
+from warpseal.simnet.l1_transactions import InitialValidator, conversion, converted, subnet_data, weight_change
 from warpseal.simnet.ledger import Heights, Ledger, Transaction
-from warpseal.simnet.messages import messages_of
-from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, chosen, parse_weights
+from warpseal.simnet.messages import build_messages
+from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, parse_weights, select_members
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.tx_builder import Utxo, Wallet
 from warpseal.simnet.validator_sets import Validation, build_set
@@ -20,7 +20,7 @@ from warpseal.simnet.values import ChainKind, SimChain, SimSubnet, SimValidator
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id
 
-# Validations began so long ago that every uptime message is true.
+# Validations started so long ago that every uptime message is true.
 _AGE_S: Final = 30 * 24 * 3600
 _BALANCE_NAVAX: Final = 100_000_000_000
 _FIRST_L1_HEIGHT: Final = 1
@@ -31,26 +31,26 @@ _MAX_INITIAL: Final = 1_200
 
 
 def build_state(plan: Plan) -> ChainState:
-    """Return the state of a plan, its messages included. Raises InvalidPlan."""
+    """Return the state of a plan, including its messages. Raises InvalidPlan."""
     _check(plan)
     state = _empty_state(plan)
     builder = _Builder(plan, state)
-    builder.primary()
+    builder.add_primary_network()
     for number, l1 in enumerate(plan.l1s):
-        builder.create(number, l1)
+        builder.create_subnet(number, l1)
     for number, l1 in enumerate(plan.l1s):
-        builder.l1(number, l1)
+        builder.add_l1_validators(number, l1)
     builder.apply_rules()
-    builder.convert()
-    builder.settle()
+    builder.convert_l1s()
+    builder.record_first_sets()
     for chain in tuple(state.chains.values()):
-        state.add_messages(messages_of(state, chain, plan.messages))
+        state.add_messages(build_messages(state, chain, plan.messages))
     return state
 
 
-def seeded_id(plan: Plan, what: str) -> bytes:
-    """Return 32 bytes that stand for `what` in the network of a plan."""
-    return sha256(f"warpseal simnet {plan.network_id} {plan.seed} {what}".encode()).digest()
+def seeded_id(plan: Plan, name: str) -> bytes:
+    """Return the 32-byte ID of `name` in the network of a plan."""
+    return sha256(f"warpseal simnet {plan.network_id} {plan.seed} {name}".encode()).digest()
 
 
 def _empty_state(plan: Plan) -> ChainState:
@@ -74,7 +74,7 @@ def _check(plan: Plan) -> None:
 
 
 class _Builder:
-    """The steps from a plan to a state; one random source, so that their order matters."""
+    """The steps from a plan to a state. They share a random source, so their order matters."""
 
     def __init__(self, plan: Plan, state: ChainState) -> None:
         self._plan = plan
@@ -85,7 +85,7 @@ class _Builder:
         self._data: list[ConversionData] = []
         self._first_height = max(_FIRST_L1_HEIGHT, plan.etna_height)
 
-    def primary(self) -> None:
+    def add_primary_network(self) -> None:
         """Add the Primary Network, its chains and its validators."""
         state, plan = self._state, self._plan
         state.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
@@ -100,8 +100,8 @@ class _Builder:
             self._add_validation(PRIMARY_NETWORK, validator, weight)
         self._scopes[PRIMARY] = [validator.index for validator in state.validators]
 
-    def create(self, number: int, l1: L1Plan) -> None:
-        """Make a subnet and its chains, by transactions of the first block."""
+    def create_subnet(self, number: int, l1: L1Plan) -> None:
+        """Create a subnet and its chains by transactions of the first block."""
         state, name = self._state, f"l1-{number}"
         creation = Transaction("CreateSubnetTx", tx_builder.create_subnet)
         state.ledger.prepare(creation)
@@ -127,14 +127,14 @@ class _Builder:
         self._chain(SimChain(chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id))
         return creation
 
-    def l1(self, number: int, l1: L1Plan) -> None:
+    def add_l1_validators(self, number: int, l1: L1Plan) -> None:
         """Add the validators of an L1 (or of a permissioned subnet)."""
         subnet = self._subnets[number]
         subnet_id = subnet.subnet_id
         self._state.manager_chains[subnet_id] = self._manager_chain(l1, subnet_id)
         validators = self._validators_of(l1)
         weights = parse_weights(l1.weights, len(validators), self._rng)
-        # The conversion's transaction names its validators in ascending order of their NodeIDs.
+        # A conversion lists its validators in ascending order of their NodeIDs.
         order = sorted(validator.node_id for validator in validators)
         for validator in (*validators, *(self._node(primary=False) for _ in range(l1.spare))):
             validator.chains.update(self._state.chains_of(subnet_id))
@@ -160,26 +160,26 @@ class _Builder:
         raise InvalidPlan(f"there is no {l1.manager} for a manager to live on")
 
     def apply_rules(self) -> None:
-        """Give validators their behaviours; of several rules about one, the last one counts."""
-        everybody = [validator.index for validator in self._state.validators]
+        """Give validators their behaviours; the last rule about a validator counts."""
+        all_indices = [validator.index for validator in self._state.validators]
         for rule in self._plan.rules:
-            members = self._scopes.get(rule.scope, []) if rule.scope else everybody
+            members = self._scopes.get(rule.scope, []) if rule.scope else all_indices
             if not members:
                 raise InvalidPlan(f"there is no {rule.scope}")
-            for index in chosen(rule, members, self._rng):
+            for index in select_members(rule, members, self._rng):
                 self._behave(self._state.validators[index], rule)
 
-    def convert(self) -> None:
-        """Put what made the L1s into the first blocks: conversions, then the weights that changed since.
+    def convert_l1s(self) -> None:
+        """Put the conversions of the L1s into the first blocks, then the weight changes since.
 
-        A conversion that no block of a real network could hold is left out: only its consequences are there.
+        A conversion that is too large for a block is left out; only its effects are part of the state.
         """
         state, height, room = self._state, self._first_height, _MAX_INITIAL
         for data in self._data:
             validations = sorted(state.validations[data.subnet_id], key=lambda validation: validation.index)
             initial = [
-                _initial(state, validation, one.weight)
-                for validation, one in zip(validations, data.validators, strict=True)
+                _initial(state, validation, converted_validator.weight)
+                for validation, converted_validator in zip(validations, data.validators, strict=True)
             ]
             if room < len(initial) <= _MAX_INITIAL:
                 height, room = min(height + 1, state.heights.current), _MAX_INITIAL
@@ -190,21 +190,21 @@ class _Builder:
         self._set_weights(min(height + 1, state.heights.current))
 
     def _set_weights(self, height: int) -> None:
-        """Let the L1s have changed weights that are not those of their conversions, or that are to be attested."""
+        """Add changes of weights that differ from the conversion or that are to be attested."""
         for data in self._data:
             validations = sorted(self._state.validations[data.subnet_id], key=lambda validation: validation.index)
-            for validation, one in zip(validations, data.validators, strict=True):
-                if validation.min_nonce or validation.weight != one.weight:
+            for validation, converted_validator in zip(validations, data.validators, strict=True):
+                if validation.min_nonce or validation.weight != converted_validator.weight:
                     validation.min_nonce = 1
                     self._state.ledger.put(height, [weight_change(self._state, validation, 0, validation.weight)])
 
-    def settle(self) -> None:
+    def record_first_sets(self) -> None:
         """Record the first sets: the Primary Network from genesis, the others from the first block on."""
         schedule = Schedule(self._state, self._plan)
-        schedule.react(self._state.heights.current)
+        schedule.apply(self._state.heights.current)
         self._state.history.put(PRIMARY_NETWORK, 0, build_set(self._state.validations[PRIMARY_NETWORK]))
-        self._state.settle(self._first_height)
-        self._state.on_block.append(schedule.react)
+        self._state.record_sets(self._first_height)
+        self._state.on_block.append(schedule.apply)
 
     def _validators_of(self, l1: L1Plan) -> Sequence[SimValidator]:
         count = self._plan.validators if l1.validators is None else l1.validators
@@ -233,7 +233,7 @@ class _Builder:
             validation_id = bootstrap_validation_id(subnet_id, l1_index)
             validation = Validation(subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start)
             validation.is_l1, validation.index, validation.balance_navax = True, l1_index, _BALANCE_NAVAX
-            # Every other validator's weight was set before (of the first), so that there are weights to attest.
+            # The weight of every second validator was set before, so that there are weights to attest.
             validation.min_nonce = l1_index % 2 if l1_index < _WEIGHTS_SET else 0
         self._state.add_validation(validation)
 
@@ -263,34 +263,34 @@ class _Builder:
     def _chain(self, chain: SimChain) -> None:
         self._state.chains[chain.chain_id] = chain
 
-    def _id(self, what: str) -> bytes:
-        return seeded_id(self._plan, what)
+    def _id(self, name: str) -> bytes:
+        return seeded_id(self._plan, name)
 
 
-def _initial(state: ChainState, validation: Validation, weight: int) -> Initial:
+def _initial(state: ChainState, validation: Validation, weight: int) -> InitialValidator:
     validator = state.by_node(validation.node_id)
     assert validator is not None
     proof = validator.identity.bls_proof
-    return Initial(validation.node_id, validator.bls_key, proof, weight, validation.balance_navax)
+    return InitialValidator(validation.node_id, validator.bls_key, proof, weight, validation.balance_navax)
 
 
 class Schedule:
-    """What happens at certain heights: who leaves, who joins, whose weight changes."""
+    """The scheduled changes of a plan: validators that join or leave at a height, and weight changes."""
 
     def __init__(self, state: ChainState, plan: Plan) -> None:
         self._state = state
         self._every = plan.churn_every
         self._rng = Random(plan.seed + 1)
 
-    def react(self, height: int) -> None:
-        """Change the validations that the block at `height` changes."""
+    def apply(self, height: int) -> None:
+        """Apply the changes of the block at `height`."""
         for validations in self._state.validations.values():
             for validation in validations:
-                self._come_and_go(validation, height)
+                self._join_or_leave(validation, height)
             if self._every and validations and height > self._state.heights.first and height % self._every == 0:
                 self._change_weight(self._rng.choice(validations), height)
 
-    def _come_and_go(self, validation: Validation, height: int) -> None:
+    def _join_or_leave(self, validation: Validation, height: int) -> None:
         validator = self._state.by_node(validation.node_id)
         if validator is None:
             return
@@ -311,9 +311,9 @@ _COUNT: Final = 4
 _UTXO_NAVAX: Final = 10**15
 
 
-def x_payments(state: ChainState, seed: int) -> dict[bytes, bytes]:
-    """Return the signed bytes of accepted X-Chain transactions by id; none where there is no X-Chain."""
-    chain = next((one for one in state.chains.values() if one.kind is ChainKind.X), None)
+def build_x_payments(state: ChainState, seed: int) -> dict[bytes, bytes]:
+    """Return the signed bytes of accepted X-Chain transactions by ID; none if there is no X-Chain."""
+    chain = next((chain for chain in state.chains.values() if chain.kind is ChainKind.X), None)
     if chain is None:
         return {}
     wallet = Wallet(state.network_id, chain.chain_id, state.ledger.asset_id)

@@ -1,7 +1,7 @@
-"""The leaf certificates of peers: the rules a node holds them to, their key and their NodeID.
+"""Leaf certificates of peers: the acceptance rules of nodes, the key and the NodeID.
 
 Source of truth: avalanchego `network/peer/tls_config.go`, `staking/parse.go`, `ids/node_id.go`.
-Walks the DER itself: nothing else would refuse exactly what a node refuses.
+The DER is parsed here, because libraries do not refuse exactly the certificates that a node refuses.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Leaf:
     public_key: PublicKey = field(compare=False, repr=False)
     node_id: NodeID = field(compare=False)
 
-    def signed(self, data: bytes, signature: bytes) -> bool:
-        """Tell whether `signature` is this key's over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC: ASN.1)."""
+    def has_signed(self, data: bytes, signature: bytes) -> bool:
+        """Return whether `signature` is by this key over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC: ASN.1)."""
         try:
             if isinstance(self.public_key, rsa.RSAPublicKey):
                 self.public_key.verify(signature, data, padding.PKCS1v15(), SHA256())
@@ -64,7 +64,7 @@ def node_id_of(der: bytes) -> NodeID:
 
 @lru_cache(maxsize=4096)
 def parse_leaf(der: bytes) -> Leaf:
-    """Return the leaf behind at most 2 KiB of DER. Raises RefusedCertificate where a node would refuse."""
+    """Return the leaf of at most 2 KiB of DER. Raises RefusedCertificate if a node would refuse it."""
     if len(der) > MAX_CERTIFICATE_BYTES:
         raise RefusedCertificate(f"{len(der)} bytes are more than {MAX_CERTIFICATE_BYTES}")
     algorithm, key_bits = _public_key_info(der)
@@ -94,7 +94,7 @@ def _public_key_info(der: bytes) -> tuple[bytes, bytes]:
 
 
 def _element(raw: bytes, tag: int) -> tuple[bytes, bytes]:
-    """Return the content of the DER element at the start, which must have `tag`, and what follows it."""
+    """Return the content of the first DER element, which must have `tag`, and the bytes behind it."""
     if len(raw) < 2 or raw[0] != tag:
         raise RefusedCertificate(f"an element with tag {tag:#x} is missing")
     length, start = raw[1], 2

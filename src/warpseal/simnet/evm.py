@@ -1,4 +1,4 @@
-"""What EVM chains of the simulation tell over `/rpc`: their id, their height, and the messages that managers sent.
+"""The `/rpc` API of simulated EVM chains: chain ID, height, and the logs of Warp messages that managers sent.
 
 Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded), avalanchego warp precompile
 (the SendWarpMessage event).
@@ -16,7 +16,7 @@ from warpseal.simnet.values import SentMessage, SimChain
 
 SEND_WARP_MESSAGE: Final = "0x56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
 PRECOMPILE: Final = "0x0200000000000000000000000000000000000005"
-# Every message stands in a block of its own, and so many blocks come after it.
+# Every message has a block of its own, followed by empty ones.
 _BLOCKS_PER_MESSAGE: Final = 10
 _WORD_BYTES: Final = 32
 _PARSE_ERROR: Final = -32700
@@ -28,7 +28,7 @@ _TAGS: Final = ("latest", "pending", "accepted", "finalized", "safe")
 
 
 class EvmError(Exception):
-    """An error of the chain; code and text as a node gives them."""
+    """An error response of the chain."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class EvmError(Exception):
 
 
 class EvmChain:
-    """The answers of one EVM chain."""
+    """The JSON-RPC handler of an EVM chain."""
 
     def __init__(self, state: ChainState, chain: SimChain) -> None:
         self._state = state
@@ -49,16 +49,16 @@ class EvmChain:
         }
 
     def answer(self, body: bytes) -> tuple[str, bytes]:
-        """Return the method asked for (empty where there is none) and the answer to a body or a batch."""
+        """Return the method (empty if there is none) and the response to a request or a batch."""
         try:
             request = json.loads(body)
         except ValueError:
-            return "", _packed(_fault(None, EvmError(_PARSE_ERROR, "parse error")))
+            return "", _packed(_error(None, EvmError(_PARSE_ERROR, "parse error")))
         if isinstance(request, list):
             if not request:
-                return "", _packed(_fault(None, EvmError(_INVALID_REQUEST, "empty batch")))
-            return _name(request[0]), _packed([self._one(one) for one in request])
-        return _name(request), _packed(self._one(request))
+                return "", _packed(_error(None, EvmError(_INVALID_REQUEST, "empty batch")))
+            return _name(request[0]), _packed([self._handle(call) for call in request])
+        return _name(request), _packed(self._handle(request))
 
     @property
     def _height(self) -> int:
@@ -68,14 +68,14 @@ class EvmChain:
     def _sent(self) -> list[SentMessage]:
         return self._state.sent.get(self._chain.chain_id, [])
 
-    def _one(self, request: Any) -> dict[str, Any]:
+    def _handle(self, request: Any) -> dict[str, Any]:
         if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not _name(request):
-            return _fault(None, EvmError(_INVALID_REQUEST, "invalid request"))
+            return _error(None, EvmError(_INVALID_REQUEST, "invalid request"))
         call_id = request.get("id")
         try:
             result = self._call(request["method"], request.get("params") or [])
-        except EvmError as fault:
-            return _fault(call_id, fault)
+        except EvmError as error:
+            return _error(call_id, error)
         return {"jsonrpc": "2.0", "id": call_id, "result": result}
 
     def _call(self, name: str, params: Any) -> Any:
@@ -137,13 +137,13 @@ def _log(place: int, sent: SentMessage) -> dict[str, Any]:
 def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
     topics = query.get("topics") or []
     wanted = [(log["address"], query.get("address")), *zip(log["topics"], topics, strict=False)]
-    return len(topics) <= len(log["topics"]) and all(_is_among(value, choice) for value, choice in wanted)
+    return len(topics) <= len(log["topics"]) and all(_matches_choice(value, choice) for value, choice in wanted)
 
 
-def _is_among(value: str, choice: Any) -> bool:
-    """Tell whether a value is the one asked for, or one of them; nothing and an empty list ask for any."""
+def _matches_choice(value: str, choice: Any) -> bool:
+    """Return whether a value matches a filter: one value or a list; None and an empty list match any value."""
     choices = choice if isinstance(choice, list) else [choice]
-    return not choices or choice is None or any(isinstance(one, str) and one.lower() == value for one in choices)
+    return not choices or choice is None or any(isinstance(text, str) and text.lower() == value for text in choices)
 
 
 def _name(request: Any) -> str:
@@ -151,8 +151,8 @@ def _name(request: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _fault(call_id: Any, fault: EvmError) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": call_id, "error": {"code": fault.code, "message": str(fault)}}
+def _error(call_id: Any, error: EvmError) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call_id, "error": {"code": error.code, "message": str(error)}}
 
 
 def _word(value: int) -> bytes:

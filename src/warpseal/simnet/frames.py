@@ -15,7 +15,7 @@ from warpseal.pb import p2p_pb2 as p2p
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
-# What a node compresses whenever it sends it; the rest is never compressed.
+# Nodes always compress these messages and never the others.
 COMPRESSED: Final = frozenset(("peer_list", "get_peer_list", "app_request", "app_response", "app_gossip", "app_error"))
 _CACHEABLE_BYTES: Final = 16 * 1024
 _LEVEL: Final = 5
@@ -33,7 +33,7 @@ class UndecodableMessage(ValueError):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into message bodies. Holds at most one unfinished frame."""
+    """Splits a stream of bytes into message bodies; buffers at most one unfinished frame."""
 
     __slots__ = ("_buffer",)
 
@@ -42,7 +42,7 @@ class FrameReader:
 
     @property
     def unfinished(self) -> int:
-        """How many bytes of an unfinished frame are held."""
+        """The number of buffered bytes."""
         return len(self._buffer)
 
     @property
@@ -73,7 +73,7 @@ def framed(body: bytes) -> bytes:
 
 
 def encode(message: p2p.Message) -> bytes:
-    """Return the frame of a message, compressed where a node compresses it."""
+    """Return the frame of a message, compressed if nodes compress it."""
     body = message.SerializeToString()
     if message.WhichOneof("message") in COMPRESSED:
         body = compressed(body)
@@ -86,9 +86,9 @@ def compressed(body: bytes) -> bytes:
 
 
 def decode(body: bytes) -> p2p.Message:
-    """Return the message in a body, inflated where needed. Read it only: equal bodies share one.
+    """Return the message of a body, decompressed if necessary. It is shared between calls and must not be changed.
 
-    Raises UndecodableMessage. No member set means that the message's type is none of ours.
+    Raises UndecodableMessage. A message of an unknown type has no field set.
     """
     return _decode_cached(body) if len(body) <= _CACHEABLE_BYTES else _decode(body)
 
@@ -118,7 +118,7 @@ def _parsed(body: bytes) -> p2p.Message:
 
 def _inflated(raw: bytes) -> bytes:
     try:
-        # The library's limit counts only where the frame declares no size; a declared one is checked here.
+        # The library ignores its limit if the frame declares a size, so the declared size is checked here.
         declared = zstandard.frame_content_size(raw)
         if declared > MAX_MESSAGE_BYTES:
             raise UndecodableMessage("inflates beyond 2 MiB")

@@ -1,4 +1,4 @@
-"""Which signed addresses a node passes on, and the filter of those that it knows.
+"""The signed addresses that a node gossips, and the filter of its known peers.
 
 Source of truth: avalanchego `network/network.go` (Peers), `network/ip_tracker.go` (getGossipableIPs).
 """
@@ -33,21 +33,21 @@ class Gossip:
     def known_peers(self) -> p2p.BloomFilter:
         """Return the filter of every address of the network, as nodes put it into their Handshake."""
         if self._filter is None:
-            held = [one.address.gossip_id for one in self._state.validators if one.address]
+            held = [node.address.gossip_id for node in self._state.validators if node.address]
             self._filter = bloom.filter_of(held, self._salt, self._rng).encode()
         return p2p.BloomFilter(filter=self._filter, salt=self._salt)
 
     def addresses_changed(self) -> None:
-        """Forget what followed from the addresses."""
+        """Drop the caches that depend on addresses."""
         self._filter = None
         self._unknown.cache_clear()
 
     def claims_for(
         self, responder: SimValidator, peer: NodeID, handshake: AcceptedHandshake, known: tuple[bloom.Filter, bytes]
     ) -> list[p2p.ClaimedIpPort]:
-        """Return at most 15 claims that the peer lacks, of the subnets that it may hear of from this node."""
+        """Return at most 15 claims that the peer does not know, of the subnets that this node gossips to it."""
         unknown = self._unknown(*known)
-        subnets = list(self._told_subnets(responder, handshake))
+        subnets = list(self._gossiped_subnets(responder, handshake))
         self._rng.shuffle(subnets)
         claims: dict[NodeID, p2p.ClaimedIpPort] = {}
         for subnet_id in subnets:
@@ -60,7 +60,7 @@ class Gossip:
                     return list(claims.values())
         return list(claims.values())
 
-    def _told_subnets(self, responder: SimValidator, handshake: AcceptedHandshake) -> set[SubnetID]:
+    def _gossiped_subnets(self, responder: SimValidator, handshake: AcceptedHandshake) -> set[SubnetID]:
         if responder.validates_primary and handshake.all_subnets:
             return set(self._state.subnets)
         wanted = {PRIMARY_NETWORK, *handshake.tracked_subnets}
@@ -71,7 +71,7 @@ class Gossip:
 
     def _find_unknown(self, known: bloom.Filter, salt: bytes) -> dict[NodeID, p2p.ClaimedIpPort]:
         return {
-            one.node_id: one.address.claim
-            for one in self._state.validators
-            if one.address and not known.contains(one.address.gossip_id, salt)
+            node.node_id: node.address.claim
+            for node in self._state.validators
+            if node.address and not known.contains(node.address.gossip_id, salt)
         }

@@ -1,4 +1,4 @@
-"""What a node checks of a Handshake, a GetPeerList and a PeerList, in its order.
+"""The checks of a node for Handshake, GetPeerList and PeerList, in the order of a node.
 
 Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetPeerList, handlePeerList).
 """
@@ -37,7 +37,7 @@ class MessageRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedHandshake:
-    """What an accepted Handshake said."""
+    """The content of an accepted Handshake."""
 
     version: Version
     tracked_subnets: frozenset[SubnetID]
@@ -46,14 +46,14 @@ class AcceptedHandshake:
     salt: bytes
     endpoint: tuple[IPAddress, int]
 
-    def asking(self, *, all_subnets: bool) -> AcceptedHandshake:
-        """Return this handshake with another wish for addresses."""
+    def with_all_subnets(self, *, all_subnets: bool) -> AcceptedHandshake:
+        """Return this handshake with another value of `all_subnets`."""
         return replace(self, all_subnets=all_subnets)
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakePolicy:
-    """What a Handshake is held against. bls_key: the peer's key where it validates the Primary Network."""
+    """The expected values of a Handshake. bls_key: the peer's key if it validates the Primary Network."""
 
     network_id: int
     settings: NodeSettings
@@ -61,7 +61,7 @@ class HandshakePolicy:
 
 
 def check_handshake(message: p2p.Handshake, leaf: Leaf, expected: HandshakePolicy) -> AcceptedHandshake:
-    """Return what the Handshake says. Raises MessageRejected with the first fault in a node's order."""
+    """Return the content of the Handshake. Raises MessageRejected with the first failed check."""
     now = expected.settings.clock()
     if message.network_id != expected.network_id:
         raise MessageRejected(ViolationKind.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}")
@@ -73,7 +73,7 @@ def check_handshake(message: p2p.Handshake, leaf: Leaf, expected: HandshakePolic
     ip, port = _endpoint(message.ip_addr, message.ip_port, ViolationKind.IP, ViolationKind.PORT)
     preimage = _check_ip_signature(message, leaf, (ip, port), now + expected.settings.max_clock_difference_s)
     if not _is_signature_point(message.ip_bls_sig):
-        raise MessageRejected(ViolationKind.BLS_SIGNATURE, "ip_bls_sig is no point of the signature group")
+        raise MessageRejected(ViolationKind.BLS_SIGNATURE, "ip_bls_sig is not a point of the signature group")
     version = (message.client.major, message.client.minor, message.client.patch)
     check_version(version, expected.settings)
     if expected.bls_key and not bls.verify_possession(expected.bls_key, preimage, message.ip_bls_sig):
@@ -82,13 +82,13 @@ def check_handshake(message: p2p.Handshake, leaf: Leaf, expected: HandshakePolic
 
 
 def check_version(version: Version, settings: NodeSettings) -> None:
-    """Raise MessageRejected for a version that a node of ours does not talk to: too old, or of a later major."""
+    """Raise MessageRejected for a version that is too old or of a later major release."""
     if version[0] > settings.version[0] or version < settings.minimum_version:
         raise MessageRejected(ViolationKind.VERSION, "version " + ".".join(map(str, version)))
 
 
 def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
-    """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter must be there."""
+    """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter is required."""
     known = message.known_peers
     try:
         parsed = bloom.Filter.parse(known.filter)
@@ -102,10 +102,10 @@ def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
 def check_peer_list(
     claims: Iterable[p2p.ClaimedIpPort], settings: NodeSettings, wants: Callable[[NodeID, int], bool]
 ) -> list[MessageRejected]:
-    """Return the bad claims that a node ignores, because it does not want what they claim.
+    """Return the invalid claims that a node ignores because it does not need them.
 
-    wants: whether it would take an address of that node, signed at that time (unix seconds). Raises MessageRejected
-    for the first claim that is malformed, and then for the first wanted one with a bad time or signature.
+    wants: whether the node needs an address of that node, signed at that time (unix seconds). Raises MessageRejected
+    for the first malformed claim, and then for the first needed one with an invalid time or signature.
     """
     checked = [(claim, *_claim_form(claim)) for claim in claims]
     latest = settings.clock() + settings.max_clock_difference_s
@@ -187,5 +187,5 @@ def _claim_refusal(
 
 @lru_cache(maxsize=256)
 def _is_signature_point(raw: bytes) -> bool:
-    # The point at infinity is let through, as a node does.
+    # Nodes accept the point at infinity.
     return raw == _INFINITY or bls.is_signature(raw)

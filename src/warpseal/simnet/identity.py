@@ -1,4 +1,4 @@
-"""Who a simulated validator is: TLS key and certificate, BLS key; the same for the same seed, RSA apart.
+"""The identity of a simulated validator: TLS key, certificate and BLS key, derived from a seed except for RSA keys.
 
 Source of truth: avalanchego `staking/tls.go` (the certificate's fields, serial number 0 included).
 """

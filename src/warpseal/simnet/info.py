@@ -42,7 +42,7 @@ _NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who the node is: a validator of the network, or (validator None) a node beside it."""
+    """The identity of the node: a validator of the network, or (validator None) a node that validates nothing."""
 
     identity: Identity
     validator: SimValidator | None = None
@@ -52,7 +52,7 @@ class Info:
     """Responder about the node and its peers."""
 
     def __init__(self, state: ChainState, settings: NodeSettings, node: NodeIdentity, named: set[NodeID]) -> None:
-        """named: the validators that info.peers tells of."""
+        """named: the validators that info.peers lists."""
         self._state = state
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.
@@ -93,7 +93,7 @@ class Info:
 
     def _node_ip(self, _: Params) -> Any:
         validator = self._node.validator
-        # A node beside the network listens nowhere.
+        # A node that validates nothing does not listen.
         return {"ip": validator.address.endpoint if validator and validator.address else "127.0.0.1:9651"}
 
     def _node_version(self, _: Params) -> Any:
@@ -127,11 +127,11 @@ class Info:
         peers = [
             self._peer(validator, seen)
             for validator in self._state.validators
-            if self._is_told(validator) and (not wanted or validator.name in wanted)
+            if self._is_listed(validator) and (not wanted or validator.name in wanted)
         ]
         return {"numPeers": str(len(peers)), "peers": peers}
 
-    def _is_told(self, validator: SimValidator) -> bool:
+    def _is_listed(self, validator: SimValidator) -> bool:
         return validator.node_id in self._named and validator is not self._node.validator
 
     def _peer(self, validator: SimValidator, seen: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Info:
             "lastSent": seen,
             "lastReceived": seen,
             "observedUptime": "100",
-            "trackedSubnets": sorted(id_text(one) for one in {PRIMARY_NETWORK, *validator.subnets}),
+            "trackedSubnets": sorted(id_text(subnet_id) for subnet_id in {PRIMARY_NETWORK, *validator.subnets}),
             "supportedACPs": [],
             "objectedACPs": [],
             "benched": [],
@@ -153,7 +153,7 @@ class Info:
 
 
 def proposervm_methods(view: Callable[[], StateAt]) -> dict[str, Method]:
-    """Return the calls of one chain's proposervm: the epoch is the same on all chains. view: where the node is."""
+    """Return the proposervm calls of a chain; all chains have the same epoch. view: the state of the node."""
 
     def current_epoch(_: Params) -> Any:
         number, start, height = view().epoch
@@ -165,19 +165,19 @@ def proposervm_methods(view: Callable[[], StateAt]) -> dict[str, Method]:
     }
 
 
-def named_peers(validators: list[SimValidator], count: int | None, rng: Random) -> set[NodeID]:
-    """Return which validators info.peers tells of: `count` of them by chance, or all."""
-    everybody = [validator.node_id for validator in validators]
-    return set(everybody if count is None else rng.sample(everybody, min(count, len(everybody))))
+def choose_listed_peers(validators: list[SimValidator], count: int | None, rng: Random) -> set[NodeID]:
+    """Return the validators that info.peers lists: `count` random ones, or all."""
+    node_ids = [validator.node_id for validator in validators]
+    return set(node_ids if count is None else rng.sample(node_ids, min(count, len(node_ids))))
 
 
 def _upgrades(state: ChainState) -> Any:
-    shown: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
+    upgrades: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
     if state.etna_height:
-        # What came later is as old as Etna.
+        # The later upgrades are active since Etna.
         etna = rfc3339(state.heights.time_of(state.etna_height))
-        shown |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
-    return shown | {
+        upgrades |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
+    return upgrades | {
         "apricotPhase4MinPChainHeight": 0,
         "cortinaXChainStopVertexID": id_text(bytes(32)),
         "graniteEpochDuration": _EPOCH_NS,

@@ -1,4 +1,4 @@
-"""The transactions of an L1's life, with what the P-Chain signs about each of them.
+"""The transactions of an L1, and the message that the P-Chain signs about each of them.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/network/warp.go`. The messages inside them are signed by the
 validators of the manager's chain, when the bytes are first asked for.
@@ -34,7 +34,7 @@ _ADDRESS_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Initial:
+class InitialValidator:
     """An initial validator of a conversion. proof: of the possession of its key, 96 bytes."""
 
     node_id: bytes
@@ -44,19 +44,19 @@ class Initial:
     balance_navax: int
 
 
-def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[Initial]) -> ConversionData:
-    """Return what a conversion commits to; the manager's address follows from the subnet."""
+def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[InitialValidator]) -> ConversionData:
+    """Return the data that a conversion commits to; the manager address is derived from the subnet."""
     address = sha256(b"manager of " + subnet_id).digest()[:_ADDRESS_BYTES]
-    named = tuple(ConversionValidator(one.node_id, one.public_key, one.weight) for one in initial)
+    named = tuple(ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial)
     return ConversionData(subnet_id, manager_chain_id, address, named)
 
 
-def conversion(state: ChainState, data: ConversionData, initial: Sequence[Initial]) -> Transaction:
+def conversion(state: ChainState, data: ConversionData, initial: Sequence[InitialValidator]) -> Transaction:
     """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
     payload = SubnetToL1Conversion(data.conversion_id).encode()
     signing_subnet_id = state.chains[data.manager_chain_id].subnet_id
     attested = SimMessage(build_p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id)
-    fundings = [Funding(one.proof, one.balance_navax) for one in initial]
+    fundings = [Funding(node.proof, node.balance_navax) for node in initial]
     return Transaction(
         "ConvertSubnetToL1Tx",
         lambda: tx_builder.convert(data, fundings),
@@ -66,7 +66,7 @@ def conversion(state: ChainState, data: ConversionData, initial: Sequence[Initia
 
 
 def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
-    """Return what a subnet is after its conversion."""
+    """Return the subnet after its conversion."""
     return SimSubnet(subnet.subnet_id, subnet.name, data.conversion_id, data.manager_chain_id, data.manager_address)
 
 
@@ -121,7 +121,7 @@ def disabling(validation: Validation) -> Transaction:
 
 
 def justification_of(state: ChainState, validation: Validation) -> bytes:
-    """Return the proof of where a validation began: a conversion's index, or the message that asked for it."""
+    """Return the proof of how a validation started: by a conversion (index) or by a registration message."""
     message = state.registrations.get(ValidationID(validation.id))
     if message is None:
         return L1ValidatorRegistrationJustification.bootstrap(validation.subnet_id, validation.index).raw
@@ -129,7 +129,7 @@ def justification_of(state: ChainState, validation: Validation) -> bytes:
 
 
 def _sent_by(state: ChainState, manager: ValidatorManager, payload: bytes) -> Callable[[], bytes]:
-    """Let a manager send a payload; return what makes the signed message, by the set of this moment."""
+    """Let a manager send a payload; return a function that signs the message with the current validator set."""
     unsigned, subnet_id = manager.send(payload), manager.signing_subnet_id
     height = signing_height(state, subnet_id)
     return lambda: sign(state, unsigned, subnet_id, height).encode()

@@ -1,7 +1,7 @@
-"""The accepted blocks and the transactions of the simulated P-Chain; their bytes are written when somebody looks.
+"""The blocks and transactions of the simulated P-Chain, and the heights and times of its blocks.
 
-Blocks follow each other by id, and transactions spend what earlier ones gave back. A height without a transaction
-of its own holds a payment to oneself.
+The bytes are written on the first read. Each block refers to its parent, and transactions spend the change of earlier
+ones. A height without a transaction of its own contains a payment to the same owner.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _UTXO_NAVAX: Final = 10**16
 
 
 class Transaction:
-    """A P-Chain transaction. height: None until it is accepted; attested: what the P-Chain signs about it, if anything.
+    """A P-Chain transaction. height: None until it is accepted; attested: the message of the P-Chain about it, if any.
 
-    subnet_id, validation_id: of the L1 and the validator that it is about, if it is about one.
+    subnet_id, validation_id: of the affected L1 and validator, if any.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Ledger:
     """Blocks by height and id, transactions by id."""
 
     def __init__(self, heights: Heights, wallet: Wallet) -> None:
-        """Start with block 0, whose genesis owns the wallet's utxos."""
+        """Start with block 0, whose genesis contains the UTXOs of the wallet."""
         self._heights = heights
         self._wallet = wallet
         self._utxos = deque(Utxo(bytes(32), index, _UTXO_NAVAX) for index in range(_UTXOS))
@@ -89,17 +89,17 @@ class Ledger:
 
     @property
     def accepted(self) -> tuple[Transaction, ...]:
-        """Every accepted transaction with a purpose, in order."""
+        """Every accepted transaction in order, without the payments that fill empty blocks."""
         tip = self._heights.current
-        return tuple(one for height, held in sorted(self._planned.items()) if height <= tip for one in held)
+        return tuple(tx for height, planned in sorted(self._planned.items()) if height <= tip for tx in planned)
 
     def prepare(self, transaction: Transaction) -> None:
-        """Write a transaction that is accepted next, so that its id is known."""
+        """Write a transaction that is accepted next, so that its ID is known."""
         self._write(transaction)
         self._utxos.append(self._change.pop(transaction.tx_id))
 
     def issue(self, transaction: Transaction) -> None:
-        """Write a transaction that nobody accepts yet. At most 63 wait at a time."""
+        """Write a transaction that is not accepted yet. At most 63 may wait at the same time."""
         self._write_blocks()
         self._write(transaction)
 
@@ -111,7 +111,7 @@ class Ledger:
         self._planned.setdefault(height, []).extend(transactions)
 
     def load(self, blocks: Sequence[bytes], transactions: Sequence[bytes]) -> None:
-        """Take blocks (from 0 to the tip) and their transactions as they were recorded, instead of writing them."""
+        """Use recorded blocks (from 0 to the tip) and transactions instead of writing them."""
         self._blocks = list(blocks)
         self._heights_by_id = {sha256(raw).digest(): height for height, raw in enumerate(blocks)}
         for raw in transactions:
@@ -129,12 +129,12 @@ class Ledger:
         return self._blocks[height]
 
     def height_of(self, block_id: bytes) -> int | None:
-        """Return the height of a block, or None where there is none of that id."""
+        """Return the height of a block, or None if the ID is unknown."""
         self._write_blocks()
         return self._heights_by_id.get(block_id)
 
     def transaction(self, tx_id: bytes) -> Transaction | None:
-        """Return a transaction, accepted or only issued, or None where nobody issued one of that id."""
+        """Return a transaction, accepted or only issued, or None if the ID is unknown."""
         self._write_blocks()
         return self._by_id.get(tx_id)
 
@@ -149,7 +149,7 @@ class Ledger:
                     self._utxos.append(utxo)
             parent_id = sha256(self._blocks[-1]).digest()
             raw = tx_builder.standard_block(
-                self._heights.time_of(height), parent_id, height, [one.written for one in held]
+                self._heights.time_of(height), parent_id, height, [tx.written for tx in held]
             )
             self._blocks.append(raw)
             self._heights_by_id[sha256(raw).digest()] = height
@@ -173,7 +173,7 @@ def _payment(height: int) -> Transaction:
 class Heights:
     """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0.
 
-    epoch_blocks: 0 where epochs have not begun, before Granite.
+    epoch_blocks: 0 if there are no epochs, as before Granite.
     """
 
     current: int

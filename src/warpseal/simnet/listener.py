@@ -1,4 +1,4 @@
-"""The sockets of simulated validators: accepts, runs TLS, admits, and drives one session per connection."""
+"""The sockets of simulated validators: each connection runs TLS, admission checks and a `PeerSession`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class PeerConnection(asyncio.Protocol):
             self._write_timer.cancel()
 
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
-        """Send a frame; dropped (False) where the peer reads too slowly, unless it is reliable."""
+        """Send a frame. Returns False if it was dropped because the peer reads too slowly (never if it is reliable)."""
         if self._closing or self._transport is None:
             return False
         waiting = self._transport.get_write_buffer_size()
@@ -137,7 +137,7 @@ class PeerConnection(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Say goodbye and end the connection once everything is written."""
+        """Close the connection once everything is written."""
         if not self._closing:
             self._tls.close()
             self._end()
@@ -157,15 +157,15 @@ class PeerConnection(asyncio.Protocol):
         return self._listener.validator.behaviour.reach is ListenMode.MUTE
 
     def _admit(self) -> None:
-        """Take the peer in, or close without a word: ourselves, and whoever is connected already."""
+        """Admit the peer, or close silently if it is this validator itself or already connected."""
         leaf = self._tls.leaf
         assert leaf is not None
         validator = self._listener.validator
         self._session = PeerSession(validator, leaf, self._listener.context, self)
         if leaf.node_id == validator.node_id:
-            self._session.fault(ViolationKind.SELF, close=True)
+            self._session.report_violation(ViolationKind.SELF, close=True)
         elif leaf.node_id in self._listener.admitted:
-            self._session.fault(ViolationKind.DUPLICATE_NODE_ID, close=True)
+            self._session.report_violation(ViolationKind.DUPLICATE_NODE_ID, close=True)
         else:
             self._listener.admitted[leaf.node_id] = self
             self._arm_read_deadline()
@@ -198,12 +198,12 @@ class PeerConnection(asyncio.Protocol):
             self._read_timer = self._loop.call_later(left_s, self._check_read_deadline)
             return
         if self._session is not None:
-            self._session.fault(ViolationKind.READ_TIMEOUT, "no complete message in time", close=True)
+            self._session.report_violation(ViolationKind.READ_TIMEOUT, "no complete message in time", close=True)
 
     def _count_truncation(self) -> None:
         session = self._session
         if session is not None and session.in_frame and not session.closed and not self._closing:
-            session.fault(ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame")
+            session.report_violation(ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame")
 
     def _count(self, fault: ViolationKind, detail: str) -> None:
         context = self._listener.context

@@ -1,4 +1,4 @@
-"""`warpseal simnet`: a simulated Avalanche network on the loopback address, until it is stopped."""
+"""`warpseal simnet`: runs a simulated Avalanche network on the loopback address until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from warpseal.simnet.settings import NodeSettings
 
 _DESCRIPTION: Final = """\
 Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
-Every validator has its own certificate, BLS key and socket, and treats its peers exactly as a node does.
-GET {nodeUri}/simnet/violations tells every fault of the peers, GET {nodeUri}/simnet/stats what was asked.
+Every validator has its own certificate, BLS key and socket, and treats peers exactly as a node does.
+GET {nodeUri}/simnet/violations returns all protocol violations of peers, GET {nodeUri}/simnet/stats the counters.
 """
 
 _EPILOG: Final = f"""\
-L1s (--l1, repeatable; without it one L1 that all validators validate as well; --l1 none for none):
-  validators=5,weights=5/3/1     five nodes of its own; weights: equal:W zipf:W uniform:LOW-HIGH or 5/3/1
+L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 none: no L1):
+  validators=5,weights=5/3/1     five separate nodes; weights: equal:W zipf:W uniform:LOW-HIGH or 5/3/1
   validators=5,shared            the first five validators of the primary network
-  validators=1,permissioned      a subnet that was never converted
+  validators=1,permissioned      a subnet that is not converted
   validators=5,chains=2          two blockchains
-  validators=5,manager=C         its validator manager lives on the C-Chain (manager=l1-0: on another L1)
-  validators=5,spare=2           two more nodes that track it and are no validators yet
-  validators=5,unconverted       a subnet without validators, to be converted while the network runs
+  validators=5,manager=C         validator manager on the C-Chain (manager=l1-0: on another L1)
+  validators=5,spare=2           two more nodes that track it without validating it
+  validators=5,unconverted       a subnet without validators, for a conversion while the network runs
 
-Behaviours (--behave, repeatable; a later rule about a validator replaces an earlier one):
-  [SCOPE/]WHO:WORD[+WORD...]     SCOPE: primary or l1-K; WHO: all, 10%, or places such as 0,3-5
-  10%:slow=50ms-2s               answers late, each time by chance in between
-  l1-0/0:silent                  never answers            l1-0/1:after=3s   "not yet" for 3 s, then signs
+Behaviours (--behave, repeatable; the last rule about a validator counts):
+  [SCOPE/]SELECTION:WORD[+WORD...]   SCOPE: primary or l1-K; SELECTION: all, 10%, or indices such as 0,3-5
+  10%:slow=50ms-2s               responds after a random delay in this range
+  l1-0/0:silent                  never responds           l1-0/1:after=3s   refuses for 3 s, then signs
   3:refuse=6/not yet             an application error     4:wrong  stolen  garbage  notapoint  short  long  empty
-  5:truncated                    half a frame, then gone  6:oversized  bomb  drop
-  7:duplicate=3                  the answer three times   8:twice=wrong   a second, different answer
-  9:lost-pongs=0.3  flood=1000   keep-alive trouble; unparsable messages per second
-  10:closed  mute  private       listens nowhere; accepts and says nothing; claims a private address
+  5:truncated                    half a frame, then disconnects  6:oversized  bomb  drop
+  7:duplicate=3                  sends the response three times   8:twice=wrong   a second, different response
+  9:lost-pongs=0.3  flood=1000   drops pongs; sends unparsable messages per second
+  10:closed  mute  private       does not listen; accepts and stays silent; claims a private address
   11:keyless  inactive  balance=2000  weight=1  leaves=30  joins=40 (at a P-Chain height)
-  12:lag=2  behind=3s            its P-Chain ends 2 blocks, or 3 seconds, before the tip
+  12:lag=2  behind=3s            its P-Chain is 2 blocks, or 3 seconds, behind the tip
   All words: {" ".join(known_words())}
 
 {HELP}
@@ -59,32 +59,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("--validators", type=int, default=20, metavar="N", help="validators of the primary network (default 20)")
+    add("--validators", type=int, default=20, metavar="N", help="number of primary network validators (default 20)")
     add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
     add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
-    add("--write", type=Path, metavar="FILE", help="write the network's description as JSON, config included")
-    add("--messages", type=int, default=1000, metavar="N", help="messages that each chain signs (default 1000)")
-    add("--presign", type=int, default=0, metavar="K", help="sign the first K messages of each chain at start")
-    add("--behave", action="append", default=[], metavar="RULE", help="who misbehaves; see below")
-    add("--behaviours", type=Path, metavar="FILE", help="a JSON list of such rules")
-    add("--seed", type=int, default=0, help="equal seeds make equal networks (default 0)")
-    add("--network-id", type=int, default=DEFAULT_NETWORK_ID, help="default %(default)s")
-    add("--rsa", type=int, default=0, metavar="N", help="validators with RSA keys instead of ECDSA (default 0)")
+    add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON, with a config")
+    add("--messages", type=int, default=1000, metavar="N", help="number of messages per chain (default 1000)")
+    add(
+        "--presign",
+        type=int,
+        default=0,
+        metavar="K",
+        help="number of messages per chain that are signed at start (default 0)",
+    )
+    add("--behave", action="append", default=[], metavar="RULE", help="misbehaviour of validators; see below")
+    add("--behaviours", type=Path, metavar="FILE", help="file with a JSON list of such rules")
+    add("--seed", type=int, default=0, help="seed; equal seeds give equal networks (default 0)")
+    add("--network-id", type=int, default=DEFAULT_NETWORK_ID, help="network ID (default %(default)s)")
+    add(
+        "--rsa",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of validators with RSA instead of ECDSA keys (default 0)",
+    )
     add("--height", type=int, default=20, help="P-Chain height at start (default 20)")
-    add("--proposed-lag", type=int, default=0, metavar="N", help="blocks from the proposed height to the tip")
-    add("--epoch-blocks", type=int, default=5, metavar="N", help="blocks of a proposervm epoch (default 5)")
-    add("--block-interval", type=float, metavar="S", help="a P-Chain block every S seconds (default: none)")
-    add("--churn", type=int, metavar="N", help="every N blocks one weight of each subnet changes")
-    add("--etna-height", type=int, default=0, metavar="N", help="first block at or after Etna (default: all are)")
-    add("--l1-story", action="store_true", help="tell the life of one more L1, step by step; see below")
-    add("--story-pace", type=float, default=5.0, metavar="S", help="seconds between its steps (default 5)")
-    add("--info-peers", type=int, metavar="N", help="how many validators info.peers names (default all)")
-    add("--nodes", type=int, default=1, metavar="N", help="simulated RPC nodes (default 1)")
-    add("--node-port", type=int, default=0, metavar="PORT", help="port of the first one (default: any)")
-    add("--api-port", type=int, default=0, help="for the written config (default: one that is free now)")
-    add("--metrics-port", type=int, default=0, help="for the written config (default: one that is free now)")
-    add("--ping-interval", type=float, default=22.5, metavar="S", help="seconds between pings (default 22.5)")
-    add("--max-outstanding", type=int, default=1024, metavar="N", help="open requests a peer may have (1024)")
+    add(
+        "--proposed-lag",
+        type=int,
+        default=0,
+        metavar="N",
+        help="blocks between the proposed height and the tip (default 0)",
+    )
+    add("--epoch-blocks", type=int, default=5, metavar="N", help="length of a proposervm epoch, blocks (default 5)")
+    add("--block-interval", type=float, metavar="S", help="time between P-Chain blocks, seconds (default: no blocks)")
+    add("--churn", type=int, metavar="N", help="blocks between weight changes of each subnet (default: no changes)")
+    add(
+        "--etna-height", type=int, default=0, metavar="N", help="height of the first block at or after Etna (default 0)"
+    )
+    add("--l1-story", action="store_true", help="run the L1 scenario; see below")
+    add(
+        "--story-pace",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="time between the steps of the L1 scenario, seconds (default 5)",
+    )
+    add("--info-peers", type=int, metavar="N", help="number of validators that info.peers lists (default: all)")
+    add("--nodes", type=int, default=1, metavar="N", help="number of RPC nodes (default 1)")
+    add("--node-port", type=int, default=0, metavar="PORT", help="port of the first RPC node (default: any free port)")
+    add("--api-port", type=int, default=0, help="API port in the written config (default: any free port)")
+    add("--metrics-port", type=int, default=0, help="metrics port in the written config (default: any free port)")
+    add("--ping-interval", type=float, default=22.5, metavar="S", help="time between pings, seconds (default 22.5)")
+    add(
+        "--max-outstanding",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="limit of outstanding requests per peer (default 1024)",
+    )
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -94,7 +126,7 @@ async def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     try:
-        network = SimulatedNetwork(plan_of(args))
+        network = SimulatedNetwork(build_plan(args))
     except InvalidPlan as error:
         raise StartupError(str(error)) from None
     try:
@@ -103,11 +135,11 @@ async def run(args: argparse.Namespace) -> int:
             await asyncio.to_thread(network.presign, args.presign, _show_progress)
         api_port = _announce(network, args)
         async with asyncio.TaskGroup() as tasks:
-            story = L1Scenario(network, f"http://{LOOPBACK}:{api_port}", args.story_pace, _say)
-            telling = tasks.create_task(story.tell()) if args.l1_story else None
+            scenario = L1Scenario(network, f"http://{LOOPBACK}:{api_port}", args.story_pace, _say)
+            running = tasks.create_task(scenario.run()) if args.l1_story else None
             await stopped.wait()
-            if telling is not None:
-                telling.cancel()
+            if running is not None:
+                running.cancel()
     except OSError as error:
         raise StartupError(f"the simulated network cannot start: {error}") from None
     finally:
@@ -115,11 +147,11 @@ async def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_of(args: argparse.Namespace) -> Plan:
+def build_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the flags describe. Raises InvalidPlan."""
     l1s = (L1Plan(shared=True),) if not args.l1 else tuple(parse_l1(text) for text in args.l1 if text != "none")
     l1s += (SCENARIO_L1,) if args.l1_story else ()
-    texts = [*args.behave, *(_rules_of(args.behaviours) if args.behaviours else ())]
+    texts = [*args.behave, *(_load_rules(args.behaviours) if args.behaviours else ())]
     return Plan(
         validators=args.validators,
         weights=args.weights,
@@ -137,12 +169,12 @@ def plan_of(args: argparse.Namespace) -> Plan:
         info_peers=args.info_peers,
         nodes=args.nodes,
         rules=tuple(parse_rule(text) for text in texts),
-        settings=_settings_of(args),
+        settings=_node_settings(args),
     )
 
 
-def _settings_of(args: argparse.Namespace) -> NodeSettings:
-    # The read deadline stays at 4/3 of the ping interval, as nodes have it.
+def _node_settings(args: argparse.Namespace) -> NodeSettings:
+    # The read timeout is 4/3 of the ping interval, as on nodes.
     return NodeSettings(
         ping_interval_s=args.ping_interval,
         read_timeout_s=args.ping_interval * 4 / 3,
@@ -150,18 +182,18 @@ def _settings_of(args: argparse.Namespace) -> NodeSettings:
     )
 
 
-def _rules_of(file: Path) -> list[str]:
+def _load_rules(file: Path) -> list[str]:
     try:
         rules: Any = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise InvalidPlan(f"{file}: {error}") from None
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
-        raise InvalidPlan(f'{file}: a list of rules is needed, such as ["10%:slow=2s"]')
+        raise InvalidPlan(f'{file}: expected a list of rules such as ["10%:slow=2s"]')
     return rules
 
 
 def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
-    """Write the file, then say in one line that the network is ready; return the port of the written config."""
+    """Write the file, then print that the network is ready; return the API port of the written config."""
     ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
     if args.write:
         write_atomically(args.write, network_report(network, *ports))

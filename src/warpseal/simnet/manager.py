@@ -1,4 +1,4 @@
-"""The validator manager contract of a simulated L1: what it sends to the P-Chain, and what it takes from it.
+"""The validator manager contract of a simulated L1: messages to the P-Chain, and verification of its messages.
 
 Source of truth: `ValidatorManager` of icm-contracts (messages of the P-Chain), avalanchego warp precompile (events,
 verification at the epoch's P-Chain height).
@@ -20,27 +20,27 @@ from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Whether a contract took a message, and if not, why."""
+    """Whether a contract accepted a message, and the reason if not."""
 
     accepted: bool
     reason: str = ""
 
 
 class ValidatorManager:
-    """The contract that manages the validators of one L1, on whatever chain it lives."""
+    """The contract that manages the validators of one L1, on any chain."""
 
     def __init__(self, state: ChainState, subnet_id: SubnetID) -> None:
-        """Name the contract. KeyError for a subnet that does not exist."""
+        """Raises KeyError for an unknown subnet."""
         self._state = state
         self._subnet_id = subnet_id
         self._subnet = state.subnets[subnet_id]
 
     @property
     def chain_id(self) -> ChainID:
-        """The chain that it lives on. ValueError before the subnet is converted."""
+        """The chain of the contract. Raises ValueError before the subnet is converted."""
         subnet = self._state.subnets[self._subnet_id]
         if subnet.manager_chain_id is None:
-            raise ValueError(f"{subnet.name} has no manager; it is no L1")
+            raise ValueError(f"{subnet.name} has no manager, because it is not an L1")
         return subnet.manager_chain_id
 
     @property
@@ -50,24 +50,24 @@ class ValidatorManager:
 
     @property
     def signing_subnet_id(self) -> SubnetID:
-        """The subnet whose validators sign for it: what it sends, and what the P-Chain tells it."""
+        """The subnet whose validators sign the messages from and to the contract."""
         return self._state.chains[self.chain_id].subnet_id
 
     def send(self, payload: bytes) -> UnsignedMessage:
-        """Emit a message for the P-Chain: its chain's validators sign it, its chain's logs hold it."""
+        """Emit a message to the P-Chain; the validators of the contract's chain sign it, and its logs contain it."""
         call = AddressedCall(self.address, payload)
         unsigned = UnsignedMessage.build(self._state.network_id, self.chain_id, call.encode())
         self._state.send(self.chain_id, SentMessage(self.address, unsigned, sha256(b"sent" + unsigned.raw).digest()))
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
-        """Verify a signed message of the P-Chain as the contract's chain does, at its epoch's height."""
+        """Verify a signed message of the P-Chain like the contract's chain, at the P-Chain height of its epoch."""
         height = self._state.heights.verifying
         fault = verify_signed_message(self._state, signed, self.signing_subnet_id, height) or self._wrong_source(signed)
         return Delivery(not fault, fault)
 
     def _wrong_source(self, signed: bytes) -> str:
-        """Return why a message, truly signed, is not for this contract."""
+        """Return why a validly signed message is not for this contract; empty if it is."""
         unsigned = SignedMessage.parse(signed).unsigned
         if unsigned.source_chain_id != P_CHAIN:
             return "InvalidWarpSourceChainID: not a message of the P-Chain"

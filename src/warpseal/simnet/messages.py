@@ -28,16 +28,16 @@ from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 _TELEPORTER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 _SENDER: Final = bytes.fromhex("8db97c7cece249c2b98bdc0226cc4c2a57bf52fc")
-_NOBODY: Final = PChainOwner(1, (bytes(20),))
-# Of ten messages of an EVM chain, one is a block hash, and on an L1 one an uptime.
+_NO_OWNER_KEYS: Final = PChainOwner(1, (bytes(20),))
+# One of ten messages of an EVM chain is a block hash, and one of ten on an L1 is an uptime.
 _HASH_PLACE: Final = 8
 _UPTIME_PLACE: Final = 9
 
 
-def messages_of(state: ChainState, chain: SimChain, count: int) -> list[SimMessage]:
-    """Return `count` distinct messages of a chain that its validators sign; an X-Chain has none.
+def build_messages(state: ChainState, chain: SimChain, count: int) -> list[SimMessage]:
+    """Return `count` distinct messages that the validators of a chain sign; the X-Chain has none.
 
-    Blocks that hash messages name become accepted blocks of the state.
+    The blocks of hash messages become accepted blocks of the state.
     """
     if chain.kind is ChainKind.X:
         return []
@@ -85,7 +85,7 @@ def _evm_messages(state: ChainState, chain: SimChain) -> Iterator[SimMessage]:
 
 
 def _uptime(validation: Validation, number: int) -> AddressedCall:
-    # Distinct by the second; validations start long enough ago that all of them were up for so long.
+    # Messages differ in their seconds; validations started long enough ago for all of them.
     return AddressedCall(b"", ValidatorUptime(validation.id, number).encode())
 
 
@@ -98,11 +98,11 @@ def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
     while True:
         for subnet_id in signing:
             number += 1
-            yield _gone(state, subnet_id, number)
+            yield _not_registered(state, subnet_id, number)
 
 
 def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
-    """Yield what is true of an L1: its conversion, who validates it, and with which weight."""
+    """Yield the true facts about an L1: its conversion, its registered validators and their weights."""
     assert subnet.conversion_id is not None
     yield _fact(state, SubnetToL1Conversion(subnet.conversion_id).encode(), subnet.subnet_id, subnet.subnet_id)
     for validation in state.validations[subnet.subnet_id]:
@@ -113,13 +113,13 @@ def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
             yield _fact(state, weight.encode(), b"", subnet.subnet_id)
 
 
-def _gone(state: ChainState, subnet_id: SubnetID, number: int) -> SimMessage:
-    """Return a truthful "is not and will never be registered", by one of the two kinds of proof."""
+def _not_registered(state: ChainState, subnet_id: SubnetID, number: int) -> SimMessage:
+    """Return a true "not registered and never will be" message, with one of the two kinds of proof."""
     if number % 2 and subnet_id != PRIMARY_NETWORK:
         proof = L1ValidatorRegistrationJustification.bootstrap(subnet_id, 1_000_000 + number)
     else:
         digest = sha256(subnet_id + _word(number)).digest()
-        expired = RegisterL1Validator(subnet_id, digest[:20], _key(digest), number, _NOBODY, _NOBODY, 1)
+        expired = RegisterL1Validator(subnet_id, digest[:20], _key(digest), number, _NO_OWNER_KEYS, _NO_OWNER_KEYS, 1)
         proof = L1ValidatorRegistrationJustification.registered(expired)
     payload = L1ValidatorRegistration(proof.validation_id, False).encode()
     return _fact(state, payload, proof.raw, subnet_id)

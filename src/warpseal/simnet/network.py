@@ -1,4 +1,4 @@
-"""The simulated network as a whole: started and stopped as a context, changed while it runs."""
+"""The simulated network: an async context that can be changed while it runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from warpseal.simnet.addresses import sign_address
-from warpseal.simnet.behaviours import SETTLED, Behaviour, InvalidBehaviour, ListenMode, parse_behaviour
-from warpseal.simnet.build import build_state, seeded_id, x_payments
+from warpseal.simnet.behaviours import FIXED_FIELDS, Behaviour, InvalidBehaviour, ListenMode, parse_behaviour
+from warpseal.simnet.build import build_state, build_x_payments, seeded_id
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.identity import make_identity
-from warpseal.simnet.info import NodeIdentity, named_peers
+from warpseal.simnet.info import NodeIdentity, choose_listed_peers
 from warpseal.simnet.listener import LOOPBACK, Listener
 from warpseal.simnet.manager import ValidatorManager
 from warpseal.simnet.node import NodeContext, SimNode
 from warpseal.simnet.p_chain import PChain
 from warpseal.simnet.peer import SessionContext
 from warpseal.simnet.plan import Plan
-from warpseal.simnet.requests import RequestDesk
+from warpseal.simnet.requests import RequestContext
 from warpseal.simnet.responder import Responder
 from warpseal.simnet.signing import LiveSigner, Signer, presign
 from warpseal.simnet.state import ChainState
@@ -37,9 +37,9 @@ from warpseal.warp.ids import P_CHAIN, SubnetID
 
 _PRIVATE_HOST: Final = "10.255.255.254"
 _PRIVATE_PORT: Final = 9651
-_FILES_BESIDE: Final = 128
-# So many addresses are signed before the loop gets a turn.
-_SIGNED_AT_ONCE: Final = 20
+_OTHER_FILES: Final = 128
+# Addresses that are signed before other callbacks of the loop run.
+_SIGNED_PER_TURN: Final = 20
 
 
 class SimulatedNetwork:
@@ -49,34 +49,34 @@ class SimulatedNetwork:
     """
 
     def __init__(self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None) -> None:
-        """Build, without starting anything. state and signer: instead of what the plan says (recordings)."""
+        """Build the network without starting it. state, signer: of a recording, instead of those of the plan."""
         self.plan = plan
         self.state = build_state(plan) if state is None else state
         self.violations = Violations()
         self._signer = signer or LiveSigner(self.state)
         self._gossip = Gossip(self.state, Random(plan.seed + 2))
-        answers = Responder(self.state, self._signer, Random(plan.seed + 3))
-        desk = RequestDesk(self.state, plan.settings, answers)
+        responder = Responder(self.state, self._signer, Random(plan.seed + 3))
+        requests = RequestContext(self.state, plan.settings, responder)
         self.context = SessionContext(
-            self.state, plan.settings, self.violations, self._gossip, desk, Random(plan.seed + 4)
+            self.state, plan.settings, self.violations, self._gossip, requests, Random(plan.seed + 4)
         )
         self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
-        named = named_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
+        named = choose_listed_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
         self._named = named
         self.p_chain = PChain(self.state)
-        self.x_transactions = x_payments(self.state, plan.seed)
+        self.x_transactions = build_x_payments(self.state, plan.seed)
         view = NodeContext(self.state, plan.settings, self.violations, named, self.x_transactions, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         self._stack = AsyncExitStack()
 
     @property
     def node_uri(self) -> str:
-        """Where the first node is served."""
+        """The base URL of the first node."""
         return self.nodes[0].uri
 
     @property
     def network_id(self) -> int:
-        """The network's id."""
+        """The network ID."""
         return self.state.network_id
 
     @property
@@ -91,25 +91,25 @@ class SimulatedNetwork:
 
     @property
     def messages(self) -> tuple[SimMessage, ...]:
-        """Every message that was made known, chain by chain."""
+        """Every message that validators sign, chain by chain."""
         return tuple(self.state.messages)
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each RPC method was called, over all nodes."""
+        """The number of calls per RPC method, over all nodes."""
         return sum((node.rpc.calls for node in self.nodes), Counter())
 
     def messages_of(self, subnet_id: SubnetID) -> list[SimMessage]:
-        """Return the messages that a subnet's own chains emitted, P-Chain messages left out."""
+        """Return the messages of a subnet's own chains, without P-Chain messages."""
         chains = [chain_id for chain_id in self.state.chains_of(subnet_id) if any(chain_id)]
         return [message for message in self.messages if message.unsigned.source_chain_id in chains]
 
     async def start(self, node_port: int = 0) -> None:
-        """Listen everywhere, sign the addresses, serve the nodes. node_port: of the first node, 0 for any."""
-        raise_file_limit(3 * len(self._listeners) + _FILES_BESIDE)
+        """Start all listeners and nodes and sign the addresses. node_port: of the first node, 0 for any."""
+        raise_file_limit(3 * len(self._listeners) + _OTHER_FILES)
         for place, listener in enumerate(self._listeners):
             await self._place(listener, int(self.plan.settings.clock()))
-            if place % _SIGNED_AT_ONCE == 0:
+            if place % _SIGNED_PER_TURN == 0:
                 await asyncio.sleep(0)
         for node in self.nodes:
             await node.start(node_port)
@@ -120,11 +120,11 @@ class SimulatedNetwork:
             self._stack.push_async_callback(_cancelled, ticker)
 
     async def stop(self) -> None:
-        """End everything."""
+        """Stop all listeners and nodes."""
         for listener in self._listeners:
             listener.close()
         await self._stack.aclose()
-        # Connections end on the loop's next turns.
+        # Connections close in the next iterations of the loop.
         await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
@@ -141,37 +141,37 @@ class SimulatedNetwork:
         await self.stop()
 
     def presign(self, count: int, report: Callable[[int, int], None]) -> None:
-        """Sign the first `count` messages of each chain for all who run it; blocks. report: (done, all)."""
+        """Sign the first `count` messages of each chain with its validators; blocks. report: takes (done, total)."""
         firsts: Counter[bytes] = Counter()
         work = []
         for message in self.messages:
             chain_id = message.unsigned.source_chain_id
             firsts[chain_id] += 1
             if firsts[chain_id] <= count:
-                running = [one for one in self.validators if chain_id in one.chains]
-                work.append((message.unsigned, running))
+                signers = [validator for validator in self.validators if chain_id in validator.chains]
+                work.append((message.unsigned, signers))
         with ThreadPoolExecutor() as executor:
             presign(work, executor, lambda done: report(done, len(work)))
 
-    def set_behaviour(self, who: int | Iterable[int], behaviour: Behaviour | str) -> None:
-        """Let validators behave otherwise from now on; `""` or `Behaviour()` makes them honest again.
+    def set_behaviour(self, indices: int | Iterable[int], behaviour: Behaviour | str) -> None:
+        """Change the behaviour of validators; `""` or `Behaviour()` makes them honest.
 
-        What is settled when the network is built (reach, weight, balance …) stays. Raises InvalidBehaviour.
+        Fields that are fixed when the network is built (reach, weight, balance …) stay. Raises InvalidBehaviour.
         """
         wanted = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
-        if wanted.is_settled_at_start:
-            raise InvalidBehaviour(f"{', '.join(SETTLED)} cannot change while the network runs")
-        for index in (who,) if isinstance(who, int) else who:
+        if wanted.has_fixed_fields:
+            raise InvalidBehaviour(f"{', '.join(FIXED_FIELDS)} cannot change while the network runs")
+        for index in (indices,) if isinstance(indices, int) else indices:
             before = self.validators[index].behaviour
-            kept = {name: getattr(before, name) for name in SETTLED}
+            kept = {name: getattr(before, name) for name in FIXED_FIELDS}
             self.validators[index].behaviour = replace(wanted, **kept)
 
     def advance(self, blocks: int = 1) -> int:
-        """Let the P-Chain accept blocks; return its height."""
+        """Accept this many P-Chain blocks; return the height."""
         return self.state.advance(blocks)
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
-        """Give a validator another weight (0: it leaves) with the next block; return that block's height.
+        """Change the weight of a validator (0 removes it) with the next block; return the height of that block.
 
         On an L1 this is a transaction of its manager.
         """
@@ -194,7 +194,7 @@ class SimulatedNetwork:
         return ValidatorManager(self.state, subnet_id)
 
     async def add_validator(self, subnet_id: SubnetID) -> int:
-        """Start one more node, which tracks an L1 and does not validate it yet; return its index."""
+        """Start one more node, which tracks an L1 but does not validate it yet; return its index."""
         index = len(self.validators)
         identity = make_identity(seeded_id(self.plan, f"validator {index}"))
         validator = SimValidator(index, identity, identity.bls_public_key, False, frozenset((subnet_id,)))
@@ -207,15 +207,15 @@ class SimulatedNetwork:
         return index
 
     def disconnect(self, index: int) -> None:
-        """End all connections of a validator; it goes on listening."""
+        """Close all connections of a validator, which continues to listen."""
         self._listeners[index].disconnect()
 
     def stop_validator(self, index: int) -> None:
-        """Let a validator go offline."""
+        """Stop a validator."""
         self._listeners[index].close()
 
     async def start_validator(self, index: int, *, moved: bool = False) -> None:
-        """Let a validator come back, where it was or (moved) elsewhere, with a newer signed address."""
+        """Start a stopped validator at its address, or (moved) at another one with a newer signature."""
         listener = self._listeners[index]
         address = listener.validator.address
         if moved or address is None:
@@ -225,24 +225,24 @@ class SimulatedNetwork:
             await listener.listen(address.port)
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted: RPC calls, and per validator connections, requests and answers."""
+        """Return the counters: RPC calls, and connections, requests and responses per validator."""
         validators = [
             {
-                "index": one.index,
-                "nodeId": one.name,
-                "connections": one.counts.connections,
-                "open": one.counts.open_connections,
-                "handshakes": one.counts.finished_handshakes,
-                "appRequests": one.counts.app_requests,
-                "shares": one.counts.shares,
-                "refusals": one.counts.refusals,
+                "index": validator.index,
+                "nodeId": validator.name,
+                "connections": validator.counts.connections,
+                "open": validator.counts.open_connections,
+                "handshakes": validator.counts.finished_handshakes,
+                "appRequests": validator.counts.app_requests,
+                "shares": validator.counts.shares,
+                "refusals": validator.counts.refusals,
             }
-            for one in self.validators
+            for validator in self.validators
         ]
         return {"height": self.state.heights.current, "calls": dict(self.calls), "validators": validators}
 
     async def _place(self, listener: Listener, signed_at: int) -> None:
-        """Let a validator listen (or not, by its behaviour), and sign what it claims about that."""
+        """Let a validator listen as its behaviour says, and sign its address."""
         validator = listener.validator
         host, port = LOOPBACK, 0
         match validator.behaviour.reach:
@@ -256,7 +256,7 @@ class SimulatedNetwork:
         self._gossip.addresses_changed()
 
     def _reserved_port(self) -> int:
-        """Return a port that is taken, so that nobody listens on it."""
+        """Return a port that is bound but on which no process listens."""
         taken = socket.socket()
         taken.bind((LOOPBACK, 0))
         self._stack.callback(taken.close)
@@ -275,7 +275,7 @@ class SimulatedNetwork:
 
 
 def raise_file_limit(needed: int) -> None:
-    """Raise the limit of open files to its hard limit. OSError where that is below `needed`."""
+    """Raise the limit of open files to the hard limit. Raises OSError if that is below `needed`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

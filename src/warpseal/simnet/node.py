@@ -25,7 +25,7 @@ _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What a node tells of: the state, its peers, and the reports of the whole simulation."""
+    """What all nodes share: the chain state, the listed peers, and the reports of the simulation."""
 
     state: ChainState
     settings: NodeSettings
@@ -38,14 +38,14 @@ class NodeContext:
 class SimNode:
     """One node's HTTP server on the loopback address."""
 
-    def __init__(self, who: NodeIdentity, view: NodeContext) -> None:
+    def __init__(self, identity: NodeIdentity, view: NodeContext) -> None:
         self._view = view
-        # So many blocks before the tip the node's own chain ends.
+        # The number of blocks by which the node's own chain is behind the tip.
         self.lag = 0
-        self.rpc = RpcServer(node_id_text(who.identity.node_id))
-        info = Info(view.state, view.settings, who, view.named_peers)
+        self.rpc = RpcServer(node_id_text(identity.identity.node_id))
+        info = Info(view.state, view.settings, identity, view.named_peers)
         self.rpc.serve(("/ext/info",), info.methods())
-        platform = Platform(view.state, self._standpoint).methods() | Blocks(self._standpoint).methods()
+        platform = Platform(view.state, self._current_state).methods() | Blocks(self._current_state).methods()
         self.rpc.serve(("/ext/P", "/ext/bc/P"), platform)
         for chain in view.state.chains.values():
             self._serve_chain(chain)
@@ -54,32 +54,32 @@ class SimNode:
 
     @property
     def uri(self) -> str:
-        """Where the node is served, without a path."""
+        """The base URL of the node."""
         return f"http://{LOOPBACK}:{self.port}"
 
-    def _standpoint(self) -> StateAt:
+    def _current_state(self) -> StateAt:
         return StateAt(self._view.state, self._view.state.heights.current - self.lag)
 
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
         if chain.kind is not ChainKind.P:
-            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm_methods(self._standpoint))
+            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm_methods(self._current_state))
         if chain.kind is ChainKind.X:
             self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
         if chain.kind is ChainKind.EVM:
             self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).answer)
 
-    def leave(self, chain_id: ChainID) -> None:
-        """Run a chain no longer: its calls are answered 404."""
+    def stop_chain(self, chain_id: ChainID) -> None:
+        """Stop running a chain: its calls get status 404."""
         chain = self._view.state.chains[chain_id]
         self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
 
     async def down(self) -> None:
-        """Stop serving, as a node that is down."""
+        """Stop serving."""
         await self.stop()
 
     async def up(self) -> None:
-        """Serve again, where it did before."""
+        """Serve again on the same port."""
         await self.start(self.port)
 
     async def start(self, port: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What can be done on the simulated P-Chain: transactions that are checked and take effect as on a node.
+"""The simulated P-Chain: transactions with the checks and effects of a node.
 
 Source of truth: avalanchego `vms/platformvm/txs/executor/standard_tx_executor.go`.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet import tx_builder
-from warpseal.simnet.l1_transactions import Initial
+from warpseal.simnet.l1_transactions import InitialValidator
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.tx_executor import TxExecutor, fund, require, set_weight
@@ -22,7 +22,7 @@ from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 
 BALANCE_NAVAX: Final = 100_000_000_000
 _EXPIRY_S: Final = 3600
-_NOBODY: Final = PChainOwner(0, ())
+_NO_OWNER_KEYS: Final = PChainOwner(0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class _Step:
 
 
 class PChain:
-    """The P-Chain of a simulated network. Each call makes a transaction, and a block that holds it alone.
+    """The P-Chain of a simulated network. Each method makes a transaction and a block that contains only it.
 
-    later: the transaction is only issued; `accept` makes the block. Raises RejectedTransaction.
+    later: only issue the transaction; `accept` makes the block. The methods raise RejectedTransaction.
     """
 
     def __init__(self, state: ChainState) -> None:
@@ -57,14 +57,14 @@ class PChain:
         return self._state.ledger.accepted
 
     def block(self, height: int) -> bytes:
-        """Return an accepted block's bytes. LookupError beyond the tip."""
+        """Return the bytes of a block. Raises LookupError beyond the tip."""
         raw = self._state.ledger.block(height)
         if raw is None:
             raise LookupError(height)
         return raw
 
     def conversion_of(self, subnet_id: SubnetID) -> Transaction:
-        """Return the accepted conversion of an L1. LookupError where there is none."""
+        """Return the accepted conversion of an L1. Raises LookupError if there is none."""
         for transaction in self.transactions:
             if transaction.kind == "ConvertSubnetToL1Tx" and transaction.subnet_id == subnet_id:
                 return transaction
@@ -85,11 +85,11 @@ class PChain:
         validators: indices of its initial validators (None: all that track it); weights: theirs, in that order,
         repeated; manager_chain_id: None for the plan's.
         """
-        indices = [one.index for one in self._trackers(subnet_id)] if validators is None else list(validators)
+        indices = [node.index for node in self._trackers(subnet_id)] if validators is None else list(validators)
         weighed = zip(indices, cycle(weights), strict=False)
         initial = sorted(
             (_initial(self._state.validators[index], weight, balance_navax) for index, weight in weighed),
-            key=lambda one: one.node_id,
+            key=lambda validator: validator.node_id,
         )
         chain_id = manager_chain_id or self._state.manager_chains[subnet_id]
         data = l1.subnet_data(subnet_id, chain_id, initial)
@@ -115,7 +115,7 @@ class PChain:
     ) -> Transaction:
         """Register a node as a validator of an L1.
 
-        validator: its index (None: the first node that tracks the L1 and is none of its validators); expiry: unix
+        validator: its index (None: the first node that tracks the L1 without validating it); expiry: unix
         seconds (None: in an hour).
         """
         node = self._spare(subnet_id) if validator is None else self._state.validators[validator]
@@ -144,7 +144,7 @@ class PChain:
             lambda: set_weight(validation, nonce, weight),
         )
         self._do(step, later)
-        # What was sent and not accepted yet counts as well: a manager never uses a nonce twice.
+        # Issued transactions count as well: a manager never uses a nonce twice.
         self._nonces[validation_id] = nonce + 1
         return transaction
 
@@ -174,13 +174,13 @@ class PChain:
         return self._do(step, later)
 
     def base(self, *, later: bool = False) -> Transaction:
-        """Make a payment that concerns no L1."""
+        """Make a payment that affects no L1."""
         return self._do(_Step(Transaction("BaseTx", tx_builder.base), lambda: None, lambda: None), later)
 
     def accept(self, *transactions: Transaction) -> int:
         """Put issued transactions into one block, in this order; return its height.
 
-        Those before the first that is rejected stand in the block all the same.
+        If one is rejected, the block contains those before it.
         """
         accepted: list[Transaction] = []
         height = self.height + 1
@@ -209,25 +209,27 @@ class PChain:
         return step.transaction
 
     def _message(self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None) -> RegisterL1Validator:
-        """Return what the manager asks for; without an expiry, one that was never registered before."""
+        """Return the message of the manager; without an expiry, one that was never registered before."""
         until = int(self._state.clock()) + _EXPIRY_S if expiry is None else expiry
-        message = RegisterL1Validator(subnet_id, node.node_id, node.bls_key, until, _NOBODY, _NOBODY, weight)
+        message = RegisterL1Validator(
+            subnet_id, node.node_id, node.bls_key, until, _NO_OWNER_KEYS, _NO_OWNER_KEYS, weight
+        )
         while expiry is None and message.validation_id in self._state.registrations:
             message = replace(message, expiry=message.expiry - 1)
         return message
 
     def _trackers(self, subnet_id: SubnetID) -> list[SimValidator]:
-        return [one for one in self._state.validators if subnet_id in one.subnets]
+        return [node for node in self._state.validators if subnet_id in node.subnets]
 
     def _spare(self, subnet_id: SubnetID) -> SimValidator:
         validating = {
             validation.node_id for validation in self._state.validations.get(subnet_id, ()) if validation.present
         }
-        for one in self._trackers(subnet_id):
-            if one.node_id not in validating:
-                return one
-        raise LookupError("every node of the L1 validates it; plan spare ones, or add_validator")
+        for node in self._trackers(subnet_id):
+            if node.node_id not in validating:
+                return node
+        raise LookupError("every node of the L1 validates it; plan spare nodes or call add_validator")
 
 
-def _initial(node: SimValidator, weight: int, balance_navax: int) -> Initial:
-    return Initial(node.node_id, node.bls_key, node.identity.bls_proof, weight, balance_navax)
+def _initial(node: SimValidator, weight: int, balance_navax: int) -> InitialValidator:
+    return InitialValidator(node.node_id, node.bls_key, node.identity.bls_proof, weight, balance_navax)

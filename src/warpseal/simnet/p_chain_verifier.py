@@ -1,7 +1,7 @@
-"""What the P-Chain signs, and with which code it refuses.
+"""Which messages the P-Chain signs, and the error code of each refusal.
 
-Source of truth: avalanchego `vms/platformvm/network/warp.go`. Justifications are read here, leniently as a
-node's protobuf does, because the code of a refusal depends on which part of one is wrong.
+Source of truth: avalanchego `vms/platformvm/network/warp.go`. Justifications are parsed as leniently as
+nodes parse them, because the error code depends on which part is wrong.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Registered:
 
 
 def refusal_of(state: State, message: UnsignedMessage, justification: bytes) -> Refusal | None:
-    """Return why the P-Chain does not sign a message in that state, or None where it does."""
+    """Return why the P-Chain does not sign a message in this state, or None if it signs it."""
     try:
         call = AddressedCall.parse(message.payload)
     except MalformedMessage as error:
@@ -227,7 +227,7 @@ def _fields(raw: bytes) -> list[tuple[int, int | bytes]]:
 
 
 def codec_text(raw: bytes, error: MalformedMessage) -> str:
-    """Return what a node's codec says of `raw`, which `error` refused."""
+    """Return the error text of a node's codec for `raw`, which `error` refused."""
     try:
         CodecReader(raw).version()
     except MalformedMessage:

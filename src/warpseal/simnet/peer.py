@@ -1,4 +1,4 @@
-"""A node's side of one peer connection: bytes of plaintext in, frames out, faults counted. No sockets.
+"""The node's side of one peer connection, without sockets: plaintext in, frames out, violations counted.
 
 Source of truth: avalanchego `network/peer/peer.go`, `snow/networking/router`, `network/p2p/router.go`.
 """
@@ -23,7 +23,7 @@ from warpseal.simnet.handshake import (
     check_peer_list,
     check_version,
 )
-from warpseal.simnet.requests import PeerRequests, RequestDesk
+from warpseal.simnet.requests import RequestContext, RequestHandler
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import SimValidator
@@ -37,16 +37,16 @@ _PING: Final = encode(p2p.Message(ping=p2p.Ping(uptime=_MAX_UPTIME)))
 
 
 class Transport(Protocol):
-    """The way out of a session."""
+    """The connection of a session."""
 
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
-        """Send a frame; dropped (False) where the peer reads too slowly, unless it is reliable."""
+        """Send a frame. Returns False if it was dropped because the peer reads too slowly (never if it is reliable)."""
 
     def close(self) -> None:
-        """Send what is waiting, then end the connection."""
+        """Close the connection once everything is written."""
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Run `action` after a delay, unless the connection ends before."""
+        """Run `action` after a delay unless the connection is closed before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class SessionContext:
     settings: NodeSettings
     violations: Violations
     gossip: Gossip
-    desk: RequestDesk
+    requests: RequestContext
     rng: Random
 
 
 class PeerSession:
-    """One connection from the moment that TLS is done."""
+    """One connection after its TLS handshake."""
 
     def __init__(self, validator: SimValidator, leaf: Leaf, context: SessionContext, transport: Transport) -> None:
         self._validator = validator
@@ -71,7 +71,7 @@ class PeerSession:
         self._transport = transport
         self._frames = FrameReader()
         self._handshake_seen: AcceptedHandshake | None = None
-        self._requests = PeerRequests(context.desk, validator, self)
+        self._requests = RequestHandler(context.requests, validator, self)
         self._ping_is_out = False
         self._unanswered_pings = 0
         self.finished = False
@@ -79,48 +79,48 @@ class PeerSession:
 
     @property
     def in_frame(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether a frame is incomplete."""
         return bool(self._frames.unfinished)
 
     def start(self) -> None:
-        """Say hello at once, as both sides do."""
-        self._transport.write(self._hello(), reliable=True)
+        """Send the handshake without waiting for the peer's."""
+        self._transport.write(self._own_handshake(), reliable=True)
         self._transport.later(self._context.settings.ping_interval_s, self._tick)
         if self._validator.behaviour.flood_per_s:
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def feed(self, data: bytes) -> bool:
-        """Take plaintext; return whether a length or a body was completed (it re-arms the read deadline)."""
+        """Handle plaintext; return whether it completed a length or a body, which resets the read timeout."""
         was_in_body = self._frames.in_body
         try:
             bodies = self._frames.feed(data)
         except OversizedFrame as error:
-            self.fault(ViolationKind.OVERSIZED_FRAME, str(error), close=True)
+            self.report_violation(ViolationKind.OVERSIZED_FRAME, str(error), close=True)
             return False
         for body in bodies:
             if self.closed:
                 break
-            self._requests.received(len(body))
+            self._requests.count_bytes(len(body))
             self._take(body)
         return bool(bodies) or self._frames.in_body != was_in_body
 
-    def fault(self, fault: ViolationKind, detail: str = "", *, close: bool = False) -> None:
-        """Count a fault of the peer, and end the connection where a node would."""
+    def report_violation(self, fault: ViolationKind, detail: str = "", *, close: bool = False) -> None:
+        """Count a violation of the peer. close: also close the connection, as a node does."""
         now = self._context.settings.clock()
         self._context.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
         if close:
             self.close()
 
     def write(self, frame: bytes) -> bool:
-        """Send a frame, unless the peer reads too slowly."""
+        """Send a frame unless the peer reads too slowly."""
         return self._transport.write(frame)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Run `action` after a delay, unless the connection ends before."""
+        """Run `action` after a delay unless the connection is closed before."""
         self._transport.later(delay_s, action)
 
     def close(self) -> None:
-        """End the connection; what still arrives is not looked at."""
+        """Close the connection; bytes that still arrive are ignored."""
         self.closed = True
         self._transport.close()
 
@@ -128,12 +128,12 @@ class PeerSession:
         try:
             message = decode(body)
         except UndecodableMessage as error:
-            self.fault(ViolationKind.UNPARSABLE_MESSAGE, str(error))
+            self.report_violation(ViolationKind.UNPARSABLE_MESSAGE, str(error))
             return
         try:
             self._handle(message)
         except MessageRejected as refused:
-            self.fault(refused.fault, refused.detail, close=True)
+            self.report_violation(refused.fault, refused.detail, close=True)
 
     def _handle(self, message: p2p.Message) -> None:
         match message.WhichOneof("message"):
@@ -148,15 +148,15 @@ class PeerSession:
             case "get_peer_list":
                 self._get_peer_list(message.get_peer_list)
             case None:
-                self.fault(ViolationKind.UNKNOWN_MESSAGE)
+                self.report_violation(ViolationKind.UNKNOWN_MESSAGE)
             case kind if not self.finished:
-                self.fault(ViolationKind.EARLY_MESSAGE, kind)
+                self.report_violation(ViolationKind.EARLY_MESSAGE, kind)
             case "app_request":
                 self._requests.handle(message.app_request)
             case "app_response" | "app_error" as kind:
-                self.fault(ViolationKind.UNSOLICITED_ANSWER, kind)
+                self.report_violation(ViolationKind.UNSOLICITED_ANSWER, kind)
             case kind:
-                self.fault(ViolationKind.UNWANTED_MESSAGE, kind)
+                self.report_violation(ViolationKind.UNWANTED_MESSAGE, kind)
 
     def _ping(self, ping: p2p.Ping) -> None:
         if ping.uptime > _MAX_UPTIME:
@@ -184,26 +184,26 @@ class PeerSession:
 
     def _peer_list(self, message: p2p.PeerList) -> None:
         if self._handshake_seen is None:
-            self.fault(ViolationKind.EARLY_PEER_LIST)
+            self.report_violation(ViolationKind.EARLY_PEER_LIST)
             return
         if not self.finished:
             self.finished = True
             self._validator.counts.finished_handshakes += 1
         for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
-            self.fault(ignored.fault, ignored.detail)
+            self.report_violation(ignored.fault, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
         if not self.finished or self._handshake_seen is None:
-            self.fault(ViolationKind.EARLY_MESSAGE, "get_peer_list")
+            self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
         known = check_get_peer_list(message)
-        asked = self._handshake_seen.asking(all_subnets=message.all_subnets)
+        asked = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
         claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
         if claims:
             self._transport.write(_peer_list_frame(claims))
 
     def _wants(self, node_id: NodeID, signed_at: int) -> bool:
-        """Tell whether an address is of a validator, and newer than the one that is known."""
+        """Return whether an address belongs to a validator and is newer than the known one."""
         known = self._context.state.by_node(node_id)
         return known is not None and (known.address is None or signed_at > known.address.signed_at)
 
@@ -212,10 +212,10 @@ class PeerSession:
             try:
                 check_version(self._handshake_seen.version, self._context.settings)
             except MessageRejected as refused:
-                self.fault(refused.fault, refused.detail, close=True)
+                self.report_violation(refused.fault, refused.detail, close=True)
                 return
         if self._unanswered_pings >= self._context.settings.unanswered_pings:
-            self.fault(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
+            self.report_violation(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
             self._unanswered_pings = 0
         if self._transport.write(_PING):
             self._ping_is_out = True
@@ -229,11 +229,11 @@ class PeerSession:
         if per_s:
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
-    def _hello(self) -> bytes:
+    def _own_handshake(self) -> bytes:
         address = self._validator.address
         assert address is not None, "a validator listens before it is connected to"
         major, minor, patch = self._context.settings.version
-        hello = p2p.Handshake(
+        handshake = p2p.Handshake(
             network_id=self._context.state.network_id,
             my_time=int(self._context.settings.clock()),
             ip_addr=address.wire_ip,
@@ -247,7 +247,7 @@ class PeerSession:
             ip_bls_sig=address.bls_signature,
             all_subnets=self._validator.validates_primary,
         )
-        return encode(p2p.Message(handshake=hello))
+        return encode(p2p.Message(handshake=handshake))
 
 
 def _peer_list_frame(claims: list[p2p.ClaimedIpPort]) -> bytes:

@@ -1,4 +1,4 @@
-"""The plan of a simulated network: how many validators, which weights, which L1s, who misbehaves."""
+"""The plan of a simulated network: validators, weights, L1s and misbehaviour."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _L1_WORDS: Final = ("validators", "weights", "shared", "permissioned", "chains",
 
 
 class InvalidPlan(ValueError):
-    """A plan that cannot be built; the message says why."""
+    """The plan cannot be built; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who behaves how. scope: None for all validators, else `primary` or `l1-K`.
+    """The behaviour of some validators. scope: None for all validators, else `primary` or `l1-K`.
 
-    Exactly one of share (0..1 of the scope, chosen by the seed) and places (in the scope, from 0) is given.
+    Either share (0..1 of the scope, chosen by the seed) or places (indices in the scope, from 0) is given.
     """
 
     behaviour: Behaviour
@@ -38,13 +38,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class L1Plan:
-    """One L1. validators: how many; None: as many as the primary network has.
+    """One L1. validators: their number; None: as many as the Primary Network has.
 
     shared: the first validators of the primary network also validate this L1, instead of nodes of its own.
     permissioned: not converted to an L1; its validators sign with their primary network keys (so it is shared).
-    unconverted: a subnet without validators; its nodes track it, so that it can be converted while the network runs.
-    manager: where its validator manager lives: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
-    spare: so many more nodes track it and are no validators yet.
+    unconverted: a subnet without validators, whose nodes track it, so that it can be converted while the network runs.
+    manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
+    spare: the number of additional nodes that track it without validating it.
     """
 
     validators: int | None = None
@@ -59,15 +59,15 @@ class L1Plan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a simulated network is made from. Equal plans make equal networks, RSA and ports apart.
+    """The parameters of a simulated network. Equal plans give equal networks, except for RSA keys and ports.
 
-    messages: how many each chain's validators sign. presign: how many of those are signed at start.
+    messages: the number that the validators of each chain sign. presign: the number signed at start.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
     of a chain begins every epoch_blocks (0: there are no epochs, as before Granite). churn_every: after so
     many blocks one weight of each subnet changes. etna_height: the first block at or after Etna, where the
-    plan's L1s are converted (0: all blocks are, and the first converts). info_peers: how many validators
-    info.peers names (None: all). nodes: how many RPC nodes there are, each beside the network, or
-    (node_is_validator) the first validators themselves, which they then do not name.
+    plan's L1s are converted (0: all blocks are, and the first converts). info_peers: the number of
+    validators that info.peers lists (None: all). nodes: the number of RPC nodes; they validate nothing, or
+    (node_is_validator) they are the first validators.
     """
 
     validators: int = 20
@@ -97,7 +97,7 @@ def parse_l1(text: str) -> L1Plan:
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
         if name not in _L1_WORDS or name in values:
-            raise InvalidPlan(f"{word!r} is no part of an L1, or stands twice")
+            raise InvalidPlan(f"{word!r} is not an option of an L1, or is given twice")
         values[name] = value
     try:
         plan = L1Plan(
@@ -115,19 +115,19 @@ def parse_l1(text: str) -> L1Plan:
     if (plan.validators is not None and plan.validators < 1) or plan.chains < 1 or plan.spare < 0:
         raise InvalidPlan(f"{text!r}: an L1 has at least one validator and one chain")
     if not re.fullmatch(r"own|C|l1-\d+", plan.manager):
-        raise InvalidPlan(f"{text!r}: a manager lives on its own chain, on C or on l1-K")
+        raise InvalidPlan(f"{text!r}: the manager is own, C or l1-K")
     return plan
 
 
 def parse_rule(text: str) -> Rule:
-    """Return the rule of `[SCOPE/]WHO:BEHAVIOUR`; WHO is `all`, a share such as `10%`, or places `0,3-5`.
+    """Return the rule of `[SCOPE/]SELECTION:BEHAVIOUR`; SELECTION is `all`, a share such as `10%`, or indices `0,3-5`.
 
     Raises InvalidPlan.
     """
-    who, colon, words = text.partition(":")
+    target, colon, words = text.partition(":")
     if not colon:
-        raise InvalidPlan(f"{text!r} is no WHO:BEHAVIOUR, such as 10%:slow=2s")
-    scope, slash, selection = who.rpartition("/")
+        raise InvalidPlan(f"{text!r} is not SELECTION:BEHAVIOUR, such as 10%:slow=2s")
+    scope, slash, selection = target.rpartition("/")
     if slash and not re.fullmatch(r"primary|l1-\d+", scope):
         raise InvalidPlan(f"{scope!r} is neither primary nor l1-K")
     try:
@@ -136,11 +136,11 @@ def parse_rule(text: str) -> Rule:
     except InvalidBehaviour as error:
         raise InvalidPlan(str(error)) from None
     except ValueError:
-        raise InvalidPlan(f"{selection!r} selects nobody; write all, 10% or 0,3-5") from None
+        raise InvalidPlan(f"{selection!r} selects no validator; write all, 10% or 0,3-5") from None
 
 
-def chosen(rule: Rule, members: Sequence[int], rng: Random) -> list[int]:
-    """Return which of a scope's `members` (validator indices) a rule is about, ascending."""
+def select_members(rule: Rule, members: Sequence[int], rng: Random) -> list[int]:
+    """Return the selected ones of a scope's `members` (validator indices), ascending."""
     if rule.share is None:
         wrong = [place for place in rule.places if place >= len(members)]
         if wrong:

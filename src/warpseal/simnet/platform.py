@@ -1,4 +1,4 @@
-"""The `platform.*` calls of a simulated node: heights, sets, subnets, chains, L1 validators.
+"""The `platform.*` API of a simulated node: heights, validator sets, subnets, chains and L1 validators.
 
 Source of truth: avalanchego `vms/platformvm/service.go`; shapes and texts as recorded from real nodes.
 """
@@ -43,7 +43,7 @@ class Platform:
     """Responder from the state of the simulated P-Chain that the node is at."""
 
     def __init__(self, state: ChainState, view: Callable[[], StateAt]) -> None:
-        """view: that state; what never changes comes from the state."""
+        """view: returns the state that the node has reached. state: for data that never changes."""
         self._state = state
         self._view = view
         self._set_json = lru_cache(maxsize=64)(self._make_set_json)
@@ -202,7 +202,7 @@ class Platform:
         validator = self._state.by_node(validation.node_id)
         if validator is not None and validator.identity.bls_public_key == validation.public_key:
             return validator.identity.bls_proof
-        # A recorded key, whose secret nobody here has.
+        # The secret of a recorded key is unknown.
         return bytes([0xC0]) + bytes(95)
 
     def _subnet(self, params: Params) -> Any:

@@ -1,9 +1,9 @@
 """A network rebuilt from recordings of a real one: sets, weights, keys, shares; the certificates are new.
 
 A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`, `info.jsonl`,
-`shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are rewritten, because nobody has
-the keys of the recorded certificates; nobody has the BLS secret keys either, so signed addresses carry the
-signature of a throw-away key, and only recorded questions are answered with a share.
+`shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are rewritten, because the
+keys of the recorded certificates are unknown. The BLS secret keys are unknown too: signed addresses carry the signature
+of another key, and only recorded requests get a share.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recording:
     folder: Path
 
     def lines(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of a file, compressed or not; none where it was not recorded."""
+        """Yield the objects of a file, compressed or not; none if the file does not exist."""
         plain, packed = self.folder / f"{name}.jsonl", self.folder / f"{name}.jsonl.zst"
         if plain.exists():
             text = plain.read_bytes()
@@ -80,16 +80,16 @@ class Recording:
 
 @dataclass(slots=True)
 class RecordedSigner:
-    """Responder with what each node answered; questions are told apart by chain, message and justification."""
+    """Returns the recorded response of each node by chain, message and justification."""
 
     state: ChainState
     shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
     answers: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal:
+    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
         """Return the recorded share or refusal, or the refusal that the chain's rules give."""
-        message = question.message
-        key = (validator.node_id, chain.chain_id, message.raw, question.justification)
+        message = request.message
+        key = (validator.node_id, chain.chain_id, message.raw, request.justification)
         if key in self.answers:
             return self.answers[key]
         share = self.shares.get((validator.node_id, message.id))
@@ -97,19 +97,19 @@ class RecordedSigner:
             return share
         if chain.kind is not ChainKind.P:
             return _UNKNOWN
-        return p_chain_verifier.refusal_of(self.state, message, question.justification) or _NO_SHARE
+        return p_chain_verifier.refusal_of(self.state, message, request.justification) or _NO_SHARE
 
 
 def recorded_network(folder: Path, settings: NodeSettings | None = None) -> SimulatedNetwork:
     """Return the recorded network, not started. The first recorded node serves the RPC calls."""
     settings = settings or NodeSettings()
-    rebuilt = _Rebuilt(Recording(folder), settings)
+    rebuilt = _Rebuilder(Recording(folder), settings)
     plan = Plan(network_id=rebuilt.state.network_id, node_is_validator=True, settings=settings)
     return SimulatedNetwork(plan, state=rebuilt.state, signer=rebuilt.signer)
 
 
-class _Rebuilt:
-    """The state and the signer of a recording."""
+class _Rebuilder:
+    """Rebuilds the chain state and the signer of a recording."""
 
     def __init__(self, recording: Recording, settings: NodeSettings) -> None:
         self._recording = recording
@@ -199,11 +199,11 @@ class _Rebuilt:
         return validation
 
     def _add_sets(self) -> None:
-        told: dict[tuple[int, SubnetID], Any] = {}
+        recorded: dict[tuple[int, SubnetID], Any] = {}
         for params, result, _ in self._recording.results("platform", "platform.getValidatorsAt"):
             if isinstance(params["height"], int):
-                told[params["height"], SubnetID(parse_id(params["subnetID"]))] = result
-        for (height, subnet_id), result in sorted(told.items()):
+                recorded[params["height"], SubnetID(parse_id(params["subnetID"]))] = result
+        for (height, subnet_id), result in sorted(recorded.items()):
             members = tuple(self._member(name, entry) for name, entry in result.items())
             self.state.history.put(subnet_id, height, members)
 
@@ -215,7 +215,7 @@ class _Rebuilt:
 
     def _add_shares(self) -> None:
         for _, result, _ in self._recording.results("shares", "warp_getMessage"):
-            self._know(UnsignedMessage.parse(bytes.fromhex(result[2:])), b"")
+            self._add_message(UnsignedMessage.parse(bytes.fromhex(result[2:])), b"")
         for params, result, name in self._recording.results("shares", "warp_getMessageSignature"):
             key = (self._nodes[name].node_id, MessageID(parse_id(params[0])))
             self.signer.shares[key] = bytes.fromhex(result[2:])
@@ -229,24 +229,24 @@ class _Rebuilt:
             elif line.get("message") in ("app_response", "app_error"):
                 answer = _message_of(line)
                 request_id = getattr(answer, line["message"]).request_id
-                self._remember(line["node"], asked[line["node"], request_id], answer)
+                self._record_response(line["node"], asked[line["node"], request_id], answer)
 
-    def _remember(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
-        question = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
-        if isinstance(question, Refusal):
+    def _record_response(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
+        signature_request = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
+        if isinstance(signature_request, Refusal):
             return
         key = (
             self._nodes[name].node_id,
             ChainID(request.chain_id),
-            question.message.raw,
-            question.justification,
+            signature_request.message.raw,
+            signature_request.justification,
         )
         if answer.HasField("app_error"):
             self.signer.answers[key] = Refusal(answer.app_error.error_code, answer.app_error.error_message)
         else:
             response = sdk.SignatureResponse.FromString(answer.app_response.app_bytes)
             self.signer.answers[key] = response.signature
-            self._know(question.message, question.justification)
+            self._add_message(signature_request.message, signature_request.justification)
 
     def _add_blocks(self) -> None:
         ids: dict[int, str] = {}
@@ -262,16 +262,16 @@ class _Rebuilt:
         if sorted(ids) == list(range(self.state.heights.current + 1)):
             self.state.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions))
 
-    def _know(self, message: UnsignedMessage, justification: bytes) -> None:
+    def _add_message(self, message: UnsignedMessage, justification: bytes) -> None:
         if message.id not in self.state.known_messages:
             subnet_id = self.state.chains[message.source_chain_id].subnet_id
             self.state.add_messages([SimMessage(message, justification, subnet_id)])
 
 
 def rewritten_node_ids(network: SimulatedNetwork, folder: Path) -> dict[str, str]:
-    """Return the NodeID text that stands for each recorded one, in the recorded order of the nodes."""
+    """Return the NodeID that replaces each recorded one, in the recorded order of the nodes."""
     recorded = [line["node"] for line in Recording(folder).lines("wire") if "tls" in line]
-    return {name: node_id_text(one.node_id) for name, one in zip(recorded, network.validators, strict=True)}
+    return {name: node_id_text(node.node_id) for name, node in zip(recorded, network.validators, strict=True)}
 
 
 def _subnet(subnet_id: SubnetID, name: str, result: dict[str, Any]) -> SimSubnet:

@@ -1,4 +1,4 @@
-"""What the simulated network tells about itself: one JSON file, and a config that an aggregator can start with."""
+"""The description of the simulated network as JSON, with a config for an aggregator."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MAX_TRACKED: Final = 16
 
 
 def network_report(network: SimulatedNetwork, api_port: int, metrics_port: int) -> dict[str, Any]:
-    """Return the file's content. Ids in base58-check, bytes in hex, keys in hex after 0x, weights as numbers."""
+    """Return the content of the file. IDs in base58-check, bytes in hex, keys in hex after 0x, weights as numbers."""
     more = {"nodeUris": [node.uri for node in network.nodes]} if len(network.nodes) > 1 else {}
     return more | {
         "nodeUri": network.node_uri,
         "networkId": network.network_id,
         "subnets": [_subnet(network, subnet) for subnet in network.subnets],
         "messages": [_message(message) for message in network.messages],
-        "l1Transactions": [_transaction(one) for one in network.p_chain.transactions if one.attested is not None],
+        "l1Transactions": [_transaction(tx) for tx in network.p_chain.transactions if tx.attested is not None],
         "config": aggregator_config(network, api_port, metrics_port),
     }
 
@@ -53,15 +53,15 @@ def aggregator_config(network: SimulatedNetwork, api_port: int, metrics_port: in
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback address that nobody listens on now."""
+    """Return ports of the loopback address that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for bound in sockets:
+            bound.bind((LOOPBACK, 0))
+        return [int(bound.getsockname()[1]) for bound in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for bound in sockets:
+            bound.close()
 
 
 def write_atomically(path: Path, content: dict[str, Any]) -> None:

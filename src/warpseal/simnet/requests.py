@@ -1,4 +1,4 @@
-"""Application requests of peers: what is left unanswered, what is an error, what goes to the chain.
+"""Application requests of peers: which are ignored, refused, or passed to the chain.
 
 Source of truth: avalanchego `snow/networking/router/chain_router.go`, `network/p2p/{router,network}.go`,
 `network/throttling` (the limits).
@@ -6,13 +6,15 @@ Source of truth: avalanchego `snow/networking/router/chain_router.go`, `network/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+from cachetools import TTLCache
 
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.responder import Asked, Responder, error_frame
+from warpseal.simnet.responder import ReceivedRequest, Responder, error_frame
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.signing import HANDLER_ID, UNREGISTERED, parse_signature_request
 from warpseal.simnet.state import ChainState
@@ -21,61 +23,50 @@ from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, ChainID
 from warpseal.warp.protobuf import DecodeError, read_varint
 
+if TYPE_CHECKING:
+    from warpseal.simnet.peer import PeerSession
+
 _FIRST_NEGATIVE: Final = 2**63
 _NO_HANDLER: Final = Refusal(UNREGISTERED, "unregistered handler")
 
 
-class Caller(Protocol):
-    """The session that requests come from."""
-
-    def write(self, frame: bytes) -> bool:
-        """Send a frame."""
-
-    def close(self) -> None:
-        """End the connection."""
-
-    def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Run `action` after a delay, unless the connection ends before."""
-
-    def fault(self, fault: ViolationKind, detail: str = "") -> None:
-        """Count a fault of the peer."""
-
-
 @dataclass(frozen=True, slots=True)
-class RequestDesk:
-    """What all connections of a network answer requests with."""
+class RequestContext:
+    """What all connections of a network share to handle requests."""
 
     state: ChainState
     settings: NodeSettings
-    answers: Responder
+    responder: Responder
 
 
-class PeerRequests:
-    """The requests of one peer at one validator, and whether they keep the limits."""
+class RequestHandler:
+    """Handles the requests of one peer to one validator, and checks their limits."""
 
-    __slots__ = ("_caller", "_desk", "_filled_at", "_outstanding", "_tokens", "_validator")
+    __slots__ = ("_context", "_filled_at", "_outstanding", "_session", "_tokens", "_validator")
 
-    def __init__(self, desk: RequestDesk, validator: SimValidator, caller: Caller) -> None:
-        self._desk = desk
+    def __init__(self, context: RequestContext, validator: SimValidator, session: PeerSession) -> None:
+        self._context = context
         self._validator = validator
-        self._caller = caller
-        self._outstanding: dict[tuple[bytes, int], float] = {}
-        self._tokens = float(desk.settings.bandwidth_burst_bytes)
-        self._filled_at = desk.settings.clock()
+        self._session = session
+        self._outstanding: TTLCache[tuple[bytes, int], None] = TTLCache(
+            math.inf, context.settings.forget_request_s, timer=context.settings.clock
+        )
+        self._tokens = float(context.settings.bandwidth_burst_bytes)
+        self._filled_at = context.settings.clock()
 
-    def received(self, size_bytes: int) -> None:
+    def count_bytes(self, size_bytes: int) -> None:
         """Count a message of any kind against the peer's bandwidth."""
-        settings = self._desk.settings
+        settings = self._context.settings
         now = settings.clock()
         filled = self._tokens + (now - self._filled_at) * settings.bandwidth_bytes_s
         self._tokens = min(filled, settings.bandwidth_burst_bytes) - size_bytes
         self._filled_at = now
         if self._tokens < 0:
-            self._caller.fault(ViolationKind.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many")
+            self._session.report_violation(ViolationKind.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many")
             self._tokens = 0.0
 
     def handle(self, request: p2p.AppRequest) -> None:
-        """Answer a request as the chain does, or not at all."""
+        """Respond to a request like the chain, or ignore it."""
         chain = self._chain_of(request)
         if chain is None:
             return
@@ -83,65 +74,63 @@ class PeerRequests:
         handler_id, body = _split_handler(request.app_bytes)
         if handler_id != HANDLER_ID or chain.kind is ChainKind.X:
             if handler_id != HANDLER_ID:
-                self._caller.fault(ViolationKind.UNREGISTERED_HANDLER, f"handler {handler_id}")
+                self._session.report_violation(ViolationKind.UNREGISTERED_HANDLER, f"handler {handler_id}")
             self._refuse(request, _NO_HANDLER)
             return
-        question = parse_signature_request(body)
-        if isinstance(question, Refusal):
-            self._caller.fault(ViolationKind.BAD_REQUEST, question.text)
-            self._refuse(request, question)
+        signature_request = parse_signature_request(body)
+        if isinstance(signature_request, Refusal):
+            self._session.report_violation(ViolationKind.BAD_REQUEST, signature_request.text)
+            self._refuse(request, signature_request)
             return
-        self._put(Asked(self._validator, chain, request.request_id, question))
+        self._respond_later(ReceivedRequest(self._validator, chain, request.request_id, signature_request))
 
     def _chain_of(self, request: p2p.AppRequest) -> SimChain | None:
-        """Return the chain that deals with a request, or None where a node leaves it unanswered."""
+        """Return the chain of a request, or None if a node ignores the request."""
         if len(request.chain_id) != ID_BYTES:
-            self._caller.fault(ViolationKind.CHAIN_ID_LENGTH, f"a chain id of {len(request.chain_id)} bytes")
+            self._session.report_violation(
+                ViolationKind.CHAIN_ID_LENGTH, f"a chain id of {len(request.chain_id)} bytes"
+            )
             return None
         if not 0 < request.deadline < _FIRST_NEGATIVE:
-            self._caller.fault(ViolationKind.DEADLINE, f"deadline {request.deadline}")
+            self._session.report_violation(ViolationKind.DEADLINE, f"deadline {request.deadline}")
             return None
         chain_id = ChainID(request.chain_id)
         if chain_id not in self._validator.chains:
             return None
-        chain = self._desk.state.chains[chain_id]
+        chain = self._context.state.chains[chain_id]
         if chain.kind is ChainKind.EVM and request.request_id % 2 == 0:
-            self._caller.fault(ViolationKind.EVEN_REQUEST_ID, f"request id {request.request_id}")
+            self._session.report_violation(ViolationKind.EVEN_REQUEST_ID, f"request id {request.request_id}")
             return None
         return chain
 
     def _register(self, request: p2p.AppRequest) -> None:
         self._validator.counts.app_requests += 1
-        now = self._desk.settings.clock()
-        forgotten = now - self._desk.settings.forget_request_s
-        while self._outstanding and next(iter(self._outstanding.values())) < forgotten:
-            del self._outstanding[next(iter(self._outstanding))]
         key = (request.chain_id, request.request_id)
         if key in self._outstanding:
-            self._caller.fault(ViolationKind.REUSED_REQUEST_ID, f"request id {request.request_id}")
-        self._outstanding[key] = now
-        if len(self._outstanding) > self._desk.settings.max_outstanding:
-            self._caller.fault(ViolationKind.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding")
+            self._session.report_violation(ViolationKind.REUSED_REQUEST_ID, f"request id {request.request_id}")
+        self._outstanding[key] = None
+        if len(self._outstanding) > self._context.settings.max_outstanding:
+            self._session.report_violation(ViolationKind.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding")
 
-    def _put(self, asked: Asked) -> None:
-        delay_s = self._desk.answers.delay_s(asked.validator)
+    def _respond_later(self, request: ReceivedRequest) -> None:
+        delay_s = self._context.responder.delay_s(request.validator)
         if delay_s:
-            self._caller.later(delay_s, lambda: self._answer(asked))
+            self._session.later(delay_s, lambda: self._respond(request))
         else:
-            self._answer(asked)
+            self._respond(request)
 
-    def _answer(self, asked: Asked) -> None:
-        for sent in self._desk.answers.to(asked):
-            self._outstanding.pop((asked.chain.chain_id, asked.request_id), None)
-            if sent.frame:
-                self._caller.write(sent.frame)
-            if sent.last:
-                self._caller.close()
+    def _respond(self, request: ReceivedRequest) -> None:
+        for reply in self._context.responder.replies_to(request):
+            self._outstanding.pop((request.chain.chain_id, request.request_id), None)
+            if reply.frame:
+                self._session.write(reply.frame)
+            if reply.closes:
+                self._session.close()
                 return
 
     def _refuse(self, request: p2p.AppRequest, refusal: Refusal) -> None:
         self._outstanding.pop((request.chain_id, request.request_id), None)
-        self._caller.write(error_frame(request.chain_id, request.request_id, refusal))
+        self._session.write(error_frame(request.chain_id, request.request_id, refusal))
 
 
 def _split_handler(app_bytes: bytes) -> tuple[int | None, bytes]:

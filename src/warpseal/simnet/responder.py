@@ -1,4 +1,4 @@
-"""What goes over the wire in answer to a signature request: the truth, or what the behaviour says instead."""
+"""The bytes of the reply to a signature request: the honest response, or that of a misbehaviour."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _NOT_YET_P: Final = Refusal(11, "validation does not exist")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that a validator is to answer."""
+class ReceivedRequest:
+    """A signature request to a validator."""
 
     validator: SimValidator
     chain: SimChain
     request_id: int
-    question: SignatureRequest
+    signature_request: SignatureRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Bytes for the wire; last: the connection ends behind them."""
+class WireReply:
+    """Bytes to send. closes: whether the validator closes the connection after them."""
 
     frame: bytes
-    last: bool = False
+    closes: bool = False
 
 
 class Responder:
-    """Makes answers for all validators of a network."""
+    """Makes the replies of all validators of a network."""
 
     def __init__(self, state: ChainState, signer: Signer, rng: Random) -> None:
         self._state = state
@@ -50,76 +50,73 @@ class Responder:
         self._rng = rng
 
     def delay_s(self, validator: SimValidator) -> float:
-        """Return how long this answer takes."""
+        """Return the delay of this reply in seconds."""
         shortest, longest = validator.behaviour.delay_s
         return shortest if shortest == longest else self._rng.uniform(shortest, longest)
 
-    def to(self, asked: Asked) -> Iterator[Sent]:
-        """Yield what a validator sends, in order; nothing when it is silent."""
-        behaviour = asked.validator.behaviour
+    def replies_to(self, request: ReceivedRequest) -> Iterator[WireReply]:
+        """Yield the replies of a validator in order; none if it is silent."""
+        behaviour = request.validator.behaviour
         if behaviour.silent:
             return
-        truth = self._truth(asked)
-        _count(asked.validator, truth)
+        honest = self._honest_reply(request)
+        _count(request.validator, honest)
         for reply in (behaviour.reply, behaviour.second):
             if reply is not None:
-                sent = self._sent(reply, asked, truth)
+                wire_reply = self._make_reply(reply, request, honest)
                 for _ in range(behaviour.copies):
-                    yield sent
+                    yield wire_reply
 
-    def _truth(self, asked: Asked) -> bytes | Refusal:
-        behaviour = asked.validator.behaviour
+    def _honest_reply(self, request: ReceivedRequest) -> bytes | Refusal:
+        behaviour = request.validator.behaviour
         if behaviour.refusal is not None:
             return behaviour.refusal
-        if behaviour.signs_after_s and self._is_too_early(asked):
-            return _NOT_YET_P if asked.chain.kind is ChainKind.P else _NOT_YET_EVM
-        return self.signer.answer(asked.validator, asked.chain, asked.question)
+        if behaviour.signs_after_s and self._is_too_early(request):
+            return _NOT_YET_P if request.chain.kind is ChainKind.P else _NOT_YET_EVM
+        return self.signer.answer(request.validator, request.chain, request.signature_request)
 
-    def _is_too_early(self, asked: Asked) -> bool:
+    def _is_too_early(self, request: ReceivedRequest) -> bool:
         now = self._state.clock()
-        asked_at = asked.validator.first_asked_at
-        first = asked_at.setdefault(asked.question.message.id, now)
-        if len(asked_at) > 4096:
-            del asked_at[next(iter(asked_at))]
-        return now < first + asked.validator.behaviour.signs_after_s
+        first = request.validator.first_asked_at.setdefault(request.signature_request.message.id, now)
+        return now < first + request.validator.behaviour.signs_after_s
 
-    def _sent(self, reply: ReplyKind, asked: Asked, truth: bytes | Refusal) -> Sent:
+    def _make_reply(self, reply: ReplyKind, request: ReceivedRequest, honest: bytes | Refusal) -> WireReply:
         match reply:
             case ReplyKind.HONEST:
-                return Sent(_frame(asked, truth))
+                return WireReply(_frame(request, honest))
             case ReplyKind.DROP:
-                return Sent(b"", last=True)
+                return WireReply(b"", closes=True)
             case ReplyKind.TRUNCATED:
-                whole = _frame(asked, self._rng.randbytes(bls.SHARE_BYTES))
-                return Sent(whole[: len(whole) // 2], last=True)
+                whole = _frame(request, self._rng.randbytes(bls.SHARE_BYTES))
+                return WireReply(whole[: len(whole) // 2], closes=True)
             case ReplyKind.OVERSIZED:
-                return Sent((MAX_MESSAGE_BYTES + 1).to_bytes(LENGTH_BYTES, "big") + bytes(64))
+                return WireReply((MAX_MESSAGE_BYTES + 1).to_bytes(LENGTH_BYTES, "big") + bytes(64))
             case ReplyKind.BOMB:
-                return Sent(_bomb())
+                return WireReply(_bomb())
             case ReplyKind.GARBAGE:
-                return Sent(_response(asked, b"\xff" + self._rng.randbytes(self._rng.randint(1, 200))))
+                return WireReply(_response(request, b"\xff" + self._rng.randbytes(self._rng.randint(1, 200))))
             case ReplyKind.EMPTY:
-                return Sent(_response(asked, b""))
-        return Sent(_frame(asked, self._lie(reply, asked)))
+                return WireReply(_response(request, b""))
+        return WireReply(_frame(request, self._false_reply(reply, request)))
 
-    def _lie(self, reply: ReplyKind, asked: Asked) -> bytes | Refusal:
+    def _false_reply(self, reply: ReplyKind, request: ReceivedRequest) -> bytes | Refusal:
         match reply:
             case ReplyKind.WRONG:
-                return self._own(asked, b"not what was asked for" + asked.question.message.raw)
+                return self._sign(request, b"not what was asked for" + request.signature_request.message.raw)
             case ReplyKind.STOLEN:
-                return self.signer.answer(self._other(asked), asked.chain, asked.question)
+                return self.signer.answer(self._next_validator(request), request.chain, request.signature_request)
             case ReplyKind.SHORT:
-                return self._own(asked, asked.question.message.raw)[:-1]
+                return self._sign(request, request.signature_request.message.raw)[:-1]
             case ReplyKind.LONG:
-                return self._own(asked, asked.question.message.raw) + b"\x00"
+                return self._sign(request, request.signature_request.message.raw) + b"\x00"
         return bytes([0x9F]) + self._rng.randbytes(bls.SHARE_BYTES - 1)
 
-    def _own(self, asked: Asked, message: bytes) -> bytes:
-        return bls.sign(asked.validator.identity.bls_secret, message)
+    def _sign(self, request: ReceivedRequest, message: bytes) -> bytes:
+        return bls.sign(request.validator.identity.bls_secret, message)
 
-    def _other(self, asked: Asked) -> SimValidator:
-        running = [one for one in self._state.validators if asked.chain.chain_id in one.chains]
-        return running[(running.index(asked.validator) + 1) % len(running)]
+    def _next_validator(self, request: ReceivedRequest) -> SimValidator:
+        running = [node for node in self._state.validators if request.chain.chain_id in node.chains]
+        return running[(running.index(request.validator) + 1) % len(running)]
 
 
 def error_frame(chain_id: bytes, request_id: int, refusal: Refusal) -> bytes:
@@ -128,14 +125,14 @@ def error_frame(chain_id: bytes, request_id: int, refusal: Refusal) -> bytes:
     return encode(p2p.Message(app_error=error))
 
 
-def _frame(asked: Asked, content: bytes | Refusal) -> bytes:
+def _frame(request: ReceivedRequest, content: bytes | Refusal) -> bytes:
     if isinstance(content, Refusal):
-        return error_frame(asked.chain.chain_id, asked.request_id, content)
-    return _response(asked, sdk.SignatureResponse(signature=content).SerializeToString())
+        return error_frame(request.chain.chain_id, request.request_id, content)
+    return _response(request, sdk.SignatureResponse(signature=content).SerializeToString())
 
 
-def _response(asked: Asked, app_bytes: bytes) -> bytes:
-    response = p2p.AppResponse(chain_id=asked.chain.chain_id, request_id=asked.request_id, app_bytes=app_bytes)
+def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
+    response = p2p.AppResponse(chain_id=request.chain.chain_id, request_id=request.request_id, app_bytes=app_bytes)
     return encode(p2p.Message(app_response=response))
 
 
@@ -144,8 +141,8 @@ def _bomb() -> bytes:
     return framed(p2p.Message(compressed_zstd=packed).SerializeToString())
 
 
-def _count(validator: SimValidator, truth: bytes | Refusal) -> None:
-    if isinstance(truth, Refusal):
+def _count(validator: SimValidator, honest: bytes | Refusal) -> None:
+    if isinstance(honest, Refusal):
         validator.counts.refusals += 1
     else:
         validator.counts.shares += 1

@@ -1,4 +1,4 @@
-"""JSON-RPC over HTTP in the dialect of a node: which bodies it takes, and how it says no.
+"""The JSON-RPC server of a node: accepted bodies, and error responses in the form of a node.
 
 Source of truth: avalanchego `utils/json/codec.go` (gorilla json2), `api/server`.
 """
@@ -18,9 +18,9 @@ from aiohttp import web
 from warpseal.warp.ids import MalformedID, parse_id
 
 Params = Mapping[str, Any]
-# Returns the result as JSON-ready values, or as bytes that are JSON already.
+# Returns a JSON-serializable result, or bytes of JSON.
 Method = Callable[[Params], Any]
-# Takes a body; returns the method's name (empty where there is none) and the answer.
+# Takes a body; returns the name of the method (empty if there is none) and the response.
 EvmAnswer = Callable[[bytes], tuple[str, bytes]]
 Report = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,7 +35,7 @@ _MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 
 
 class RpcError(Exception):
-    """What a method returns instead of a result; the text is what a node would say."""
+    """The error response of a method; the text is that of a node."""
 
 
 class BadArgument(RpcError):
@@ -46,19 +46,19 @@ class BadArgument(RpcError):
 
 
 class OutageKind(StrEnum):
-    """How a node can be out of order."""
+    """How a node can fail."""
 
     HTTP_500 = "http-500"
     GARBAGE = "garbage"
     HANG = "hang"
     DROP = "drop"
-    # Status 429, with Retry-After where `retry_after_s` says so.
+    # Status 429, with Retry-After if `retry_after_s` is set.
     TOO_MANY = "too-many"
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What is wrong with the answers to some calls, and after which delay (seconds) they come."""
+    """A failure of some calls, and a delay of their responses in seconds."""
 
     kind: OutageKind | None = None
     delay_s: float = 0.0
@@ -66,30 +66,30 @@ class Outage:
 
 
 class RpcServer:
-    """The methods of one node, by path; counts the calls and can be put out of order."""
+    """The methods of one node by path, with counters of calls and simulated outages."""
 
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
         self._methods: dict[str, dict[str, Method]] = {}
         self._evm: dict[str, EvmAnswer] = {}
-        # Paths of chains that the node does not run, without what follows the chain's name.
+        # Base paths of chains that the node does not run.
         self.absent: set[str] = set()
         self.calls: Counter[str] = Counter()
-        # By method name; "*" stands for every other method.
+        # By method name; "*" applies to every other method.
         self.outages: dict[str, Outage] = {}
 
     def serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
-        """Offer methods under every one of `paths`."""
+        """Serve methods under each of `paths`."""
         for path in paths:
             self._methods[path] = dict(methods)
 
     def serve_evm(self, paths: tuple[str, ...], answer: EvmAnswer) -> None:
-        """Let an EVM chain answer, in its own dialect, under every one of `paths`."""
+        """Serve an EVM chain under each of `paths`."""
         for path in paths:
             self._evm[path] = answer
 
     def application(self, reports: Mapping[str, Report]) -> web.Application:
-        """Return the HTTP application. reports: what GET answers beside the calls, by path."""
+        """Return the HTTP application. reports: additional GET handlers by path."""
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
         for path, report in reports.items():
             application.router.add_get(path, report)
@@ -108,21 +108,21 @@ class RpcServer:
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return web.Response(status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers)
-        method, answer = self._answered(request.path, await request.read())
-        broken = await self._outage(method, request)
-        if broken is not None:
-            return broken
+        method, answer = self._respond(request.path, await request.read())
+        outage = await self._outage(method, request)
+        if outage is not None:
+            return outage
         return web.Response(body=answer, content_type="application/json", charset="utf-8", headers=headers)
 
-    def _answered(self, path: str, body: bytes) -> tuple[str, bytes]:
+    def _respond(self, path: str, body: bytes) -> tuple[str, bytes]:
         if path not in self._evm:
-            return self._answer(path, body)
+            return self._call(path, body)
         name, answer = self._evm[path](body)
         if name:
             self.calls[name] += 1
         return name, answer
 
-    def _answer(self, path: str, body: bytes) -> tuple[str, bytes]:
+    def _call(self, path: str, body: bytes) -> tuple[str, bytes]:
         try:
             request = json.loads(body)
         except ValueError as error:
@@ -138,8 +138,8 @@ class RpcServer:
         self.calls[name] += 1
         try:
             result = self._method(path, name)(_params(request.get("params")))
-        except RpcError as fault:
-            return name, _error(_SERVER_ERROR, str(fault), call_id)
+        except RpcError as error:
+            return name, _error(_SERVER_ERROR, str(error), call_id)
         raw = result if isinstance(result, bytes) else json.dumps(result, separators=(",", ":")).encode()
         return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n"
 
@@ -152,9 +152,9 @@ class RpcServer:
         methods = self._methods[path]
         if name in methods:
             return methods[name]
-        shown = service + "." + function[:1].upper() + function[1:]
+        go_name = service + "." + function[:1].upper() + function[1:]
         known = any(other.startswith(service + ".") for other in methods)
-        raise RpcError(f'rpc: can\'t find {"method" if known else "service"} "{shown}"')
+        raise RpcError(f'rpc: can\'t find {"method" if known else "service"} "{go_name}"')
 
     async def _outage(self, method: str, request: web.Request) -> web.StreamResponse | None:
         outage = self.outages.get(method) or self.outages.get("*")
@@ -177,7 +177,7 @@ class RpcServer:
 
 
 def text_argument(params: Params, name: str) -> str:
-    """Return a string parameter, empty where it is missing. Raises BadArgument."""
+    """Return a string parameter, empty if it is missing. Raises BadArgument."""
     value = params.get(name)
     if value is not None and not isinstance(value, str):
         raise BadArgument
@@ -185,7 +185,7 @@ def text_argument(params: Params, name: str) -> str:
 
 
 def id_argument(params: Params, name: str) -> bytes:
-    """Return a 32-byte id, zeros where it is missing. Raises BadArgument."""
+    """Return a 32-byte ID, zeros if it is missing. Raises BadArgument."""
     text = text_argument(params, name)
     if not text:
         return bytes(32)
@@ -198,7 +198,7 @@ def id_argument(params: Params, name: str) -> bytes:
 
 
 def number_argument(params: Params, name: str) -> int:
-    """Return a uint64 given as a number or a decimal text, 0 where it is missing. Raises BadArgument."""
+    """Return a uint64 given as a number or a decimal text, 0 if it is missing. Raises BadArgument."""
     value = params.get(name, 0)
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value)
@@ -221,8 +221,8 @@ def _params(params: Any) -> Params:
 
 
 def _error(code: int, text: str, call_id: Any) -> bytes:
-    fault = {"code": code, "message": text, "data": None}
-    return json.dumps({"jsonrpc": "2.0", "error": fault, "id": call_id}, separators=(",", ":")).encode() + b"\n"
+    error = {"code": code, "message": text, "data": None}
+    return json.dumps({"jsonrpc": "2.0", "error": error, "id": call_id}, separators=(",", ":")).encode() + b"\n"
 
 
 async def _not_found(_request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""How simulated validators behave in time and what they take: the values of a node by default."""
+"""Timeouts and limits of simulated validators; the defaults are those of a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 Version = tuple[int, int, int]
 
 CLIENT_NAME: Final = "avalanchego"
-# When the peer's upgrade happens is informational; this is what nodes of local networks say.
+# The upgrade time is informational; this is the value of nodes of local networks.
 UPGRADE_TIME: Final = 1607144400
 
 
@@ -26,13 +26,13 @@ class NodeSettings:
     read_timeout_s: float = 30.0
     write_timeout_s: float = 30.0
     max_clock_difference_s: float = 60.0
-    # Requests of one peer that wait for an answer, and what it may send: beyond this a node stops reading.
+    # Outstanding requests and bandwidth of one peer; beyond these a node stops reading.
     max_outstanding: int = 1024
     bandwidth_bytes_s: int = 512 * 1024
     bandwidth_burst_bytes: int = 2 * 1024 * 1024
-    # Beyond this many bytes that the peer does not read, messages to it are dropped.
+    # Messages are dropped if the peer leaves this many bytes unread.
     write_queue_bytes: int = 2 * 1024 * 1024
-    # A request that went unanswered for so long no longer counts as outstanding.
+    # An unanswered request no longer counts as outstanding after this time.
     forget_request_s: float = 10.0
-    # So many pings in a row without a pong are a fault; a node would not look.
+    # This many pings in a row without a pong are a violation; nodes do not check this.
     unanswered_pings: int = 4

@@ -1,4 +1,4 @@
-"""How a chain answers a signature request: parse, judge, sign (ACP-118).
+"""The signatures of validators: responses to signature requests (ACP-118), and aggregated Warp messages.
 
 Source of truth: avalanchego `network/p2p/acp118/handler.go`, `graft/subnet-evm/warp/verifier_backend.go`.
 """
@@ -21,7 +21,7 @@ from warpseal.simnet.p_chain_verifier import codec_text
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import ChainKind, SimChain, SimValidator
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import MessageID, SubnetID, id_text
+from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
@@ -31,8 +31,6 @@ UNREGISTERED: Final = -2
 HANDLER_ID: Final = 2
 _PARSE: Final = 1
 _VERIFY: Final = 2
-# A validator of an EVM chain remembers 500 signatures; more only spares the simulation work.
-_REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,14 @@ class SignatureRequest:
 
 
 class Signer(Protocol):
-    """Where the answers come from: 96 bytes, or why not."""
+    """Returns a share of 96 bytes, or a refusal."""
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal: ...
+    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
 
 
 @lru_cache(maxsize=256)
 def parse_signature_request(raw: bytes) -> SignatureRequest | Refusal:
-    """Return what a request asks (bytes behind the handler id), or the refusal of an unreadable one."""
+    """Return the request in the bytes behind the handler ID, or the refusal of a malformed one."""
     try:
         request = sdk.SignatureRequest.FromString(raw)
     except DecodeError as error:
@@ -68,22 +66,24 @@ class LiveSigner:
     def __init__(self, state: ChainState) -> None:
         self._state = state
 
-    def answer(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> bytes | Refusal:
-        """Return the validator's share, or the refusal that a node gives."""
-        message = question.message
-        remembered = validator.shares.get(message.id)
-        # The P-Chain judges every request anew; an EVM chain signs what it signed before.
-        if remembered is not None and chain.kind is ChainKind.EVM:
-            return remembered
-        refusal = self._judge(validator, chain, question)
+    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+        """Return the validator's share, or the refusal of a node."""
+        message = request.message
+        known = known_share(validator, message)
+        # The P-Chain verifies every request; an EVM chain returns the signature that it has.
+        if known is not None and chain.kind is ChainKind.EVM:
+            return known
+        refusal = self._find_refusal(validator, chain, request)
         if refusal is not None:
             return refusal
-        return remembered or share_of(validator, message)
+        return known or sign_share(validator, message)
 
-    def _judge(self, validator: SimValidator, chain: SimChain, question: SignatureRequest) -> Refusal | None:
-        message = question.message
+    def _find_refusal(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> Refusal | None:
+        message = request.message
         if chain.kind is ChainKind.P:
-            refusal = p_chain_verifier.refusal_of(state_of(self._state, validator), message, question.justification)
+            refusal = p_chain_verifier.refusal_of(
+                validator_state(self._state, validator), message, request.justification
+            )
         else:
             refusal = _evm_refusal(self._state, message)
         if refusal is not None:
@@ -95,8 +95,8 @@ class LiveSigner:
         return None
 
 
-def state_of(state: ChainState, validator: SimValidator) -> StateAt:
-    """Return the P-Chain as a validator knows it: the tip's state, unless it lags."""
+def validator_state(state: ChainState, validator: SimValidator) -> StateAt:
+    """Return the P-Chain state of a validator: that of the tip unless the validator lags."""
     behaviour = validator.behaviour
     height = state.heights.current - behaviour.lag_blocks
     if behaviour.behind_s:
@@ -104,20 +104,17 @@ def state_of(state: ChainState, validator: SimValidator) -> StateAt:
     return StateAt(state, height)
 
 
-def share_of(validator: SimValidator, message: UnsignedMessage) -> bytes:
-    """Return a validator's signature over a message, 96 bytes, signed once and remembered."""
-    share = validator.shares.get(message.id)
+def sign_share(validator: SimValidator, message: UnsignedMessage) -> bytes:
+    """Return a validator's signature over a message, 96 bytes, computed once."""
+    share = known_share(validator, message)
     if share is None:
-        share = bls.sign(validator.identity.bls_secret, message.raw)
-        remember(validator, message.id, share)
+        share = validator.shares[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
     return share
 
 
-def remember(validator: SimValidator, message_id: MessageID, share: bytes) -> None:
-    """Keep a signature; the oldest gives way beyond 4,096 that were not pre-signed."""
-    if len(validator.shares) >= _REMEMBERED:
-        del validator.shares[next(iter(validator.shares))]
-    validator.shares[message_id] = share
+def known_share(validator: SimValidator, message: UnsignedMessage) -> bytes | None:
+    """Return the signature that a validator has made before, or None."""
+    return validator.presigned.get(message.id) or validator.shares.get(message.id)
 
 
 def presign(
@@ -125,7 +122,7 @@ def presign(
     executor: Executor,
     progress: Callable[[int], None],
 ) -> None:
-    """Sign every message for its validators in the executor's threads; progress: messages done so far."""
+    """Sign every message with its validators in the executor's threads; progress: takes their number."""
     for done, _ in enumerate(executor.map(_sign_for_all, work), start=1):
         progress(done)
 
@@ -133,7 +130,7 @@ def presign(
 def _sign_for_all(task: tuple[UnsignedMessage, Sequence[SimValidator]]) -> None:
     message, validators = task
     for validator in validators:
-        validator.shares[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
+        validator.presigned[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
 
 
 def _evm_refusal(state: ChainState, message: UnsignedMessage) -> Refusal | None:
@@ -180,32 +177,32 @@ _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff000
 
 
 def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
-    """Return the height of the set that verifiers take now, or the tip's where that set is empty."""
+    """Return the height of the set with which chains verify now, or the tip if that set is empty."""
     height = state.heights.verifying
     return height if state.set_at(subnet_id, height) else state.heights.current
 
 
 def sign(state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int) -> SignedMessage:
-    """Return the message with the signatures of every member of a set whose secret key is known here.
+    """Return the message signed by every member of a set whose secret key is known.
 
-    Where that is nobody, because all left or are inactive, everyone signs who ever had a validation. RuntimeError where
-    nobody had.
+    If there is none, because all have left or are inactive, every former validator signs. Raises RuntimeError if there
+    was none.
     """
-    secrets = {one.identity.bls_public_key: one.identity.bls_secret for one in state.validators}
+    secrets = {node.identity.bls_public_key: node.identity.bls_secret for node in state.validators}
     for merged in (_canonical(state, subnet_id, height), _every_validation(state, subnet_id)):
-        signers = [place for place, one in enumerate(merged.validators) if one.public_key in secrets]
+        signers = [index for index, validator in enumerate(merged.validators) if validator.public_key in secrets]
         if signers:
             break
     else:
-        raise RuntimeError(f"nobody can sign for {subnet_id.hex()}")
-    keys = (bls.secret_bytes(secrets[merged.validators[place].public_key]) for place in signers)
+        raise RuntimeError(f"no validator can sign for {subnet_id.hex()}")
+    keys = (bls.secret_bytes(secrets[merged.validators[index].public_key]) for index in signers)
     total = sum(int.from_bytes(key, "big") for key in keys) % _ORDER
     signature = bls.sign(bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw)
     return SignedMessage(unsigned, encode_signers(signers), signature)
 
 
 def verify_signed_message(state: ChainState, raw: bytes, subnet_id: SubnetID, height: int) -> str:
-    """Return why a subnet's set at a height does not stand behind a signed message; empty where it does."""
+    """Return why a signed message is not valid for a subnet's set at a height; empty if it is valid."""
     try:
         message = SignedMessage.parse(raw)
     except MalformedMessage as error:
@@ -231,7 +228,7 @@ def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> Canonical
 
 
 def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:
-    # A node may have had several, one after another.
+    # A node may have had several validations.
     validations = {validation.node_id: validation for validation in state.validations.get(subnet_id, ())}
     return build_canonical_set(
         (validation.node_id, validation.public_key, validation.weight) for validation in validations.values()

@@ -1,6 +1,6 @@
-"""The state of a simulated P-Chain: subnets, chains, validations, heights, and what can be signed.
+"""The state of the simulated P-Chain: subnets, chains, validations, sets and messages, now and at each height.
 
-It changes only by blocks: every change is one more height.
+It changes only by blocks: every change increases the height.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from warpseal.warp.l1_messages import RegisterL1Validator
 
 
 class ChainState:
-    """Everything that simulated nodes agree on."""
+    """The state on which all simulated nodes agree."""
 
     def __init__(self, network_id: int, heights: Heights, clock: Callable[[], float], ledger: Ledger) -> None:
         self.network_id = network_id
@@ -29,21 +29,21 @@ class ChainState:
         self.subnets: dict[SubnetID, SimSubnet] = {}
         self.chains: dict[ChainID, SimChain] = {}
         self.validations: dict[SubnetID, list[Validation]] = {}
-        # Heights at which subnets were made and converted, where that is known.
+        # Heights at which subnets were created and converted, if known.
         self.created_at: dict[SubnetID, int] = {}
         self.converted_at: dict[SubnetID, int] = {}
-        # The first block at or after Etna; 0 where every block is.
+        # The first block at or after Etna; 0 if every block is.
         self.etna_height = 0
         self.history = SetHistory()
         self.validation_history = ValidationHistory()
         self.messages: list[SimMessage] = []
-        # What EVM chains have emitted or accepted.
+        # Messages and blocks of EVM chains.
         self.known_messages: set[MessageID] = set()
         self.accepted_blocks: set[bytes] = set()
-        # Registrations that were accepted, and the chain on which each L1's manager is to live.
+        # Accepted registrations, and the planned chain of each L1's manager.
         self.registrations: dict[ValidationID, RegisterL1Validator] = {}
         self.manager_chains: dict[SubnetID, ChainID] = {}
-        # What managers emitted, by chain, in order.
+        # Messages of managers by chain, in order.
         self.sent: dict[ChainID, list[SentMessage]] = {}
         self.on_block: list[Callable[[int], None]] = []
 
@@ -53,7 +53,7 @@ class ChainState:
         self._by_node[validator.node_id] = validator
 
     def add_validation(self, validation: Validation) -> None:
-        """Give a validator its place in a subnet; it counts from the next block on."""
+        """Add a validation; it takes effect with the next block."""
         validations = self.validations.setdefault(validation.subnet_id, [])
         if validation.is_l1:
             self._l1_positions[validation.id] = (validation.subnet_id, len(validations))
@@ -90,7 +90,7 @@ class ChainState:
         return self.heights.time_of(self.heights.current)
 
     def conversion_id(self, subnet_id: bytes) -> bytes | None:
-        """Return what a subnet's conversion commits to, or None where it was not converted."""
+        """Return the conversion ID of a subnet, or None if it was not converted."""
         subnet = self.subnets.get(SubnetID(subnet_id))
         return subnet.conversion_id if subnet else None
 
@@ -103,7 +103,7 @@ class ChainState:
         return validation if validation.present else None
 
     def was_registered(self, validation_id: ValidationID) -> bool:
-        """Tell whether an L1 validator once existed under an id; it can never be registered again."""
+        """Return whether a validation with this ID ever existed; it can never be registered again."""
         return validation_id in self._l1_positions
 
     def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
@@ -111,42 +111,42 @@ class ChainState:
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
     def has_validation_history(self, subnet_id: SubnetID) -> bool:
-        """Tell whether older validations of a subnet are remembered: those of L1s are."""
+        """Return whether past validations of a subnet are recorded, as those of L1s are."""
         return subnet_id != PRIMARY_NETWORK
 
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
-        """Return a validator's validation in a subnet, the present one of several. KeyError where there is none."""
+        """Return a node's validation in a subnet, preferably the current one. Raises KeyError if there is none."""
         found = [validation for validation in self.validations.get(subnet_id, ()) if validation.node_id == node_id]
         if not found:
             raise KeyError(node_id)
         return next((validation for validation in found if validation.present), found[-1])
 
     def add_messages(self, messages: Iterable[SimMessage]) -> None:
-        """Make messages known: from now on they are signed."""
+        """Add messages that validators sign from now on."""
         for message in messages:
             self.messages.append(message)
             self.known_messages.add(message.unsigned.id)
 
     def send(self, chain_id: ChainID, sent: SentMessage) -> None:
-        """Let a contract emit a message, unless it did before; its chain's validators sign it from now on."""
+        """Add a message that a contract emits; the validators of its chain sign it from now on."""
         if sent.unsigned.id not in self.known_messages:
             self.sent.setdefault(chain_id, []).append(sent)
             self.known_messages.add(sent.unsigned.id)
 
-    def settle(self, height: int) -> None:
-        """Record the sets that the validations make, from `height` on."""
+    def record_sets(self, height: int) -> None:
+        """Record the validator sets from `height` on."""
         for subnet_id, validations in self.validations.items():
             self.history.put(subnet_id, height, build_set(validations))
             if self.has_validation_history(subnet_id):
                 self.validation_history.put(subnet_id, height, validations)
 
     def advance(self, blocks: int = 1) -> int:
-        """Accept `blocks` more blocks; validations changed before take effect with the first. Return the height."""
+        """Accept `blocks` blocks; earlier changes take effect with the first one. Return the height."""
         for _ in range(blocks):
             height = self.heights.current + 1
-            for react in self.on_block:
-                react(height)
-            self.settle(height)
+            for on_block in self.on_block:
+                on_block(height)
+            self.record_sets(height)
             self.heights.made_at.append(self.clock())
             self.heights.current = height
         return self.heights.current
@@ -178,15 +178,17 @@ class StateAt:
     @property
     def subnets(self) -> tuple[SimSubnet, ...]:
         """Every subnet that exists."""
-        return tuple(self._then(subnet) for subnet in self.state.subnets.values() if self._exists(subnet.subnet_id))
+        return tuple(
+            self._at_height(subnet) for subnet in self.state.subnets.values() if self._exists(subnet.subnet_id)
+        )
 
     def subnet(self, subnet_id: bytes) -> SimSubnet | None:
-        """Return a subnet, converted or not, or None where there is none."""
+        """Return a subnet as of this height, or None if it does not exist."""
         subnet = self.state.subnets.get(SubnetID(subnet_id))
-        return self._then(subnet) if subnet and self._exists(subnet.subnet_id) else None
+        return self._at_height(subnet) if subnet and self._exists(subnet.subnet_id) else None
 
     def conversion_id(self, subnet_id: bytes) -> bytes | None:
-        """Return what a subnet's conversion commits to, or None where it was not converted."""
+        """Return the conversion ID of a subnet, or None if it was not converted."""
         subnet = self.subnet(subnet_id)
         return subnet.conversion_id if subnet else None
 
@@ -206,7 +208,7 @@ class StateAt:
         return validation if validation and validation.present else None
 
     def was_registered(self, validation_id: ValidationID) -> bool:
-        """Tell whether an L1 validator exists or once existed under an id."""
+        """Return whether a validation with this ID exists or existed."""
         if self._is_tip:
             return self.state.was_registered(validation_id)
         return self._validation_at(validation_id) is not None
@@ -223,6 +225,6 @@ class StateAt:
     def _exists(self, subnet_id: SubnetID) -> bool:
         return self.height >= self.state.created_at.get(subnet_id, 0)
 
-    def _then(self, subnet: SimSubnet) -> SimSubnet:
+    def _at_height(self, subnet: SimSubnet) -> SimSubnet:
         converted_at = self.state.converted_at.get(subnet.subnet_id, 0)
         return subnet.unconverted() if self.height < converted_at else subnet

@@ -22,11 +22,11 @@ _RELEASE_BUFFERS: Final = 0x10
 
 
 class TlsFailed(Exception):
-    """The handshake or a record was refused; an alert may be waiting in `outgoing`."""
+    """The handshake or a record was refused; `outgoing` may contain an alert."""
 
 
 class ServerTls:
-    """One connection's TLS: records in, plaintext out, and back. No sockets."""
+    """The TLS state of one connection, without sockets."""
 
     __slots__ = ("_connection", "_refused", "closed", "leaf")
 
@@ -40,11 +40,11 @@ class ServerTls:
 
     @property
     def refused(self) -> str | None:
-        """Why the client's certificate was refused, if it was."""
+        """The reason if the client's certificate was refused."""
         return self._refused
 
     def receive(self, records: bytes) -> bytes:
-        """Return the plaintext that `records` completes; runs the handshake first. Raises TlsFailed."""
+        """Run the handshake, then return the plaintext that `records` completes. Raises TlsFailed."""
         try:
             self._connection.bio_write(records)
             if self.leaf is None and not self._handshake():
@@ -67,7 +67,7 @@ class ServerTls:
             return b"".join(chunks)
 
     def close(self) -> None:
-        """Say goodbye (close_notify), where the handshake got far enough."""
+        """Send close_notify if the handshake is complete."""
         if self.leaf is not None and not self.closed:
             self.closed = True
             try:
@@ -75,8 +75,8 @@ class ServerTls:
             except SSL.Error:
                 return
 
-    def judge(self, certificate: crypto.X509, depth: int) -> bool:
-        """Tell whether the chain goes through: only the leaf matters, and it must follow the strict rules."""
+    def check_certificate(self, certificate: crypto.X509, depth: int) -> bool:
+        """Return whether the chain is accepted: only the leaf is checked, by the strict rules."""
         if depth > 0:
             return True
         try:
@@ -110,7 +110,7 @@ class ServerTls:
 
 
 def make_context(identity: Identity) -> SSL.Context:
-    """Return the context of one node: its certificate, no CA names, no session to resume."""
+    """Return the TLS context of a node: its certificate, no CA names, no resumable sessions."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def make_context(identity: Identity) -> SSL.Context:
 
 def _verified(connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int) -> bool:
     tls = connection.get_app_data()
-    return isinstance(tls, ServerTls) and tls.judge(certificate, depth)
+    return isinstance(tls, ServerTls) and tls.check_certificate(certificate, depth)
 
 
 def _reason(error: SSL.Error) -> str:

@@ -1,7 +1,7 @@
-"""Writes P-Chain and X-Chain transactions and blocks as bytes, for a simulation that is to test their readers.
+"""Builds the bytes of P-Chain and X-Chain transactions and blocks.
 
 Source of truth: avalanchego `vms/platformvm/txs`, `vms/platformvm/block`, `vms/secp256k1fx`. Credentials have the
-form of signatures, but nobody made them with a key.
+form of signatures but are not made with a key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warpseal.warp.codec import pack_sized, pack_u32, pack_u64, pack_versioned
 from warpseal.warp.ids import SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData
 
-# The address that owns every utxo and every subnet of the simulation: the one of local networks.
+# The owner of every UTXO and every subnet: the funded address of local networks.
 OWNER: Final = bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c")
 EVM_VM: Final = b"subnetevm".ljust(32, b"\x00")
 FEE_NAVAX: Final = 10_000
@@ -63,7 +63,7 @@ class Wallet:
 
 @dataclass(frozen=True, slots=True)
 class TxDraft:
-    """What a transaction says beside its inputs and outputs.
+    """The content of a transaction without its inputs and outputs.
 
     body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
     authorisation_signatures: how many signatures a credential behind that of the input has (None: there is none).
@@ -77,13 +77,13 @@ class TxDraft:
 
     @property
     def burned_navax(self) -> int:
-        """What the transaction takes out of the wallet."""
+        """The amount that the transaction takes out of the wallet."""
         return self.funded_navax + self.fee_navax
 
 
 @dataclass(frozen=True, slots=True)
 class Funding:
-    """What an initial validator brings along. proof: 96 bytes, of the possession of its key."""
+    """The balance of an initial validator, and the proof of possession of its key (96 bytes)."""
 
     proof: bytes
     balance_navax: int
@@ -106,14 +106,14 @@ def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> TxDraft:
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
     """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
     validators = [
-        pack_sized(one.node_id)
-        + pack_u64(one.weight)
+        pack_sized(validator.node_id)
+        + pack_u64(validator.weight)
         + pack_u64(funding.balance_navax)
-        + one.public_key
+        + validator.public_key
         + funding.proof
         + _NO_OWNER
         + _NO_OWNER
-        for one, funding in zip(data.validators, fundings, strict=True)
+        for validator, funding in zip(data.validators, fundings, strict=True)
     ]
     head = data.subnet_id + data.manager_chain_id + pack_sized(data.manager_address) + pack_u32(len(validators))
     funded = sum(funding.balance_navax for funding in fundings)
@@ -141,17 +141,17 @@ def disable(validation_id: ValidationID) -> TxDraft:
 
 
 def base() -> TxDraft:
-    """Return a payment to oneself."""
+    """Return a payment to the same owner."""
     return TxDraft("BaseTx")
 
 
 def transaction(wallet: Wallet, utxo: Utxo, draft: TxDraft) -> bytes:
-    """Return a signed P-Chain transaction that spends one utxo."""
+    """Return a signed P-Chain transaction that spends one UTXO."""
     return _signed(_TYPES[draft.kind], wallet, utxo, draft)
 
 
 def x_transaction(wallet: Wallet, utxo: Utxo) -> bytes:
-    """Return a signed X-Chain payment to oneself that spends one utxo."""
+    """Return a signed X-Chain payment to the same owner that spends one UTXO."""
     return _signed(_X_BASE_TYPE, wallet, utxo, base())
 
 

@@ -1,4 +1,4 @@
-"""What the simulated P-Chain accepts, and what an accepted transaction does to its state.
+"""The checks of P-Chain transactions and the effects of accepted ones.
 
 Source of truth: avalanchego `vms/platformvm/txs/executor/standard_tx_executor.go`.
 """
@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
-from warpseal.simnet.l1_transactions import Initial
+from warpseal.simnet.l1_transactions import InitialValidator
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import SimValidator
@@ -22,7 +22,7 @@ _EXPIRY_WINDOW_S: Final = 24 * 3600
 
 
 class RejectedTransaction(Exception):
-    """A transaction that no block takes; the text says why."""
+    """The P-Chain rejects the transaction; the text is the reason."""
 
 
 class TxExecutor:
@@ -42,26 +42,29 @@ class TxExecutor:
         """Check that a validator still exists."""
         require(validation.present, "could not load L1 validator: not found")
 
-    def check_conversion(self, subnet_id: SubnetID, initial: Sequence[Initial]) -> None:
+    def check_conversion(self, subnet_id: SubnetID, initial: Sequence[InitialValidator]) -> None:
         """Check that a subnet can become an L1 with these validators."""
         subnet = self._state.subnets[subnet_id]
         require(subnet.conversion_id is None, "subnet is not permissioned: it was converted already")
         require(bool(initial), "L1 must have at least one validator")
-        require(all(one.weight > 0 for one in initial), "validator weight must be non-zero")
-        ascending = all(one.node_id < two.node_id for one, two in pairwise(initial))
+        require(all(validator.weight > 0 for validator in initial), "validator weight must be non-zero")
+        ascending = all(first.node_id < second.node_id for first, second in pairwise(initial))
         require(ascending, "conversion validators are not sorted and unique")
 
-    def convert(self, data: ConversionData, initial: Sequence[Initial]) -> None:
-        """Make an L1 of a subnet."""
+    def convert(self, data: ConversionData, initial: Sequence[InitialValidator]) -> None:
+        """Convert a subnet to an L1."""
         state, subnet_id = self._state, data.subnet_id
         state.subnets[subnet_id] = l1.converted(state.subnets[subnet_id], data)
         state.converted_at[subnet_id] = state.heights.current + 1
-        for index, one in enumerate(initial):
-            node = state.by_node(NodeID(one.node_id))
+        for index, validator in enumerate(initial):
+            node = state.by_node(NodeID(validator.node_id))
             assert node is not None
             validation_id = bootstrap_validation_id(subnet_id, index)
             self._add_validation(
-                node, Validation(subnet_id, node.node_id, node.bls_key, one.weight, validation_id, 0, one.balance_navax)
+                node,
+                Validation(
+                    subnet_id, node.node_id, node.bls_key, validator.weight, validation_id, 0, validator.balance_navax
+                ),
             )
             state.validations[subnet_id][-1].index = index
 
@@ -84,7 +87,7 @@ class TxExecutor:
         )
 
     def register(self, message: RegisterL1Validator, node: SimValidator, balance_navax: int) -> None:
-        """Make a validator of a node, which tracks the L1 from now on."""
+        """Register a node as a validator; it tracks the L1 from now on."""
         self._state.registrations[message.validation_id] = message
         validation = Validation(
             message.subnet_id, node.node_id, node.bls_key, message.weight, message.validation_id, 0, balance_navax
@@ -92,7 +95,7 @@ class TxExecutor:
         self._add_validation(node, validation)
 
     def check_weight(self, validation_id: ValidationID, nonce: int, weight: int) -> None:
-        """Check that a change of weight is the next one, and that somebody is left."""
+        """Check that a weight change has the next nonce, and that it does not remove the last validator."""
         validation = self.validation(validation_id)
         require(
             nonce >= validation.min_nonce,
@@ -101,9 +104,9 @@ class TxExecutor:
         require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows")
         if weight == 0:
             others = (
-                one
-                for one in self._state.validations[validation.subnet_id]
-                if one.present and one.is_l1 and one is not validation
+                other
+                for other in self._state.validations[validation.subnet_id]
+                if other.present and other.is_l1 and other is not validation
             )
             require(any(others), "attempting to remove the last L1 validator from a converted subnet")
 
@@ -115,7 +118,7 @@ class TxExecutor:
 
 
 def set_weight(validation: Validation, nonce: int, weight: int) -> None:
-    """Change a validator's weight; without weight it is gone."""
+    """Change the weight of a validator; weight 0 removes it."""
     validation.min_nonce = nonce + 1
     if weight:
         validation.weight = weight
@@ -129,6 +132,6 @@ def fund(validation: Validation, amount_navax: int) -> None:
 
 
 def require(holds: bool, reason: str) -> None:
-    """Raise RejectedTransaction where a condition does not hold."""
+    """Raise RejectedTransaction unless a condition holds."""
     if not holds:
         raise RejectedTransaction(reason)

@@ -1,4 +1,4 @@
-"""Who validates what: validations, the sets that follow from them, and the sets of every height.
+"""Validations, and the validator sets at every height.
 
 Source of truth: avalanchego `vms/platformvm/state` (inactive L1 validators are lumped together, keyless).
 """
@@ -19,7 +19,7 @@ _STATE: Final = attrgetter("weight", "min_nonce", "present", "balance_navax", "p
 
 @dataclass(frozen=True, slots=True)
 class SetEntry:
-    """One entry of a set as the P-Chain tells it. public_key: 48 bytes, or None."""
+    """An entry of a validator set. public_key: 48 bytes, or None."""
 
     node_id: NodeID
     public_key: bytes | None
@@ -28,7 +28,7 @@ class SetEntry:
 
 @dataclass(slots=True)
 class Validation:
-    """A validator's place in one subnet. balance_navax, min_nonce and index matter to L1s only.
+    """The validation of a subnet by a node. balance_navax, min_nonce and index matter to L1s only.
 
     id: the validation id on an L1, else the id of the transaction. index: place in the conversion.
     """
@@ -52,7 +52,7 @@ class Validation:
 
 
 def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
-    """Return the set that the present validations of one subnet make."""
+    """Return the validator set of the current validations of a subnet."""
     members = []
     inactive_weight = 0
     for validation in validations:

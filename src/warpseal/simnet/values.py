@@ -1,9 +1,12 @@
-"""What a simulated network is made of: chains, subnets, and the messages that validators sign."""
+"""Validators, chains, subnets and messages of a simulated network."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+from cachetools import FIFOCache
 
 from warpseal.simnet.addresses import SignedAddress
 from warpseal.simnet.behaviours import Behaviour
@@ -11,9 +14,12 @@ from warpseal.simnet.identity import Identity
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, node_id_text
 from warpseal.warp.message import UnsignedMessage
 
+# Nodes remember 500 signatures; more entries only save work of the simulation.
+_MAX_MESSAGES: Final = 4096
+
 
 class ChainKind(StrEnum):
-    """What a chain's virtual machine signs: P-Chain facts, EVM messages, or nothing (X-Chain)."""
+    """The kind of a chain's virtual machine."""
 
     P = "p"
     EVM = "evm"
@@ -22,7 +28,7 @@ class ChainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimChain:
-    """A blockchain and the subnet that validates it. evm_chain_id: what its EVM calls itself."""
+    """A blockchain and the subnet that validates it. evm_chain_id: of its EVM."""
 
     chain_id: ChainID
     subnet_id: SubnetID
@@ -43,13 +49,13 @@ class SimSubnet:
     manager_address: bytes = b""
 
     def unconverted(self) -> SimSubnet:
-        """Return what this subnet was before it became an L1."""
+        """Return the subnet before its conversion to an L1."""
         return SimSubnet(self.subnet_id, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class SimMessage:
-    """A message that validators sign, with the justification they want and the subnet that is to sign it."""
+    """A message that validators sign, with its justification and the signing subnet."""
 
     unsigned: UnsignedMessage
     justification: bytes
@@ -67,7 +73,7 @@ class SentMessage:
 
 @dataclass(slots=True)
 class Counts:
-    """What a validator saw and did since the network was built."""
+    """Counters of a validator since the network was built."""
 
     connections: int = 0
     open_connections: int = 0
@@ -81,7 +87,7 @@ class Counts:
 class SimValidator:
     """A node of the network. index: its place among all validators; bls_key: 48 bytes, as registered.
 
-    subnets: what it tracks besides the Primary Network; chains: what it runs.
+    subnets: the tracked ones besides the Primary Network; chains: those that it runs.
     """
 
     index: int
@@ -93,8 +99,9 @@ class SimValidator:
     behaviour: Behaviour = field(default_factory=Behaviour)
     address: SignedAddress | None = None
     counts: Counts = field(default_factory=Counts)
-    shares: dict[MessageID, bytes] = field(default_factory=dict)
-    first_asked_at: dict[MessageID, float] = field(default_factory=dict)
+    presigned: dict[MessageID, bytes] = field(default_factory=dict)
+    shares: FIFOCache[MessageID, bytes] = field(default_factory=lambda: FIFOCache(_MAX_MESSAGES))
+    first_asked_at: FIFOCache[MessageID, float] = field(default_factory=lambda: FIFOCache(_MAX_MESSAGES))
 
     @property
     def node_id(self) -> NodeID:

@@ -1,7 +1,7 @@
-"""Counts every fault of the peers of simulated validators, the tolerated ones too.
+"""Counts every protocol violation of the peers of simulated validators, also the tolerated ones.
 
-A test of an honest client ends with zero. Source of truth: the reasons that a
-node has to close a connection (avalanchego `network/peer/peer.go`), and what it skips or leaves unanswered.
+A test of a correct client ends with zero. Source of truth: the reasons for which a node closes a connection
+(avalanchego `network/peer/peer.go`), and the messages that it skips or leaves unanswered.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from warpseal.warp.ids import NodeID, node_id_text
 
-_KEPT: Final = 200
+_MAX_LATEST: Final = 200
 UNKNOWN_PEER: Final = "unknown"
 
 
 class ViolationKind(StrEnum):
-    """What a peer did wrong. The comments say what a node does about each group."""
+    """The kind of a violation. The comments say how a node reacts to each group."""
 
-    # TLS: the connection never comes to be.
+    # TLS: no connection is established.
     TLS_FAILED = "tls_failed"
     TLS_TIMEOUT = "tls_timeout"
     CERTIFICATE = "certificate"
@@ -65,7 +65,7 @@ class ViolationKind(StrEnum):
     PEER_LIST_PORT = "peer_list_port"
     PEER_LIST_TIME = "peer_list_time"
     PEER_LIST_SIGNATURE = "peer_list_signature"
-    # Never seen by a node, which does not look: pings that were not answered for long.
+    # Nodes do not check this: pings without a pong.
     UNANSWERED_PINGS = "unanswered_pings"
     # Application requests: silence.
     CHAIN_ID_LENGTH = "chain_id_length"
@@ -75,14 +75,14 @@ class ViolationKind(StrEnum):
     # Application requests: answered with an error.
     UNREGISTERED_HANDLER = "unregistered_handler"
     BAD_REQUEST = "bad_request"
-    # Beyond what a node takes from one peer; it would stop reading for a while.
+    # Above the limits of a node, which stops reading for a while.
     TOO_MANY_OUTSTANDING = "too_many_outstanding"
     OVER_BANDWIDTH = "over_bandwidth"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One fault. peer and validator: NodeID texts; at: unix seconds."""
+    """One violation. peer and validator: NodeID texts; at: unix seconds."""
 
     fault: ViolationKind
     peer: str
@@ -101,31 +101,31 @@ class Violation:
 
 
 class Violations:
-    """The report: counts by kind and peer, and the latest faults in full."""
+    """Counts by kind and peer, and the latest violations in full."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, ViolationKind]] = Counter()
         self._latest: list[Violation] = []
 
     def add(self, fault: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
-        """Count one fault; peer is None where the certificate never came."""
+        """Count one violation; peer is None if no certificate arrived."""
         name = UNKNOWN_PEER if peer is None else node_id_text(peer)
         self._counts[name, fault] += 1
         self._latest.append(Violation(fault, name, node_id_text(validator), detail[:200], at))
-        del self._latest[:-_KEPT]
+        del self._latest[:-_MAX_LATEST]
 
     @property
     def total(self) -> int:
-        """How many faults there were."""
+        """The number of violations."""
         return self._counts.total()
 
     @property
     def latest(self) -> tuple[Violation, ...]:
-        """The latest 200 faults, oldest first."""
+        """The latest 200 violations, oldest first."""
         return tuple(self._latest)
 
     def by_kind(self) -> dict[str, int]:
-        """Return how often each kind of fault was seen."""
+        """Return the number of violations by kind."""
         kinds: Counter[str] = Counter()
         for (_, fault), count in self._counts.items():
             kinds[fault.value] += count

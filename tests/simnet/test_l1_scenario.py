@@ -1,4 +1,4 @@
-"""The story of an L1 tells every transaction of a life, and what it says to ask is true."""
+"""The L1 scenario issues and accepts every kind of transaction, and the printed statuses are right."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ KINDS = [
 ]
 
 
-async def test_every_step_is_issued_then_accepted_and_says_what_to_ask() -> None:
+async def test_each_step_is_issued_then_accepted_with_the_expected_status() -> None:
     lines: list[str] = []
     network = small_network(messages=0, l1s=(L1Plan(2), SCENARIO_L1))
-    await L1Scenario(network, "http://here:1", 0, lines.append).tell()
-    told = [one for one in network.p_chain.transactions if (one.height or 0) > 20]
-    assert [one.kind for one in told] == KINDS
-    assert len(lines) == 1 + 4 * len(told) + 1
-    for place, one in enumerate(told):
+    await L1Scenario(network, "http://here:1", 0, lines.append).run()
+    accepted_txs = [tx for tx in network.p_chain.transactions if (tx.height or 0) > 20]
+    assert [tx.kind for tx in accepted_txs] == KINDS
+    assert len(lines) == 1 + 4 * len(accepted_txs) + 1
+    for place, tx in enumerate(accepted_txs):
         issued, before, accepted, after = lines[1 + 4 * place : 5 + 4 * place]
-        assert f"{one.kind} {one.text} is issued" in issued
-        assert f"{one.text} is accepted at height {one.height}" in accepted
-        path = f": GET http://here:1/v1/signatureAggregator/fuji/aggregateSignatures/{one.text}"
+        assert f"{tx.kind} {tx.text} is issued" in issued
+        assert f"{tx.text} is accepted at height {tx.height}" in accepted
+        path = f": GET http://here:1/v1/signatureAggregator/fuji/aggregateSignatures/{tx.text}"
         assert (before[:5], before[5:]) == ("  404", path)
         assert after.endswith(path)
         try:
-            derive_attestation(parse_p_tx(one.raw), network.network_id)
+            derive_attestation(parse_p_tx(tx.raw), network.network_id)
             assert after.startswith("  201")
         except NoMessage:
             assert after.startswith("  400")
-    removal = told[-1].attested
+    removal = accepted_txs[-1].attested
     assert removal is not None
     assert p_chain_verifier.refusal_of(network.state, removal.unsigned, removal.justification) is None
     assert len(network.state.current_set(network.subnets[-1].subnet_id)) == 4
 
 
-async def test_the_command_tells_the_story_and_runs_on(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_command_runs_the_scenario_and_continues(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     main.add_arguments(parser)
     words = ("--validators", "2", "--messages", "0", "--l1-story", "--story-pace", "0", "--api-port", "1234")
     task = asyncio.create_task(main.run(parser.parse_args(words)))
-    shown = ""
+    output = ""
     async with asyncio.timeout(20):
-        while "runs on until" not in shown:
+        while "continues until" not in output:
             await asyncio.sleep(0.05)
-            shown += capsys.readouterr().out
+            output += capsys.readouterr().out
             assert not task.done(), task.exception()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(task, 10) == 0
-    assert shown.startswith("simnet ready")
-    assert len(re.findall(r"GET http://127\.0\.0\.1:1234/v1/\S+/[1-9A-HJ-NP-Za-km-z]{40,60}\n", shown)) == 14
+    assert output.startswith("simnet ready")
+    assert len(re.findall(r"GET http://127\.0\.0\.1:1234/v1/\S+/[1-9A-HJ-NP-Za-km-z]{40,60}\n", output)) == 14
 
 
-async def test_a_story_can_be_broken_off() -> None:
+async def test_a_scenario_can_be_interrupted() -> None:
     parser = argparse.ArgumentParser()
     main.add_arguments(parser)
     words = ("--validators", "2", "--messages", "0", "--l1-story", "--story-pace", "60")
