@@ -1,4 +1,4 @@
-"""(e) Equal concurrent requests: they make one fan-out, counted in the questions that were sent."""
+"""(e) Equal concurrent requests: they share one round, counted in the requests that the validators receive."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.report import Aim, Figure, Report, faults_figure
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
 CALLERS = 100
-FAN_OUT_AIM = Aim(1.0)
+REQUESTS_AIM = Aim(1.0)
 
 
 def run(quick: bool) -> Report:
-    """Compare the questions that one request sends with those of many equal ones at once."""
+    """Compare the AppRequests of one request with those of many equal requests at once."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(QUICK_VALIDATORS if quick else VALIDATORS, Path(folder), quick))
 
@@ -28,14 +28,14 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         async with daemon(network, Start(folder / "daemon")) as subject:
             await subject.connected()
             await subject.sign(messages[0])
-            one, one_s, _ = await _send(subject, network, messages[1], 1)
+            alone, alone_s, _ = await _send(subject, network, messages[1], 1)
             many, many_s, answers = await _send(subject, network, messages[2], CALLERS)
         faults = network.faults()
     figures = (
-        Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / one, "x", FAN_OUT_AIM),
-        Figure("AppRequests of one request", one, ""),
+        Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / alone, "x", REQUESTS_AIM),
+        Figure("AppRequests of one request", alone, ""),
         Figure(f"AppRequests of {CALLERS} equal requests at once", many, ""),
-        Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / one_s, "x"),
+        Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / alone_s, "x"),
         Figure("distinct answers", answers, "", Aim(1.0)),
         faults_figure(faults),
     )

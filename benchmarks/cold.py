@@ -37,7 +37,7 @@ PEER_DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many of what. validators: one L1 each, the first also the size of the network."""
+    """Sizes of a run. validators: of each L1; the first is also the size of the network."""
 
     validators: tuple[int, ...]
     aggregations: int

@@ -19,7 +19,7 @@ from benchmarks.process import Process, running
 
 CONNECT_TIMEOUT_S = 120.0
 POLL_S = 0.05
-# How long after an answer the late answers of its fan-out may still come in.
+# How long after an answer the late responses of its round may still come in.
 SETTLE_S = 0.3
 REQUEST_PATH = "/aggregate-signatures"
 LOOKUPS = "warpseal_cache_lookups_total"
@@ -75,7 +75,7 @@ class Daemon:
         return [(item.name, item.labels, item.value) for family in families for item in family.samples]
 
     async def value(self, series: str, **labels: str) -> float:
-        """Return the sum of the series that carry these labels; 0 where there is none."""
+        """Return the sum of the series that carry these labels; 0 if there is none."""
         found = await self.samples()
         return sum(v for name, has, v in found if name == series and labels.items() <= dict(has).items())
 

@@ -23,7 +23,7 @@ class Network:
     facts: dict[str, Any]
 
     def subnet_of_size(self, validators: int) -> str:
-        """Return the last subnet with so many validators: an L1 where there is one."""
+        """Return the last subnet with this many validators: an L1 if there is one."""
         fitting = [item for item in self.facts["subnets"] if len(item["validators"]) == validators]
         return str(fitting[-1]["subnetId"])
 

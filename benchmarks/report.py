@@ -22,7 +22,7 @@ class Aim:
     at_least: bool = False
 
     def met_by(self, value: float) -> bool:
-        """Tell whether a measured value keeps the bound."""
+        """Return whether a measured value keeps the bound."""
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value in `unit`, with its aim where there is one."""
+    """One measured value in `unit`, with its aim if it has one."""
 
     name: str
     value: float

@@ -15,7 +15,6 @@ from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round import (
     Action,
     AggregationRound,
-    Commit,
     Complete,
     Connect,
     Decode,
@@ -24,8 +23,9 @@ from warpseal.aggregation.round import (
     PartialAggregate,
     Refused,
     Reject,
-    Store,
     StoredSignatureCheck,
+    StoreResult,
+    StoreShares,
     SumCheck,
     Verify,
 )
@@ -83,7 +83,7 @@ class RoundDriver:
         self.shortfalls: dict[QuorumGoal, QuorumShortfall] = {}
         self.rejected: list[int] = []
         self._signers: dict[int, list[int]] = {}
-        # Shares and results are told apart by their identity, so each of them stays alive.
+        # Shares and results are compared by identity, so each of them stays alive.
         self._kept: list[object] = []
 
     def join(
@@ -179,7 +179,7 @@ class RoundDriver:
                 self.asks.append((now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask))
             case Verify(check=check):
                 self.round.verified(self._verify(check))
-            case Commit(result=result):
+            case StoreResult(result=result):
                 self._execute(self.round.stored(result), now)
             case Complete(goals=goals, result=result):
                 for goal in goals:
@@ -190,7 +190,7 @@ class RoundDriver:
                 self.shortfalls[goal] = explain(self.round, goal, 1, SUBNET)
             case Reject(shares=rejected):
                 self.rejected += [self.number(member.index) for member, _ in rejected]
-            case Store():
+            case StoreShares():
                 pass
 
     def _verify(

@@ -48,7 +48,7 @@ def search(members: list[ShareUnderTest], step: int = 1_000) -> tuple[BadShareFi
     finder = BadShareFinder(MESSAGE)
     finder.add(members)
     found = [finder.split(0)]
-    while finder.has_unresolved:
+    while finder.unresolved:
         found.append(finder.split(step))
     return finder, SearchResult(
         tuple(share for part in found for share in part.clean),
@@ -262,7 +262,7 @@ def test_a_search_can_be_interrupted_and_names_the_unresolved_shares() -> None:
     members = shares_of(60, bad)
     finder.add(members)
     found: list[ShareUnderTest] = []
-    while finder.has_unresolved:
+    while finder.unresolved:
         open_before = {share.index for share in finder.unresolved}
         result = finder.split(3)
         found += result.bad

@@ -13,7 +13,7 @@ from tests.aggregation.world import node, public_key, signature
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchStep
 from warpseal.aggregation.members import NO_RETRY, ShareStatus
-from warpseal.aggregation.round import Commit, Complete, Connect, Decode, Fail, Load, Store, SumCheck, Verify
+from warpseal.aggregation.round import Complete, Connect, Decode, Fail, Load, StoreResult, StoreShares, SumCheck, Verify
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain, missing_shares
 from warpseal.errors import Verdict
@@ -33,7 +33,7 @@ def test_a_round_loads_connects_asks_verifies_commits_and_completes() -> None:
     driver.advance(0.1)
     driver.sign(4)
     driver.advance(0.2)
-    assert [type(action) for action in driver.actions[3:]] == [Store, Store, Verify, Commit]
+    assert [type(action) for action in driver.actions[3:]] == [StoreShares, StoreShares, Verify, StoreResult]
     assert len(driver.completed[goal]) == 4
     assert driver.round.is_idle
 
@@ -54,7 +54,15 @@ def test_stored_shares_are_decoded_in_portions_before_validators_are_asked() -> 
     driver = RoundDriver([1] * 100, stored=ArchiveEntry(shares=shares))
     goal = driver.join(90)
     assert driver.outcome(goal) == "complete"
-    assert [type(action) for action in driver.actions] == [Load, Decode, Decode, Store, Connect, Verify, Commit]
+    assert [type(action) for action in driver.actions] == [
+        Load,
+        Decode,
+        Decode,
+        StoreShares,
+        Connect,
+        Verify,
+        StoreResult,
+    ]
     assert driver.asks == []
 
 
@@ -79,7 +87,7 @@ def test_a_second_goal_joins_a_result_that_is_being_committed() -> None:
     actions = driver.round.tick(0.1)
     verify = next(action for action in actions if isinstance(action, Verify))
     driver._execute(verify, 0.1)
-    (commit,) = (action for action in driver.round.tick(0.1) if isinstance(action, Commit))
+    (commit,) = (action for action in driver.round.tick(0.1) if isinstance(action, StoreResult))
     second = driver.join(67)
     assert not [action for action in driver.round.tick(0.2) if isinstance(action, Verify)]
     complete = driver.round.stored(commit.result)

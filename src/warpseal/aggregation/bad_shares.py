@@ -236,13 +236,8 @@ class BadShareFinder:
         self.measurements = 0
 
     @property
-    def has_unresolved(self) -> bool:
-        """Whether there are groups that hold a bad share."""
-        return bool(self._groups) or bool(self._hypotheses)
-
-    @property
     def unresolved(self) -> list[ShareUnderTest]:
-        """The shares in these groups."""
+        """The shares in groups that hold a bad one."""
         groups = [*(group for _, _, group in self._groups), *(hypothesis.group for hypothesis in self._hypotheses)]
         return [share for group in groups for share in group.members]
 

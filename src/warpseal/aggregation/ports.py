@@ -59,7 +59,7 @@ class PeerClient(Protocol):
         ...
 
 
-class HeightSource(Protocol):
+class ProposedHeightSource(Protocol):
     """The proposed height."""
 
     def current(self) -> int:

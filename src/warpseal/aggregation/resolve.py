@@ -11,7 +11,7 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from warpseal.aggregation.ports import ChainSource, EpochSource, HeightSource, ValidatorSetSource
+from warpseal.aggregation.ports import ChainSource, EpochSource, ProposedHeightSource, ValidatorSetSource
 from warpseal.errors import (
     HeightTooOld,
     NodeUnavailable,
@@ -89,7 +89,7 @@ class _Partial:
 class Resolver:
     """Resolves requests for one network."""
 
-    heights: HeightSource
+    heights: ProposedHeightSource
     sets: ValidatorSetSource
     chains: ChainSource
     epochs: EpochSource

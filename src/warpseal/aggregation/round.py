@@ -110,14 +110,14 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreShares:
     """Store shares, each with its public key."""
 
     shares: Sequence[tuple[bytes, CachedShare]]
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class StoreResult:
     """Store a signed message before it leaves. Event: `stored`."""
 
     result: SignedResult
@@ -149,7 +149,7 @@ class Fail:
     blockers: Sequence[NodeID]
 
 
-Action = Load | Decode | Connect | Ask | Verify | Store | Commit | Reject | Complete | Fail
+Action = Load | Decode | Connect | Ask | Verify | StoreShares | StoreResult | Reject | Complete | Fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +439,7 @@ class AggregationRound:
                     self.goals.remove(check.goal)
                     pending.goals[check.goal] = None
                 self._results.append(pending)
-                self._outbox.append(Commit(outcome))
+                self._outbox.append(StoreResult(outcome))
 
     def stored(self, result: SignedResult) -> Complete:
         """Take that a result is stored; return the action that gives it to its callers."""
@@ -460,7 +460,7 @@ class AggregationRound:
             return actions
         unstored = self._shares.take_unstored()
         if unstored:
-            actions.insert(0, Store(unstored))
+            actions.insert(0, StoreShares(unstored))
         goals, search = self.goals, self._shares.search
         if goals.deadlines and not self._is_connecting:
             self._is_connecting = self.needs_tick = True

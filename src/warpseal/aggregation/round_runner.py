@@ -32,7 +32,6 @@ from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round import (
     AggregationRound,
-    Commit,
     Complete,
     Connect,
     Decode,
@@ -40,7 +39,8 @@ from warpseal.aggregation.round import (
     Load,
     Refused,
     Reject,
-    Store,
+    StoreResult,
+    StoreShares,
     Verify,
 )
 from warpseal.aggregation.settings import AggregationSettings
@@ -100,7 +100,7 @@ class RoundDeps:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CollectedResult:
     """A caller's result. stages: seconds spent on connecting, collecting, verifying."""
 
     result: SignedResult
@@ -108,7 +108,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MissedQuorum:
     """Why a caller gets no result. is_late: its deadline has passed. is_incomplete: the archive could not be read."""
 
     shortfall: QuorumShortfall
@@ -129,7 +129,7 @@ class Caller:
     height: int
     hints: tuple[str, ...]
     clock: Callable[[], float]
-    outcome: asyncio.Future[Completed | Failed]
+    outcome: asyncio.Future[CollectedResult | MissedQuorum]
     entered_at: float = field(init=False)
     loaded_at: float | None = None
     connected_at: float | None = None
@@ -156,6 +156,15 @@ class Caller:
             "verify": now - ready_at,
         }
 
+    def settle(self, outcome: CollectedResult | MissedQuorum | InternalError) -> None:
+        """Set the outcome, unless the caller has left."""
+        if self.outcome.done():
+            return
+        if isinstance(outcome, InternalError):
+            self.outcome.set_exception(outcome)
+        else:
+            self.outcome.set_result(outcome)
+
 
 class OpenRounds:
     """The rounds that are open, at most one per key: equal requests join the same one."""
@@ -168,7 +177,7 @@ class OpenRounds:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def collect(self, key: RoundKey, caller: Caller) -> Completed | Failed:
+    async def collect(self, key: RoundKey, caller: Caller) -> CollectedResult | MissedQuorum:
         """Return the outcome for a caller. Its cancellation ends the round only if no other caller waits."""
         runner = self._find_or_start(key)
         runner.enter(caller)
@@ -202,7 +211,9 @@ class OpenRounds:
             del self._open[key.digest]
         if not task.cancelled() and task.exception() is not None:
             log.error("round failed", exc_info=task.exception())
-        runner.abandon(InternalError("the aggregation failed for a fault of the daemon's own"))
+        for caller in tuple(runner.callers.values()):
+            runner.leave(caller)
+            caller.settle(InternalError("the aggregation failed for a fault of the daemon's own"))
 
 
 class RoundRunner:
@@ -228,7 +239,7 @@ class RoundRunner:
         self._verifier = ShareVerifier(key.message, key.validators, deps.sets.keys_of, deps.pool)
         self._writer = ArchiveWriter(key.message, key.validators, deps.archive)
         self._peers = PeerRequests(key, self._round, deps, self._wake)
-        self._callers: dict[QuorumGoal, Caller] = {}
+        self.callers: dict[QuorumGoal, Caller] = {}
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
         self._loaded = ArchiveEntry()
@@ -240,7 +251,7 @@ class RoundRunner:
 
     def enter(self, caller: Caller) -> None:
         """Add a caller; its outcome will be set."""
-        self._callers[caller.goal] = caller
+        self.callers[caller.goal] = caller
         self._round.join(caller.goal)
         # A node that was asked for a caller with less time is not asked again: its response must count for this one.
         self._peers.extend(caller.goal.deadline)
@@ -248,20 +259,16 @@ class RoundRunner:
 
     def leave(self, caller: Caller) -> None:
         """Remove a caller, with or without an outcome."""
-        self._callers.pop(caller.goal, None)
+        self.callers.pop(caller.goal, None)
         self._round.leave(caller.goal)
         self._wake.set()
 
-    def abandon(self, reason: Exception) -> None:
-        """Fail all callers that still wait."""
-        for caller in tuple(self._callers.values()):
-            self.leave(caller)
-            if not caller.outcome.done():
-                caller.outcome.set_exception(reason)
-
     async def run(self) -> None:
         """Execute the round's actions until no caller waits."""
-        self._take_cached_shares()
+        for public_key, share in self._cache.subscribe(self._message_id, self).items():
+            self._round.share_added(public_key, share)
+        found = sum(member.share is not None for member in self._round.table.members)
+        self._cache.count_lookups(found, len(self._key.validators) - found)
         with ExitStack() as stack:
             async with asyncio.TaskGroup() as tasks:
                 try:
@@ -284,29 +291,23 @@ class RoundRunner:
         self._round.share_rejected(public_key, share)
         self._wake_if_needed()
 
-    def _take_cached_shares(self) -> None:
-        for public_key, share in self._cache.subscribe(self._message_id, self).items():
-            self._round.share_added(public_key, share)
-        found = sum(member.share is not None for member in self._round.table.members)
-        self._cache.count_lookups(found, len(self._key.validators) - found)
-
     async def _execute_due(self, tasks: asyncio.TaskGroup, stack: ExitStack) -> None:
         """Execute the actions that are due, and those that follow from them."""
         is_due = True
         while is_due:
             actions = self._round.tick(self._loop.time())
-            for caller in self._callers.values():
+            for caller in self.callers.values():
                 caller.update_stages()
             shortfalls: dict[tuple[object, ...], QuorumShortfall] = {}
             for action in actions:
                 match action:
                     case Ask():
                         self._peers.ask(action, self._on_response)
-                    case Store(shares=shares):
+                    case StoreShares(shares=shares):
                         self._writer.store_shares(shares)
                     case Verify(check=check):
                         self._round.verified(await self._verifier.run(check))
-                    case Commit(result=result):
+                    case StoreResult(result=result):
                         tasks.create_task(self._commit(result))
                     case Complete():
                         self._complete(action)
@@ -385,7 +386,7 @@ class RoundRunner:
         except TimeoutError:
             stored = ArchiveEntry(is_incomplete=True)
         self._loaded = stored
-        for caller in self._callers.values():
+        for caller in self.callers.values():
             caller.loaded_at = caller.clock()
         self._writer.set_stored(stored)
         self._round.loaded(stored)
@@ -425,14 +426,14 @@ class RoundRunner:
         result, now = action.result, self._loop.time()
         self._deps.results.put(self._message_id, self._key.validators.digest, result, action.made_for, now)
         for goal in action.goals:
-            caller = self._callers[goal]
+            caller = self.callers.pop(goal)
             if action.is_stored:
                 caller.connected_at, caller.ready_at = caller.entered_at, caller.loaded_at
-            self._settle(caller, Completed(result, caller.stages()))
+            caller.settle(CollectedResult(result, caller.stages()))
 
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
         """Explain a failure; equal explanations are made once."""
-        caller = self._callers[action.goal]
+        caller = self.callers.pop(action.goal)
         goal = action.goal
         key = (goal.required_weight, goal.stored_only, caller.height, caller.hints)
         if key not in shortfalls:
@@ -441,12 +442,7 @@ class RoundRunner:
             if next_at is not None:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
-        self._settle(caller, Failed(shortfalls[key], action.is_late, caller.stages(), self._loaded.is_incomplete))
-
-    def _settle(self, caller: Caller, outcome: Completed | Failed) -> None:
-        del self._callers[caller.goal]
-        if not caller.outcome.done():
-            caller.outcome.set_result(outcome)
+        caller.settle(MissedQuorum(shortfalls[key], action.is_late, caller.stages(), self._loaded.is_incomplete))
 
     def _close(self) -> None:
         self.is_over = True

@@ -20,15 +20,15 @@ from warpseal.aggregation.ports import (
     AggregationMetrics,
     ChainSource,
     EpochSource,
-    HeightSource,
     PeerClient,
+    ProposedHeightSource,
     ShareArchive,
     SubnetTracking,
     ValidatorSetSource,
 )
 from warpseal.aggregation.resolve import AggregationRequest, ResolvedRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
-from warpseal.aggregation.round_runner import Caller, Failed, OpenRounds, RoundDeps, RoundKey
+from warpseal.aggregation.round_runner import Caller, MissedQuorum, OpenRounds, RoundDeps, RoundKey
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool
@@ -77,7 +77,7 @@ class AggregationDeps:
     """What the aggregation works with. archive: what was signed before."""
 
     peers: PeerClient
-    heights: HeightSource
+    heights: ProposedHeightSource
     sets: ValidatorSetSource
     chains: ChainSource
     epochs: EpochSource
@@ -201,7 +201,7 @@ class SignatureAggregator:
             if resolved.message.id in self._pinned:
                 self.auditor.notify()
         trace.stages.update(outcome.stages)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, MissedQuorum):
             raise trace.error(outcome, stored_only=goal.stored_only)
         if request.is_pinned:
             self._pinned.mark_stored(resolved.message, outcome.result)
@@ -224,9 +224,9 @@ class _RequestTrace:
         self.stages: dict[str, float] = {}
         self.resolved: ResolvedRequest | None = None
         self.result: SignedResult | None = None
-        self.failure: Failed | None = None
+        self.failure: MissedQuorum | None = None
 
-    def error(self, failure: Failed, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
+    def error(self, failure: MissedQuorum, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
         """Note a failure and return it as an error; with stored shares alone no quorum is impossible for good."""
         self.failure = failure
         if stored_only and (failure.is_incomplete or failure.is_late):
