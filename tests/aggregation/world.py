@@ -439,7 +439,7 @@ class World:
             chains=self.chains,
             epochs=self.epochs,
             activity=self.activity,
-            followed=self.followed,
+            tracking=self.followed,
             metrics=self.metrics,
             archive=EmptyArchive() if archive is None else archive,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from warpseal.bls import PublicKey
@@ -172,3 +173,18 @@ class ShareArchive(Protocol):
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         """Mark a share as verified alone, if it is exactly these bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationDeps:
+    """All of the above. archive: what was signed before."""
+
+    peers: PeerClient
+    heights: ProposedHeightSource
+    sets: ValidatorSetSource
+    chains: ChainSource
+    epochs: EpochSource
+    activity: ActivitySource
+    tracking: SubnetTracking
+    metrics: AggregationMetrics
+    archive: ShareArchive

@@ -19,15 +19,7 @@ from warpseal.aggregation.archive_writer import ArchiveWriter
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import NO_RETRY, MemberRecord, Unreachable
-from warpseal.aggregation.ports import (
-    ActivitySource,
-    AggregationMetrics,
-    PeerClient,
-    SentRequest,
-    ShareArchive,
-    SubnetTracking,
-    ValidatorSetSource,
-)
+from warpseal.aggregation.ports import AggregationDeps, SentRequest
 from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round import (
@@ -85,12 +77,7 @@ class RoundKey:
 class RoundDeps:
     """What every round works with. offenders: keys whose share was bad lately."""
 
-    peers: PeerClient
-    sets: ValidatorSetSource
-    activity: ActivitySource
-    tracking: SubnetTracking
-    archive: ShareArchive
-    metrics: AggregationMetrics
+    ports: AggregationDeps
     shares: ShareCache
     results: ResultCache
     offenders: MutableMapping[bytes, bool]
@@ -236,8 +223,8 @@ class RoundRunner:
         self._cache = deps.shares
         self._message_id = key.message.id
         self._wake = asyncio.Event()
-        self._verifier = ShareVerifier(key.message, key.validators, deps.sets.keys_of, deps.pool)
-        self._writer = ArchiveWriter(key.message, key.validators, deps.archive)
+        self._verifier = ShareVerifier(key.message, key.validators, deps.ports.sets.keys_of, deps.pool)
+        self._writer = ArchiveWriter(key.message, key.validators, deps.ports.archive)
         self._peers = PeerRequests(key, self._round, deps, self._wake)
         self.callers: dict[QuorumGoal, Caller] = {}
         self._responses: deque[PeerResponse] = deque()
@@ -382,7 +369,7 @@ class RoundRunner:
     async def _load(self, until: float | None) -> None:
         try:
             async with asyncio.timeout_at(until):
-                stored = await self._deps.archive.load(self._message_id)
+                stored = await self._deps.ports.archive.load(self._message_id)
         except TimeoutError:
             stored = ArchiveEntry(is_incomplete=True)
         self._loaded = stored
@@ -407,7 +394,7 @@ class RoundRunner:
         for member, share in shares:
             node_ids = [node_id_text(node_id) for node_id in member.node_ids]
             bad_nodes += node_ids
-            self._deps.metrics.count_bad_share(node_ids)
+            self._deps.ports.metrics.count_bad_share(node_ids)
             self._deps.offenders[member.public_key] = True
             self._writer.delete_share(member.public_key, share.raw)
             self._cache.reject(self._message_id, member.public_key, share)
@@ -438,7 +425,7 @@ class RoundRunner:
         key = (goal.required_weight, goal.stored_only, caller.height, caller.hints)
         if key not in shortfalls:
             shortfall = explain(self._round, goal, caller.height, self._key.subnet_id, caller.hints)
-            next_at = self._deps.peers.redial_soon(action.blockers) if action.blockers else None
+            next_at = self._deps.ports.peers.redial_soon(action.blockers) if action.blockers else None
             if next_at is not None:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
@@ -451,7 +438,7 @@ class RoundRunner:
         last = self._round.close()
         self._writer.store_shares(last.shares)
         for node_id in last.malformed_nodes:
-            self._deps.metrics.count_bad_share((node_id_text(node_id),))
+            self._deps.ports.metrics.count_bad_share((node_id_text(node_id),))
         for member, share in last.unresolved:
             self._cache.discard(self._message_id, member.public_key, share)
 
@@ -475,8 +462,8 @@ class PeerRequests:
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
-        subnet_id, peers = self._key.subnet_id, self._deps.peers
-        with self._deps.tracking.use(subnet_id, self._key.validators), self._deps.activity.watch(subnet_id):
+        subnet_id, peers = self._key.subnet_id, self._deps.ports.peers
+        with self._deps.ports.tracking.use(subnet_id, self._key.validators), self._deps.ports.activity.watch(subnet_id):
             unsubscribe = peers.subscribe(self._on_connection_change)
             try:
                 node_ids = self._round.table.nodes
@@ -503,13 +490,13 @@ class PeerRequests:
         now = self._loop.time()
         if now >= self.next_refresh_at:
             self.next_refresh_at = now + self._deps.settings.reachability_poll_s
-            self._round.set_inactive(self._deps.activity.reluctant(self._key.subnet_id), self._inactive_known_at)
+            self._round.set_inactive(self._deps.ports.activity.reluctant(self._key.subnet_id), self._inactive_known_at)
             for node_id in self._disconnected:
                 self._refresh_node(node_id, now)
 
     def ask(self, ask: Ask, on_response: Callable[[PeerResponse], None]) -> None:
         """Send one request to the nodes of `ask`."""
-        request = self._deps.peers.ask(
+        request = self._deps.ports.peers.ask(
             ask.node_ids,
             self._key.message.source_chain_id,
             self._app_bytes,
@@ -525,7 +512,7 @@ class PeerRequests:
             request.extend(deadline)
 
     async def _load_inactive(self) -> None:
-        await self._deps.activity.ready(self._key.subnet_id)
+        await self._deps.ports.activity.ready(self._key.subnet_id)
         self._inactive_known_at = self._loop.time()
         self.next_refresh_at = 0.0
         self._wake.set()
@@ -546,7 +533,7 @@ class PeerRequests:
 
     def _refresh_node(self, node_id: NodeID, now: float) -> None:
         # With a deadline of now, every planned dial lies behind it: the round compares its time with each goal.
-        found = self._deps.peers.reachability(node_id, self._key.subnet_id, now)
+        found = self._deps.ports.peers.reachability(node_id, self._key.subnet_id, now)
         unreachable = None
         if found.state is ReachState.UNREACHABLE:
             unreachable = Unreachable(found.reason, NO_RETRY if found.next_dial_at is None else found.next_dial_at)

@@ -15,17 +15,7 @@ from cachetools import TTLCache
 
 from warpseal.aggregation.archive_writer import PinnedMessages, ShareAuditor
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.ports import (
-    ActivitySource,
-    AggregationMetrics,
-    ChainSource,
-    EpochSource,
-    PeerClient,
-    ProposedHeightSource,
-    ShareArchive,
-    SubnetTracking,
-    ValidatorSetSource,
-)
+from warpseal.aggregation.ports import AggregationDeps
 from warpseal.aggregation.resolve import AggregationRequest, ResolvedRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round_runner import Caller, MissedQuorum, OpenRounds, RoundDeps, RoundKey
@@ -72,21 +62,6 @@ class Aggregation:
     total_weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class AggregationDeps:
-    """What the aggregation works with. archive: what was signed before."""
-
-    peers: PeerClient
-    heights: ProposedHeightSource
-    sets: ValidatorSetSource
-    chains: ChainSource
-    epochs: EpochSource
-    activity: ActivitySource
-    followed: SubnetTracking
-    metrics: AggregationMetrics
-    archive: ShareArchive
-
-
 class SignatureAggregator:
     """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
 
@@ -118,12 +93,7 @@ class SignatureAggregator:
         )
         self._rounds = OpenRounds(
             RoundDeps(
-                peers=deps.peers,
-                sets=deps.sets,
-                activity=deps.activity,
-                tracking=deps.followed,
-                archive=deps.archive,
-                metrics=deps.metrics,
+                ports=deps,
                 shares=self._shares,
                 results=self._results,
                 offenders=TTLCache(_MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()),

@@ -142,7 +142,7 @@ async def build_services(
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
-            followed=followed,
+            tracking=followed,
             metrics=metrics,
             archive=store.archive,
         )
