@@ -145,11 +145,11 @@ async def _height(subject: Daemon) -> int:
 
 def _figures(idle: Side, beside: Side, faults: int) -> tuple[Figure, ...]:
     figures: list[Figure] = []
-    for name, one, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
-        p99 = quantile(other, 0.99) / quantile(one, 0.99)
+    for name, item, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
+        p99 = quantile(other, 0.99) / quantile(item, 0.99)
         figures.append(Figure(f"{name}: p99 beside the backfill of idle", p99, "x", AIM))
         for part in (0.5, 0.99):
-            figures.append(Figure(f"{name}: p{part * 100:.0f} idle", quantile(one, part) * 1e3, "ms"))
+            figures.append(Figure(f"{name}: p{part * 100:.0f} idle", quantile(item, part) * 1e3, "ms"))
             figures.append(Figure(f"{name}: p{part * 100:.0f} beside the backfill", quantile(other, part) * 1e3, "ms"))
     return (
         *figures,

@@ -67,7 +67,7 @@ def p_blocks(count: int) -> Iterator[PBlock]:
     yield begun.block
     asset_id = begun.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(begun)
-    largest = max(begun.utxos, key=lambda each: _free_amount(each.utxo.output))
+    largest = max(begun.utxos, key=lambda item: _free_amount(item.utxo.output))
     purse = Purse(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
     parent = begun.block.id
     for height in range(1, count + 1):

@@ -249,7 +249,9 @@ class MadeUpChain:
     ) -> TxEffects:
         none: tuple[Any, ...] = ()
         made: dict[str, Any] = {"opened": None, "closed": None, "chain": None, **more}
-        consumed = tuple(Consumed(one.id, one.created_on, AVAX, one.amount, index) for index, one in enumerate(spent))
+        consumed = tuple(
+            Consumed(utxo_id.id, utxo_id.created_on, AVAX, utxo_id.amount, index) for index, utxo_id in enumerate(spent)
+        )
         return TxEffects(
             tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=TxOutcome.ACCEPTED,
             consumed=consumed, emitted=emitted, released=none, source_chain_id=None, destination_chain_id=None,

@@ -156,7 +156,7 @@ def test_errors_without_a_text_say_what_they_are() -> None:
 
 def test_the_document_tells_the_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (\d+) \| ([\d or]+) \| (.+) \|$", DOCUMENT.read_text(), re.M)
-    told = {code: (when, int(v1), kebab) for code, when, v1, kebab, _ in rows}
+    result = {code: (when, int(v1), kebab) for code, when, v1, kebab, _ in rows}
     held = {
         kind.code: (
             (kind.__doc__ or "").partition("\n")[0],
@@ -166,5 +166,5 @@ def test_the_document_tells_the_table() -> None:
         for kind, rule in ERROR_TABLE.items()
         if kind is not WarpsealError
     }
-    assert told == held
+    assert result == held
     assert all(len(advice) > 10 for *_, advice in rows)

@@ -19,7 +19,7 @@ from warpseal.warp.ids import id_text
 
 LOCALNET = paths.LOCALNET
 ICM = json.loads((LOCALNET / "icm.json").read_text())
-CONVERSION, REMOVAL, REGISTRATION = (one["storageKeys"] for one in ICM["delivered"])
+CONVERSION, REMOVAL, REGISTRATION = (item["storageKeys"] for item in ICM["delivered"])
 
 
 def recorded_transactions() -> dict[str, dict[str, Any]]:
@@ -28,7 +28,7 @@ def recorded_transactions() -> dict[str, dict[str, Any]]:
     calls = [json.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()]
     hexed = [call for call in calls if call["method"] == "platform.getTx" and call["params"].get("encoding") == "hex"]
     found = [{"id": call["params"]["txID"], "tx": call["result"]["tx"]} for call in hexed]
-    return {parse_p_tx(bytes.fromhex(one["tx"][2:-8])).kind: one for one in found}
+    return {parse_p_tx(bytes.fromhex(item["tx"][2:-8])).kind: item for item in found}
 
 
 TRANSACTIONS = recorded_transactions()
@@ -91,7 +91,7 @@ async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytes
         shown = await told(capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1)
         assert not shown["verification"]["quorumMet"]
         shown = await told(capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1))
-        assert [one["index"] for one in shown["verification"]["notSigned"]] == [1, 3]
+        assert [item["index"] for item in shown["verification"]["notSigned"]] == [1, 3]
         _, out, _ = await decoded(capsys, REGISTRATION, "--node", uri, "--height", "18")
         assert "  - index:" in out.replace("    - index:", "  - index:")
 

@@ -42,7 +42,7 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
         # The indexer writes the blocks first, then the height of the node.
         await until(is_fresh)
         index = (await told(url + "/ready"))["index"]
-        assert {chain: (each["height"], each["lagBlocks"]) for chain, each in index.items()} == {
+        assert {chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()} == {
             "p-chain": ("19", 0),
             "x-chain": ("13", 0),
             "c-chain": ("10", 0),

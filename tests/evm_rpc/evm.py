@@ -114,7 +114,7 @@ class Node:
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
 
     def count(self, method: str) -> int:
-        return sum(one == method for one, _ in self.asked)
+        return sum(item == method for item, _ in self.asked)
 
     def answer(self, method: str, params: list[Any]) -> Any:
         self.asked.append((method, params))
@@ -153,7 +153,7 @@ class Node:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
-        replies = [one for one in replies if one["id"] is not None]
+        replies = [reply for reply in replies if reply["id"] is not None]
         told = replies if isinstance(given, list) else (replies[0] if replies else None)
         return web.Response(body=json.dumps(told).encode() + b"\n" if told else b"", content_type="application/json")
 

@@ -67,7 +67,7 @@ async def test_the_state_of_a_fee_manager_is_read() -> None:
     enabled = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1}}]}
     async with anvil() as node, forwarding(node.url, config=recorded_config("l1-0", enabled)) as front:
         await rpc(node.url, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
-        told = await asked(front.forwarder, "eth_feeConfig", "latest")
-        assert list(told["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
-        assert told["lastChangedAt"] == 3
+        reply = await asked(front.forwarder, "eth_feeConfig", "latest")
+        assert list(reply["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert reply["lastChangedAt"] == 3
         assert "feeManagerConfig" in await asked(front.forwarder, "eth_getActivePrecompilesAt")

@@ -79,10 +79,10 @@ async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_every
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             for taken in ("31337", "1", "p-chain", "c-chain", id_text(bytes([9]) * 32), bytes([9]).hex() * 32):
-                told = f"alias is a name that chains have without it: {taken}"
-                assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == told
-                told = f"alias is a name that chains have without it: bc/{taken}"
-                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{taken}") == told
+                result = f"alias is a name that chains have without it: {taken}"
+                assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == result
+                result = f"alias is a name that chains have without it: bc/{taken}"
+                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{taken}") == result
             assert await admin(daemon, "aliasChain", chain=NAME, alias="C") == "alias already mapped to an ID: C"
             assert await admin(daemon, "aliasChain", chain=NAME, alias=NAME) == f"alias already mapped to an ID: {NAME}"
 

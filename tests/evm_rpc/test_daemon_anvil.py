@@ -51,14 +51,14 @@ async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> 
                 {"jsonrpc": "2.0", "id": "r", "method": "eth_getBalance", "params": [SECOND, "latest"]},
             ]
             async with daemon.session.post(url + "/rpc", json=batch) as reply:
-                told = await reply.json()
-            assert [one["id"] for one in told] == ["w", "d", "r"]
-            assert told[1]["error"]["code"] == -32601
+                body = await reply.json()
+            assert [item["id"] for item in body] == ["w", "d", "r"]
+            assert body[1]["error"]["code"] == -32601
             await result(daemon, "evm_mine")
             head = await client.receive_json(timeout=30)
             assert head["params"]["subscription"] == subscription
             assert head["params"]["result"]["number"] == "0x1"
-        receipt = await result(daemon, "eth_getTransactionReceipt", told[0]["result"])
+        receipt = await result(daemon, "eth_getTransactionReceipt", body[0]["result"])
         assert receipt["status"] == "0x1"
 
 
@@ -66,11 +66,11 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_block_that_is_asked_for
     async with anvil() as node, fronting(node, tmp_path) as daemon:
         await result(daemon, "evm_mine")
         await result(daemon, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
-        told, source = await ask(daemon, CHAIN, "eth_feeConfig", ["latest"])
+        reply, source = await ask(daemon, CHAIN, "eth_feeConfig", ["latest"])
         assert source == "derived"
-        assert list(told["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
-        assert told["lastChangedAt"] == 3
-        assert await result(daemon, "eth_feeConfig", "0x1") == told
+        assert list(reply["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert reply["lastChangedAt"] == 3
+        assert await result(daemon, "eth_feeConfig", "0x1") == reply
         assert await result(daemon, "eth_feeConfig", "0x99") == (-32000, "cannot query unfinalized data")
         code, _ = await result(daemon, "eth_feeConfig", "0x0")
         assert code == -32000, "there was no state of it yet"

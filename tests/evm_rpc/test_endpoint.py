@@ -149,7 +149,7 @@ async def test_a_batch_keeps_order_and_ids_whatever_they_are() -> None:
             {**call, "id": None},
         ]
         answer = await front.send("POST", json.dumps(batch).encode(), content_type="application/json")
-        assert [(one["id"], one.get("result", one.get("error", {}).get("code"))) for one in answer.json] == [
+        assert [(item["id"], item.get("result", item.get("error", {}).get("code"))) for item in answer.json] == [
             ("a", "0x2"),
             (7, -32601),
             (7, "0x2"),
@@ -169,7 +169,7 @@ async def test_a_batch_of_notifications_is_done_and_answered_with_nothing() -> N
 async def test_more_than_25_megabytes_of_results_leave_the_rest_of_a_batch_without() -> None:
     async with running(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node, served(node.url) as front:
         answer = await front.rpc(*[("eth_call", [])] * 6)
-        assert [one.get("error", {}).get("code") for one in answer.json] == [None] * 5 + [-32003]
+        assert [item.get("error", {}).get("code") for item in answer.json] == [None] * 5 + [-32003]
 
 
 async def test_each_entry_of_a_batch_counts_and_over_the_limit_all_are_told() -> None:
@@ -177,7 +177,7 @@ async def test_each_entry_of_a_batch_counts_and_over_the_limit_all_are_told() ->
         assert (await front.rpc(*[("eth_chainId", [])] * 3)).status == 200
         answer = await front.rpc(("eth_chainId", []), ("eth_blockNumber", []))
         assert (answer.status, answer.headers["retry-after"]) == (429, "7")
-        assert [(one["id"], one["error"]["code"]) for one in answer.json] == [(0, -32005), (1, -32005)]
+        assert [(item["id"], item["error"]["code"]) for item in answer.json] == [(0, -32005), (1, -32005)]
         assert (await front.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 

@@ -166,7 +166,7 @@ async def test_a_filter_stays_with_its_node() -> None:
         assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
         assert await asked(front.forwarder, "eth_newBlockFilter") == "0xf2"
         answers = await front.forwarder.forward_batch(
-            [call("eth_getFilterChanges", one) for one in ("0xf2", "0xf1", "0xF2")]
+            [call("eth_getFilterChanges", item) for item in ("0xf2", "0xf1", "0xF2")]
         )
         assert [told(answer) for answer in answers] == [["second"], ["first"], ["second"]]
         one.cut()
@@ -242,7 +242,7 @@ async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
             first.status = status
             reply = await front.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
             assert isinstance(reply, EvmNodeReply)
-            assert [one["id"] for one in json.loads(reply.body)] == ["a", 100]
+            assert [load["id"] for load in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
         for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):

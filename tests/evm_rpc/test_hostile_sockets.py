@@ -64,9 +64,9 @@ async def test_messages_that_are_no_calls_are_answered_or_not_and_the_connection
         await client.send_bytes(message.encode())
         await client.send_json(call("last", "eth_chainId"))
         async with asyncio.timeout(10):
-            while (told := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
-                errors = told if isinstance(told, list) else [told]
-                assert {one["error"]["code"] for one in errors} <= {-32700, -32600}
+            while (result := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
+                errors = result if isinstance(result, list) else [result]
+                assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
 
 
 async def test_a_node_that_says_too_much_at_once_loses_its_client_with_1012() -> None:

@@ -67,8 +67,8 @@ async def test_a_handshake_over_the_limit_is_told_when_to_come_again() -> None:
 async def test_what_is_over_the_limit_later_is_told_entry_by_entry() -> None:
     async with fronted(Node(), admission=Admission(units=3)) as front, front.socket() as client:
         assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
-        told = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
-        assert [(one["id"], one["error"]["code"]) for one in told] == [("a", -32005), ("b", -32005)]
+        reply = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
+        assert [(item["id"], item["error"]["code"]) for item in reply] == [("a", -32005), ("b", -32005)]
         assert (await say(client, call(3, "eth_chainId")))["error"]["code"] == -32005
 
 
@@ -145,11 +145,11 @@ async def test_no_trick_gets_more_subscriptions_than_are_allowed() -> None:
     )
     async with fronted(node, settings=few) as front, front.socket() as client:
         batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
-        assert [one["error"]["code"] for one in await say(client, batch)] == [-32005] * 3
+        assert [item["error"]["code"] for item in await say(client, batch)] == [-32005] * 3
         for _ in range(4):
             await client.send_json(SUBSCRIBE)
-        told = [await client.receive_json(timeout=10) for _ in range(4)]
-        assert sorted("error" in one for one in told) == [False, False, True, True]
+        results = [await client.receive_json(timeout=10) for _ in range(4)]
+        assert sorted("error" in entry for entry in results) == [False, False, True, True]
         await client.send_json({name: value for name, value in SUBSCRIBE.items() if name != "id"})
         await say(client, call(9, "eth_chainId"))
         assert node.count("eth_subscribe") == 2
@@ -174,8 +174,8 @@ async def test_a_subscription_that_is_given_up_makes_room() -> None:
 async def test_calls_that_wait_for_an_answer_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with fronted(node, settings=few) as front, front.socket() as client:
-        told = await say(client, [call(number, "eth_chainId") for number in range(3)])
-        assert {one["error"]["message"] for one in told} == {"too many calls wait for an answer"}
+        reply = await say(client, [call(number, "eth_chainId") for number in range(3)])
+        assert {item["error"]["message"] for item in reply} == {"too many calls wait for an answer"}
         for number in ("é", 1.5, None, 2):
             assert (await say(client, call(number, "eth_chainId")))["result"] == "0x7a69"
 
@@ -216,9 +216,9 @@ async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
         async with front.socket() as client:
             assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "nobody has seen more yet"
         front.chain.pool.note_head(front.chain.pool.members[0], 0x10)
-        for told in ("0x11", "0x11"):
+        for result in ("0x11", "0x11"):
             async with front.socket() as client:
-                assert (await say(client, call(1, "eth_blockNumber")))["result"] == told
+                assert (await say(client, call(1, "eth_blockNumber")))["result"] == result
         behind.answers["eth_blockNumber"] = "0x11"
         async with front.socket() as client:
             await say(client, call(1, "eth_gasPrice"))

@@ -51,8 +51,8 @@ def recorded_chains() -> Chains:
     """Return the recorded network's chains."""
     p = [parse_p_genesis(genesis_bytes("localnet")).block.raw, *(block.raw for block in p_blocks())]
     x = [block.raw for block in x_blocks()]
-    told = (call for call in lines("index-node.jsonl") if call["method"] == "eth_getBlockByNumber")
-    c = sorted((call["result"] for call in told), key=lambda block: int(block["number"], 16))
+    reply = (call for call in lines("index-node.jsonl") if call["method"] == "eth_getBlockByNumber")
+    c = sorted((call["result"] for call in reply), key=lambda block: int(block["number"], 16))
     containers = {
         call["path"].removeprefix("/ext/index/"): call["result"]["containers"] for call in lines("index.jsonl")
     }

@@ -112,7 +112,7 @@ async def test_one_pass_serves_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> 
     searching = BootstrapSearch(platform, FEW)
     wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
     found = await asyncio.gather(
-        *(searching.find(one, ()) for one in wanted), searching.find(ValidationID(bytes(32)), ())
+        *(searching.find(item, ()) for item in wanted), searching.find(ValidationID(bytes(32)), ())
     )
     assert [origin.validation_id for origin in found[:-1] if origin is not None] == wanted
     assert found[-1] is None

@@ -42,11 +42,11 @@ def recorded_txs() -> list[PSignedTx]:
 def delivered() -> list[tuple[int, UnsignedMessage]]:
     """Return (block, message) of what was delivered to the validator manager: storage keys of the access list."""
     found = []
-    for one in json.loads((LOCALNET / "l1-delivered.json").read_text()):
-        (entry,) = one["accessList"]
+    for load in json.loads((LOCALNET / "l1-delivered.json").read_text()):
+        (entry,) = load["accessList"]
         padded = b"".join(bytes.fromhex(key[2:]) for key in entry["storageKeys"]).rstrip(b"\x00")
         assert padded.endswith(b"\xff")
-        found.append((one["block"], SignedMessage.parse(padded[:-1]).unsigned))
+        found.append((load["block"], SignedMessage.parse(padded[:-1]).unsigned))
     return found
 
 
@@ -71,8 +71,8 @@ def test_what_was_delivered_on_the_l1_is_what_its_transactions_give() -> None:
 
 def test_who_verifies_and_which_proof_is_needed_follow_from_the_transaction() -> None:
     found = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
-    assert {id_text(one.manager_chain_id) for one in found.values()} == {L1_CHAIN}
-    assert {one.manager_address.hex() for one in found.values()} == {"4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"}
+    assert {id_text(item.manager_chain_id) for item in found.values()} == {L1_CHAIN}
+    assert {entry.manager_address.hex() for entry in found.values()} == {"4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"}
     conversion, registration, removal = (found[kind] for kind in WITNESSED)
     assert id_text(conversion.justification or b"") == "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
     assert (registration.justification, registration.needs_origin) == (b"", False)
@@ -106,7 +106,7 @@ def test_the_story_of_one_l1_gives_the_messages_that_are_known_of_it() -> None:
     change = of_story("SetL1ValidatorWeightTx")
     assert change.payload == L1ValidatorWeight(REGISTERED, 1, 5)
     assert change.message.id.hex() == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
-    assert {one.manager_chain_id for one in (conversion, registration, change)} == {ChainID(parse_id(STORY_CHAIN))}
+    assert {item.manager_chain_id for item in (conversion, registration, change)} == {ChainID(parse_id(STORY_CHAIN))}
     removal = removal_message(STORY_NETWORK_ID, REGISTERED).raw.hex()
     assert removal.endswith("0027000000000002" + REGISTERED.hex() + "00")
 

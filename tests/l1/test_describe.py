@@ -42,15 +42,15 @@ def from_l1(call: AddressedCall) -> bytes:
 
 
 def test_a_signed_weight_change_of_fuji_is_told_with_its_signers() -> None:
-    told = describe(fuji.SIGNED_WEIGHT)
-    assert told["type"] == "signed message"
-    assert told["network"] == "fuji"
-    assert told["messageId"]["hex"] == "0xfdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
-    assert told["sourceBlockchainId"]["cb58"] == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
-    assert told["payload"]["sourceAddress"] == "0x0feedc0de0000000000000000000000000000000"
-    assert told["signature"]["signers"] == "0x06"
-    assert told["signature"]["signerIndices"] == [1, 2]
-    call = call_of(told)
+    result = describe(fuji.SIGNED_WEIGHT)
+    assert result["type"] == "signed message"
+    assert result["network"] == "fuji"
+    assert result["messageId"]["hex"] == "0xfdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
+    assert result["sourceBlockchainId"]["cb58"] == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
+    assert result["payload"]["sourceAddress"] == "0x0feedc0de0000000000000000000000000000000"
+    assert result["signature"]["signers"] == "0x06"
+    assert result["signature"]["signerIndices"] == [1, 2]
+    call = call_of(result)
     assert (call["type"], call["nonce"], call["weight"]) == ("L1ValidatorWeight", "4", "41")
     assert call["validationId"]["hex"] == "0x8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
 
@@ -69,11 +69,11 @@ def test_a_registration_of_fuji_is_told_with_the_validation_that_it_begins() -> 
 
 def test_each_message_of_the_p_chain_is_told_by_its_name() -> None:
     conversion = parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
-    told = describe(from_p_chain(12345, SubnetToL1Conversion(conversion).encode()).raw)
-    assert told["messageId"]["hex"] == "0x610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
-    assert told["sourceBlockchain"] == "P-Chain"
-    assert told["payload"]["sourceAddress"] == "0x"
-    assert call_of(told)["conversionId"]["cb58"] == id_text(conversion)
+    result = describe(from_p_chain(12345, SubnetToL1Conversion(conversion).encode()).raw)
+    assert result["messageId"]["hex"] == "0x610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    assert result["sourceBlockchain"] == "P-Chain"
+    assert result["payload"]["sourceAddress"] == "0x"
+    assert call_of(result)["conversionId"]["cb58"] == id_text(conversion)
     for registered in (True, False):
         payload = L1ValidatorRegistration(VALIDATION, registered).encode()
         call = call_of(describe(from_p_chain(12345, payload).raw))
@@ -84,10 +84,10 @@ def test_each_message_of_the_p_chain_is_told_by_its_name() -> None:
 
 
 def test_the_story_of_an_l1_is_told_as_its_messages_were_signed() -> None:
-    told = describe(l1_txs.SIGNED_REGISTER)
-    assert told["messageId"]["hex"] == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
-    assert call_of(told)["validationId"]["cb58"] == id_text(VALIDATION)
-    assert call_of(told)["remainingBalanceOwner"] == {"threshold": 0, "addresses": []}
+    result = describe(l1_txs.SIGNED_REGISTER)
+    assert result["messageId"]["hex"] == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
+    assert call_of(result)["validationId"]["cb58"] == id_text(VALIDATION)
+    assert call_of(result)["remainingBalanceOwner"] == {"threshold": 0, "addresses": []}
     assert call_of(describe(l1_txs.SIGNED_WEIGHT))["meaning"] == "an L1 asks the P-Chain to change a validator's weight"
 
 
@@ -100,16 +100,16 @@ def test_the_same_type_number_is_a_conversion_of_the_p_chain_and_an_uptime_of_an
 
 
 def test_a_block_hash_is_told() -> None:
-    told = describe(UnsignedMessage.build(1, L1_CHAIN, Hash(bytes(31) + b"\x07").encode()).raw)
-    assert told["payload"] == {"type": "Hash", "blockHash": "0x" + 62 * "0" + "07"}
-    assert told["unread"] == []
+    result = describe(UnsignedMessage.build(1, L1_CHAIN, Hash(bytes(31) + b"\x07").encode()).raw)
+    assert result["payload"] == {"type": "Hash", "blockHash": "0x" + 62 * "0" + "07"}
+    assert result["unread"] == []
 
 
 def test_log_data_of_fuji_carries_a_teleporter_message() -> None:
-    told = describe(bytes.fromhex(ICM["fujiLogData"]))
-    assert told["wrapping"] == "SendWarpMessage log data"
-    assert told["messageId"]["hex"] == "0xc276b9aa0598f40efcb9d8063bb6102150c42ae630df7bea080618646f7c4a70"
-    call = call_of(told)
+    result = describe(bytes.fromhex(ICM["fujiLogData"]))
+    assert result["wrapping"] == "SendWarpMessage log data"
+    assert result["messageId"]["hex"] == "0xc276b9aa0598f40efcb9d8063bb6102150c42ae630df7bea080618646f7c4a70"
+    call = call_of(result)
     assert call["type"] == "TeleporterMessage"
     assert call["messenger"] == "TeleporterMessenger v1.0.0"
     assert call["teleporterMessageId"]["hex"] == "0x26d4a5d766e878c31f5ad97fa668797b53c9cd7e8b459bb5f0beca579c6485a6"
@@ -121,15 +121,15 @@ def test_log_data_of_fuji_carries_a_teleporter_message() -> None:
 
 @pytest.mark.parametrize("sent", RECORDED["messages"], ids=lambda sent: sent["route"] + sent["messageId"][:6])
 def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(sent: dict[str, str]) -> None:
-    told = describe(bytes.fromhex(sent["unsigned"]))
-    assert told["messageId"]["cb58"] == sent["messageId"]
-    assert call_of(told)["teleporterMessageId"]["cb58"] == sent["teleporterMessageId"]
+    result = describe(bytes.fromhex(sent["unsigned"]))
+    assert result["messageId"]["cb58"] == sent["messageId"]
+    assert call_of(result)["teleporterMessageId"]["cb58"] == sent["teleporterMessageId"]
 
 
 def test_what_was_delivered_on_an_l1_is_read_from_the_access_list() -> None:
-    told = [describe(bytes.fromhex(one["storageKeys"])) for one in RECORDED["delivered"]]
-    assert {one["wrapping"] for one in told} == {"access list of a delivery"}
-    calls = [call_of(one) for one in told]
+    results = [describe(bytes.fromhex(item["storageKeys"])) for item in RECORDED["delivered"]]
+    assert {element["wrapping"] for element in results} == {"access list of a delivery"}
+    calls = [call_of(entry) for entry in results]
     assert calls[0]["type"] == "SubnetToL1Conversion"
     assert [(call["validationId"]["cb58"], call["registered"]) for call in calls[1:]] == [
         (RECORDED["validationIDs"][0], False),
@@ -168,34 +168,34 @@ def test_a_message_of_the_second_teleporter_is_told_with_who_gave_it_its_nonce()
 
 
 def test_a_call_of_its_senders_own_making_is_shown_as_it_stands() -> None:
-    told = describe(from_l1(AddressedCall(SENDER, b"\x01\x02")))
-    assert told["payload"]["call"] == {"type": "unknown", "bytes": "0x0102"}
-    assert [one["part"] for one in told["unread"]] == ["payload.call"]
+    result = describe(from_l1(AddressedCall(SENDER, b"\x01\x02")))
+    assert result["payload"]["call"] == {"type": "unknown", "bytes": "0x0102"}
+    assert [item["part"] for item in result["unread"]] == ["payload.call"]
 
 
 def test_what_is_cut_short_is_told_as_far_as_it_goes() -> None:
-    told = describe(fuji.SIGNED_WEIGHT[:-1])
-    assert told["payload"]["call"]["weight"] == "41"
-    assert told["unread"][0]["part"] == "signature"
-    assert "needs 96 bytes" in told["unread"][0]["reason"]
+    result = describe(fuji.SIGNED_WEIGHT[:-1])
+    assert result["payload"]["call"]["weight"] == "41"
+    assert result["unread"][0]["part"] == "signature"
+    assert "needs 96 bytes" in result["unread"][0]["reason"]
     payload = L1ValidatorWeight(VALIDATION, 1, 5).encode()[:-1]
-    told = describe(from_p_chain(1, payload).raw)
-    assert told["unread"] == [
+    result = describe(from_p_chain(1, payload).raw)
+    assert result["unread"] == [
         {"part": "payload.call", "offset": 46, "reason": "weight needs 8 bytes, 7 are left"},
     ]
 
 
 def test_a_padded_signer_set_is_named() -> None:
     signed = SignedMessage.parse(fuji.SIGNED_WEIGHT)
-    told = describe(SignedMessage(signed.unsigned, b"\x00\x06", signed.signature).encode())
-    assert told["unread"][0]["part"] == "signature"
-    assert "zero byte" in told["unread"][0]["reason"]
+    result = describe(SignedMessage(signed.unsigned, b"\x00\x06", signed.signature).encode())
+    assert result["unread"][0]["part"] == "signature"
+    assert "zero byte" in result["unread"][0]["reason"]
 
 
 def test_bytes_beyond_any_message_are_not_searched() -> None:
-    told = describe(bytes(MAX_MESSAGE_BYTES + 1))
-    assert told["type"] == "no Warp message"
-    assert len(told["bytes"]) < MAX_MESSAGE_BYTES
+    result = describe(bytes(MAX_MESSAGE_BYTES + 1))
+    assert result["type"] == "no Warp message"
+    assert len(result["bytes"]) < MAX_MESSAGE_BYTES
 
 
 def test_an_expiry_beyond_all_calendars_has_no_time() -> None:
@@ -212,9 +212,9 @@ SEEDS = [fuji.SIGNED_WEIGHT, fuji.SIGNED_REGISTER, l1_txs.SIGNED_REGISTER, bytes
 @given(st.sampled_from(SEEDS), st.integers(0, 2_000), st.binary(max_size=40), st.integers(0, 40))
 def test_no_bytes_are_too_hostile(seed: bytes, place: int, change: bytes, cut: int) -> None:
     place %= len(seed)
-    told = describe(seed[:place] + change + seed[place + cut :])
-    json.dumps(told)
-    assert told["type"] in ("unsigned message", "signed message", "no Warp message")
+    result = describe(seed[:place] + change + seed[place + cut :])
+    json.dumps(result)
+    assert result["type"] in ("unsigned message", "signed message", "no Warp message")
 
 
 @settings(max_examples=60)

@@ -14,22 +14,22 @@ from warpseal.warp.ids import id_text
 
 
 async def explained(running: World, transaction: Transaction, **changes: Any) -> dict[str, Any]:
-    told = await running.messages.explain(wanted(transaction.tx_id, **changes))
-    parsed: dict[str, Any] = json.loads(json.dumps(told))
-    assert parsed == told
+    result = await running.messages.explain(wanted(transaction.tx_id, **changes))
+    parsed: dict[str, Any] = json.loads(json.dumps(result))
+    assert parsed == result
     return parsed
 
 
-def outcomes(told: dict[str, Any]) -> dict[str, bool | None]:
-    return {check["check"]: check["ok"] for check in told["checks"]}
+def outcomes(result: dict[str, Any]) -> dict[str, bool | None]:
+    return {check["check"]: check["ok"] for check in result["checks"]}
 
 
 async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path) -> None:
     async with world(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
-        told = await explained(running, registration)
-        assert told["failing"] is None
-        assert list(outcomes(told)) == [
+        result = await explained(running, registration)
+        assert result["failing"] is None
+        assert list(outcomes(result)) == [
             "transaction_accepted",
             "has_message",
             "p_chain_message",
@@ -40,18 +40,18 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
             "validator_set",
             "quorum_possible",
         ]
-        assert set(outcomes(told).values()) == {True}
+        assert set(outcomes(result).values()) == {True}
         assert registration.attested is not None
-        assert told["message"]["hex"] == "0x" + registration.attested.unsigned.raw.hex()
-        assert told["message"]["fields"] == {
+        assert result["message"]["hex"] == "0x" + registration.attested.unsigned.raw.hex()
+        assert result["message"]["fields"] == {
             "validationId": id_text(validation(registration)),
             "registered": True,
         }
-        assert told["transaction"]["type"] == "RegisterL1ValidatorTx"
-        assert told["signingSubnetId"] == id_text(running.l1)
-        assert told["pChainHeight"] == {"height": "20", "source": "epoch"}
-        assert told["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
-        assert told["stored"] == {"signatures": 0, "shares": 0, "weight": "0"}
+        assert result["transaction"]["type"] == "RegisterL1ValidatorTx"
+        assert result["signingSubnetId"] == id_text(running.l1)
+        assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
+        assert result["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert result["stored"] == {"signatures": 0, "shares": 0, "weight": "0"}
         assert running.asked() == 0
         await running.messages.get(wanted(registration.tx_id))
         stored = (await explained(running, registration))["stored"]
@@ -61,19 +61,19 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
 
 async def test_an_unknown_transaction_is_a_check_that_fails(tmp_path: Path) -> None:
     async with world(tmp_path, settings=QUICK) as running:
-        told = await running.messages.explain(wanted(bytes(31) + b"\x01"))
-        assert told["failing"] == "transaction_accepted"
-        assert told["transaction"]["status"] == "Unknown"
+        result = await running.messages.explain(wanted(bytes(31) + b"\x01"))
+        assert result["failing"] == "transaction_accepted"
+        assert result["transaction"]["status"] == "Unknown"
         await running.network.nodes[0].down()
-        told = await running.messages.explain(wanted(bytes(31) + b"\x02"))
-        assert (told["failing"], outcomes(told)) == (None, {"transaction_accepted": None})
+        result = await running.messages.explain(wanted(bytes(31) + b"\x02"))
+        assert (result["failing"], outcomes(result)) == (None, {"transaction_accepted": None})
 
 
 async def test_a_type_without_a_message_is_named(tmp_path: Path) -> None:
     async with world(tmp_path, settings=QUICK) as running:
-        told = await explained(running, running.network.p_chain.base())
-        assert told["failing"] == "has_message"
-        assert told["transaction"]["type"] == "BaseTx"
+        result = await explained(running, running.network.p_chain.base())
+        assert result["failing"] == "has_message"
+        assert result["transaction"]["type"] == "BaseTx"
 
 
 async def test_a_superseded_message_says_what_is_true_now_and_which_refusal_it_would_meet(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ async def test_a_superseded_message_says_what_is_true_now_and_which_refusal_it_w
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation(registration), 2_000)
         running.network.p_chain.set_weight(validation(registration), 3_000)
-        told = await explained(running, first)
-        assert told["failing"] == "latest_weight"
-        assert told["truth"]["state"] == "superseded"
-        assert told["truth"]["now"] == {"nonce": "1", "weight": "3000"}
-        assert "code 16" in next(check["why"] for check in told["checks"] if check["check"] == "latest_weight")
+        result = await explained(running, first)
+        assert result["failing"] == "latest_weight"
+        assert result["truth"]["state"] == "superseded"
+        assert result["truth"]["now"] == {"nonce": "1", "weight": "3000"}
+        assert "code 16" in next(check["why"] for check in result["checks"] if check["check"] == "latest_weight")
 
 
 async def test_the_origin_of_a_removal_is_named_or_its_progress(tmp_path: Path) -> None:
@@ -93,17 +93,17 @@ async def test_the_origin_of_a_removal_is_named_or_its_progress(tmp_path: Path) 
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation(registration))
         running.follower["percent"] = 12.5
-        told = await explained(running, removal)
-        assert outcomes(told)["justification"] is None
-        assert told["justification"]["hex"] is None
-        assert told["justification"]["progress"]["follower"] == {"percent": 12.5}
-        told = await explained(running, removal, justification=b"nonsense")
-        assert outcomes(told)["justification"] is False
-        told = await explained(running, removal, registration_tx_id=registration.tx_id)
-        assert told["failing"] is None
+        result = await explained(running, removal)
+        assert outcomes(result)["justification"] is None
+        assert result["justification"]["hex"] is None
+        assert result["justification"]["progress"]["follower"] == {"percent": 12.5}
+        result = await explained(running, removal, justification=b"nonsense")
+        assert outcomes(result)["justification"] is False
+        result = await explained(running, removal, registration_tx_id=registration.tx_id)
+        assert result["failing"] is None
         assert removal.attested is not None
-        assert told["justification"] == {"hex": "0x" + removal.attested.justification.hex(), "source": "caller"}
-        assert outcomes(told)["validation_removed"] is True
+        assert result["justification"] == {"hex": "0x" + removal.attested.justification.hex(), "source": "caller"}
+        assert outcomes(result)["validation_removed"] is True
 
 
 async def test_a_quorum_that_weight_without_keys_makes_impossible_is_told(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ async def test_a_quorum_that_weight_without_keys_makes_impossible_is_told(tmp_pa
         registration = running.network.p_chain.register(running.l1, weight=6_000)
         running.network.p_chain.disable(validation(registration))
         running.network.advance(10)
-        told = await explained(running, registration, height=0)
-        assert told["failing"] == "quorum_possible"
-        assert told["weights"] == {"total": "10000", "required": "6700", "withKey": "4000", "validators": 4}
+        result = await explained(running, registration, height=0)
+        assert result["failing"] == "quorum_possible"
+        assert result["weights"] == {"total": "10000", "required": "6700", "withKey": "4000", "validators": 4}
 
 
 async def test_the_height_is_the_proposed_one_where_the_epoch_is_older_than_the_l1(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ async def test_the_height_is_the_proposed_one_where_the_epoch_is_older_than_the_
     async with world(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
         answer = await running.messages.get(wanted(conversion.tx_id))
-        told = await explained(running, conversion)
+        result = await explained(running, conversion)
         assert (answer.height, answer.height_source) == (21, "proposed")
-        assert told["pChainHeight"] == {"height": "21", "source": "proposed"}
-        assert told["failing"] is None
-        why = next(check["why"] for check in told["checks"] if check["check"] == "p_chain_height")
+        assert result["pChainHeight"] == {"height": "21", "source": "proposed"}
+        assert result["failing"] is None
+        why = next(check["why"] for check in result["checks"] if check["check"] == "p_chain_height")
         assert why == "chosen by: proposed, since the height of the epoch (20) has no validators"
 
 
@@ -134,6 +134,6 @@ async def test_an_l1_that_is_too_young_to_sign_has_no_validators_yet(tmp_path: P
     plan = Plan(validators=3, l1s=l1s, messages=0, epoch_blocks=40, proposed_lag=2)
     async with world(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
-        told = await explained(running, conversion)
-        assert told["pChainHeight"]["source"] == "proposed"
-        assert told["failing"] == "validator_set"
+        result = await explained(running, conversion)
+        assert result["pChainHeight"]["source"] == "proposed"
+        assert result["failing"] == "validator_set"

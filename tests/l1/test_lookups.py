@@ -39,7 +39,7 @@ class Nodes:
 
     found: dict[bytes, FoundTransaction] = field(default_factory=dict)
     on_x_chain: dict[bytes, bytes] = field(default_factory=dict)
-    told: tuple[ValidationAt, ...] = ()
+    validations: tuple[ValidationAt, ...] = ()
     is_away: bool = False
     hangs: bool = False
     calls: int = 0
@@ -57,11 +57,11 @@ class Nodes:
 
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
         await self._called()
-        return next((one for one in self.told if one.height >= at_least), None)
+        return next((item for item in self.validations if item.height >= at_least), None)
 
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
         await self._called()
-        return self.told
+        return self.validations
 
     async def subnets(self) -> tuple[SubnetID, ...]:
         return ()
@@ -176,30 +176,30 @@ def looking(nodes: Nodes, rows: Rows | None = None, clock: Clock | None = None) 
 
 
 async def test_one_look_a_second_serves_all() -> None:
-    clock, nodes = Clock(), Nodes(told=(at(9, min_nonce=1, weight=2_000),))
+    clock, nodes = Clock(), Nodes(validations=(at(9, min_nonce=1, weight=2_000),))
     truths = looking(nodes, clock=clock)
     outcomes = await asyncio.gather(*(truths.current(of(LIFE.first), 5) for _ in range(10)))
     assert set(outcomes) == {Valid(9)}
     assert nodes.calls == 1
     clock.now = 1.1
-    nodes.told = (at(10, min_nonce=2, weight=3_000),)
+    nodes.validations = (at(10, min_nonce=2, weight=3_000),)
     assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
 
 
 async def test_what_was_superseded_stays_so_for_nodes_that_know_less() -> None:
-    clock, nodes = Clock(), Nodes(told=(at(9),))
+    clock, nodes = Clock(), Nodes(validations=(at(9),))
     truths = looking(nodes, clock=clock)
     assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
     clock.now, nodes.is_away = 5.0, True
     assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
-    clock.now, nodes.is_away, nodes.told = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
+    clock.now, nodes.is_away, nodes.validations = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
     assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
-    clock.now, nodes.told = 15.0, (at(10, min_nonce=1, weight=2_000),)
+    clock.now, nodes.validations = 15.0, (at(10, min_nonce=1, weight=2_000),)
     assert await truths.current(of(LIFE.first), 5) == Valid(10)
 
 
 async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:
-    for nodes in (Nodes(is_away=True), Nodes(hangs=True), Nodes(told=(at(4),))):
+    for nodes in (Nodes(is_away=True), Nodes(hangs=True), Nodes(validations=(at(4),))):
         assert isinstance(await looking(nodes).current(of(LIFE.first), 5), Unknown)
         if not nodes.is_away:
             assert isinstance(await looking(nodes).refresh(of(LIFE.first), 5), Unknown)
@@ -207,18 +207,18 @@ async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:
 
 async def test_the_index_proves_what_nodes_do_not_know_yet() -> None:
     rows = Rows((LIFE.row(LIFE.second), LIFE.row(LIFE.first)))
-    for nodes in (Nodes(told=(at(9, min_nonce=1, weight=2_000),)), Nodes(is_away=True)):
+    for nodes in (Nodes(validations=(at(9, min_nonce=1, weight=2_000),)), Nodes(is_away=True)):
         truth = await looking(nodes, rows).current(of(LIFE.first), 5)
         assert isinstance(truth, Superseded)
         assert truth.by == LIFE.second.tx_id
-    truth = await looking(Nodes(told=(at(9),)), rows).current(of(LIFE.first), 5)
+    truth = await looking(Nodes(validations=(at(9),)), rows).current(of(LIFE.first), 5)
     assert isinstance(truth, Superseded)
     assert (truth.is_removal, truth.by) == (True, None)
 
 
 async def test_asked_again_the_node_that_knows_most_outdoes_the_others() -> None:
-    told = (at(9, min_nonce=1, weight=2_000), at(11, min_nonce=2, weight=3_000), at(2))
-    truth = await looking(Nodes(told=told)).refresh(of(LIFE.first), 5)
+    result = (at(9, min_nonce=1, weight=2_000), at(11, min_nonce=2, weight=3_000), at(2))
+    truth = await looking(Nodes(validations=result)).refresh(of(LIFE.first), 5)
     assert isinstance(truth, Superseded)
     assert truth.now == {"nonce": "1", "weight": "3000"}
 

@@ -69,7 +69,7 @@ def log_of(block: int, payload: bytes, chain: ChainID = CHAIN) -> EvmLog:
 def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
     lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
     logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
-    read = [EvmLog(int(one["blockNumber"], 16), bytes.fromhex(one["data"][2:])) for one in logs]
+    read = [EvmLog(int(item["blockNumber"], 16), bytes.fromhex(item["data"][2:])) for item in logs]
     found = [asked for asked in (parse_registration_log(CHAIN, log) for log in read) if asked is not None]
     assert [asked.validation_id for asked in found] == [REGISTERED]
 

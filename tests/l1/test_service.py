@@ -149,9 +149,9 @@ async def test_a_superseded_message_that_nobody_signed_before_is_refused_for_eve
         before = running.asked()
         with pytest.raises(MessageSuperseded) as caught:
             await running.messages.get(wanted(first.tx_id))
-        told = caught.value.detail()
-        assert told["verdict"] == "never"
-        assert told["superseded"]["now"] == {"nonce": "1", "weight": "3000"}
+        result = caught.value.detail()
+        assert result["verdict"] == "never"
+        assert result["superseded"]["now"] == {"nonce": "1", "weight": "3000"}
         assert running.asked() == before
         await delivered(running, registration)
 
@@ -200,12 +200,12 @@ async def test_a_restarted_daemon_answers_without_asking_anybody(tmp_path: Path)
         conversion = network.p_chain.conversion_of(network.subnets[1].subnet_id)
         registration = network.p_chain.register(network.subnets[1].subnet_id)
         async with over(network, tmp_path, QUICK) as running:
-            first = [await running.messages.get(wanted(one.tx_id)) for one in (conversion, registration)]
+            first = [await running.messages.get(wanted(item.tx_id)) for item in (conversion, registration)]
         async with over(network, tmp_path, QUICK) as running:
             before = running.asked()
-            again = [await running.messages.get(wanted(one.tx_id)) for one in (conversion, registration)]
+            again = [await running.messages.get(wanted(entry.tx_id)) for entry in (conversion, registration)]
             assert running.asked() == before
-        assert [one.signed_message for one in again] == [one.signed_message for one in first]
+        assert [element.signed_message for element in again] == [element.signed_message for element in first]
 
 
 async def test_only_nodes_below_the_transaction_prove_nothing(tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ async def test_validators_that_lag_say_not_yet(tmp_path: Path) -> None:
     async with world(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
-        seats = [one.index for one in running.network.validators if any(one.chains)]
+        seats = [validator.index for validator in running.network.validators if any(validator.chains)]
         running.network.set_behaviour(seats, "lag=1")
         with pytest.raises(QuorumNotReached) as caught:
             await running.messages.get(wanted(registration.tx_id, timeout_s=1.0))
         assert "threshold of stake" in str(caught.value)
-        assert {one.error_code for one in caught.value.shortfall.missing} == {11}
+        assert {item.error_code for item in caught.value.shortfall.missing} == {11}
         running.network.set_behaviour(seats, "")
         await delivered(running, registration)
 

@@ -26,7 +26,7 @@ class Life:
 
     def __init__(self) -> None:
         network = SimulatedNetwork(Plan(validators=1, l1s=(L1Plan(validators=1, spare=1),), messages=0))
-        self.subnet_id = next(one.subnet_id for one in network.subnets if one.conversion_id is not None)
+        self.subnet_id = next(subnet.subnet_id for subnet in network.subnets if subnet.conversion_id is not None)
         p_chain = network.p_chain
         self.conversion = p_chain.conversion_of(self.subnet_id)
         self.registration = p_chain.register(self.subnet_id)
@@ -106,7 +106,7 @@ def test_a_removal_is_true_once_the_validation_is_gone() -> None:
 
 
 def test_accepted_transactions_prove_what_came_later() -> None:
-    rows = [LIFE.row(one) for one in (LIFE.removal, LIFE.second, LIFE.first, LIFE.registration)]
+    rows = [LIFE.row(item) for item in (LIFE.removal, LIFE.second, LIFE.first, LIFE.registration)]
     for superseded in (LIFE.registration, LIFE.first, LIFE.second):
         proof = find_supersession(of(superseded), rows)
         assert proof is not None

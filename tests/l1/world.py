@@ -51,11 +51,11 @@ class World:
     @property
     def l1(self) -> SubnetID:
         """The first L1 of the plan."""
-        return next(one.subnet_id for one in self.network.subnets if one.conversion_id is not None)
+        return next(subnet.subnet_id for subnet in self.network.subnets if subnet.conversion_id is not None)
 
     def asked(self) -> int:
         """Return how many signature requests validators got."""
-        return sum(one.counts.app_requests for one in self.network.validators)
+        return sum(validator.counts.app_requests for validator in self.network.validators)
 
 
 def wanted(tx_id: bytes, **changes: Any) -> L1Request:
@@ -98,8 +98,10 @@ async def over(
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
     """Return what a config file says of the chains of the L1s."""
-    ids = [id_text(chain_id) for one in network.subnets[1:] for chain_id in network.state.chains_of(one.subnet_id)]
-    return [{"blockchain-id": one, "rpc": [f"{network.node_uri}/ext/bc/{one}/rpc"]} for one in ids]
+    ids = [
+        id_text(chain_id) for subnet in network.subnets[1:] for chain_id in network.state.chains_of(subnet.subnet_id)
+    ]
+    return [{"blockchain-id": raw_id, "rpc": [f"{network.node_uri}/ext/bc/{raw_id}/rpc"]} for raw_id in ids]
 
 
 @dataclass

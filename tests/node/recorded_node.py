@@ -86,7 +86,7 @@ def _recorded(path: str, method: str, params: Params) -> Any:
     if method == "platform.validatedBy":
         return _validated_by(params["blockchainID"])
     if method == "platform.validates":
-        chains = [one["id"] for one in _blockchains() if one["subnetID"] == params["subnetID"]]
+        chains = [blockchain["id"] for blockchain in _blockchains() if blockchain["subnetID"] == params["subnetID"]]
         return {"blockchainIDs": chains}
     for entry in RECORDED:
         if entry["method"] == method and _same(entry, path, params):

@@ -42,7 +42,10 @@ async def test_a_permissioned_one_is_known_by_its_transaction_and_always_active(
 
 def test_legacy_ones_stand_beside_those_of_an_l1() -> None:
     raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
-    assert [(one.is_l1, one.is_active) for one in decode_current_validations(raw)] == [(False, True), (True, True)]
+    assert [(validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)] == [
+        (False, True),
+        (True, True),
+    ]
 
 
 def test_no_validators_may_be_told_as_null() -> None:

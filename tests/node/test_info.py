@@ -65,10 +65,10 @@ async def test_every_info_node_is_asked_and_one_suffices() -> None:
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
     async with serving(*nodes) as uris, open_session() as session:
         info = connected(session, settings_for(refusing_uri(), *uris)).info
-        told = await info.all_peers()
-        assert not told.complete
-        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in told.hints
-        assert len(told.hints) == len(set(told.hints))
+        result = await info.all_peers()
+        assert not result.complete
+        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in result.hints
+        assert len(result.hints) == len(set(result.hints))
     assert [node.calls["info.peers"] for node in nodes] == [1, 1, 1]
 
 
@@ -85,11 +85,11 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         dead = refusing_uri()
         upstream = connected(session, settings_for(uris[0], dead))
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
-    assert [(one.position, one.display, one.value, one.failure) for one in networks] == [
+    assert [(network.position, network.display, network.value, network.failure) for network in networks] == [
         (0, uris[0], NETWORK_ID, None),
         (1, dead, None, NodeFailure.REFUSED),
     ]
-    assert [one.value for one in heights] == [19, None]
+    assert [height.value for height in heights] == [19, None]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
     ],
 )
 async def test_the_protocol_of_plugins_is_the_nodes_where_it_tells(
-    told: dict[str, object], expected: int | None
+    result: dict[str, object], expected: int | None
 ) -> None:
-    async with upstream_of(RecordedNode({"info.getNodeVersion": told})) as upstream:
+    async with upstream_of(RecordedNode({"info.getNodeVersion": result})) as upstream:
         assert await upstream.info.rpc_protocol_version() == expected
 
 

@@ -116,10 +116,10 @@ async def test_a_missing_validation_is_missing_at_a_height_that_was_told_before(
 async def test_nodes_below_the_height_prove_nothing() -> None:
     behind = lagging(10, **{"platform.getL1Validator": no_validator})
     async with upstream_of(behind, RecordedNode()) as upstream:
-        told = await upstream.platform.l1_validator(REGISTERED, 12)
-        assert told is not None
-        assert told.state is not None
-        assert {one.height for one in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
+        result = await upstream.platform.l1_validator(REGISTERED, 12)
+        assert result is not None
+        assert result.state is not None
+        assert {item.height for item in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
     async with upstream_of(behind) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED, 12) is None
 

@@ -124,7 +124,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
     release.set()
     tasks[2].cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [isinstance(one, asyncio.CancelledError) for one in outcomes] == [False, True, True, False]
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [False, True, True, False]
     async with asyncio.timeout(1), limit.slot(CallOrigin.CALLER):
         pass
 

@@ -97,7 +97,7 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
     async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
         entries = (await upstream.platform.all_validators_at(19))[L1]
     members = build_canonical_set(entries)
-    assert [len(one.node_ids) for one in members.validators] == [2]
+    assert [len(validator.node_ids) for validator in members.validators] == [2]
     assert (members.total_weight, members.keyless_weight) == (12, 2)
 
 
@@ -167,8 +167,8 @@ async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_one_is_none() -> No
 
 @pytest.mark.parametrize("address", [None, "0x"])
 async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str | None) -> None:
-    told = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
-    async with upstream_of(RecordedNode({"platform.getSubnet": told})) as upstream:
+    result = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
+    async with upstream_of(RecordedNode({"platform.getSubnet": result})) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet is not None
     assert subnet.manager_address == b""
@@ -216,7 +216,7 @@ async def test_hostile_sets_are_bad_answers(shape: str) -> None:
     async with upstream_of(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.validators_at(L1, 19)
-    assert [one.failure for one in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
+    assert [attempt.failure for attempt in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])

@@ -270,8 +270,8 @@ async def test_the_log_names_the_node_once_and_tells_when_it_works_again(
                 await upstream.platform.height()
         node.answers.clear()
         await upstream.platform.height()
-    told = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
-    assert told == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
+    results = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
+    assert results == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
     assert vars(caplog.records[0])["answer"] == "http_status: HTTP status 500"
 
 
@@ -288,7 +288,7 @@ async def test_calls_are_counted_with_their_outcome() -> None:
     async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
         await upstream.platform.height()
         await upstream.platform.validated_by(NO_CHAIN)
-    assert [one for one in observer.seen if one[0] != "info.getNetworkID"] == [
+    assert [item for item in observer.seen if item[0] != "info.getNetworkID"] == [
         ("platform.getHeight", "http_status"),
         ("platform.getHeight", "ok"),
         ("platform.validatedBy", "refused"),

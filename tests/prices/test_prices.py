@@ -94,13 +94,13 @@ def test_a_template_is_filled_with_what_is_asked_for() -> None:
 async def source(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
 ) -> AsyncIterator[WebPrices]:
-    """Prices of a web server that answers as told."""
+    """Prices of a web server that returns the replies of `answer`."""
 
-    async def told(request: web.Request) -> web.StreamResponse:
+    async def reply(request: web.Request) -> web.StreamResponse:
         return await answer(request)
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", told)
+    app.router.add_get("/{path:.*}", reply)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -131,9 +131,9 @@ class Web:
 async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
     server = Web('{"market": [{"usd": 42.123456789012345678901}]}')
     async with source(server) as prices:
-        told = await asyncio.gather(*(prices.price("usd", DAY) for _ in range(5)))
-        assert told == ["42.123456789012345678901"] * 5
-        assert await prices.price("usd", DAY) == told[0]
+        result = await asyncio.gather(*(prices.price("usd", DAY) for _ in range(5)))
+        assert result == ["42.123456789012345678901"] * 5
+        assert await prices.price("usd", DAY) == result[0]
     assert server.asked == ["/2024-03-09?vs=usd"]
 
 

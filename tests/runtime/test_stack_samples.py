@@ -38,9 +38,9 @@ def test_equal_stacks_add_up_unless_they_wait_for_different_things() -> None:
         totals.add(outer(), 5)
         totals.add(outer(), 1, innermost="[x]")
     found = list(totals.totals())
-    assert {(one.count, one.amount) for one in found if one.stack[0] == Frame("[x]")} == {(3, 3)}
-    assert {one.count for one in found} == {3}
-    assert sum(one.amount for one in found) == 18
+    assert {(item.count, item.amount) for item in found if item.stack[0] == Frame("[x]")} == {(3, 3)}
+    assert {entry.count for entry in found} == {3}
+    assert sum(element.amount for element in found) == 18
 
 
 def test_deep_stacks_are_cut_at_the_outside() -> None:
@@ -59,7 +59,7 @@ def test_stacks_beyond_the_bound_count_together(monkeypatch: pytest.MonkeyPatch)
     totals = StackTotals()
     for name in "abcd":
         totals.add(stack_samples.NO_STACK, 10, innermost=name)
-    assert [(one.stack, one.count, one.amount) for one in totals.totals()] == [
+    assert [(total.stack, total.count, total.amount) for total in totals.totals()] == [
         ((Frame("a"),), 1, 10),
         ((Frame("b"),), 1, 10),
         ((Frame(OTHERS),), 2, 20),
@@ -73,4 +73,4 @@ def test_deleted_code_keeps_its_name() -> None:
         exec(f"def {name}():\n    return capture_stack(sys._getframe())", scope)
         totals.add(scope[name](), 1)  # type: ignore[operator]
         del scope
-    assert [one.stack[0].function for one in totals.totals()] == ["first", "second"]
+    assert [total.stack[0].function for total in totals.totals()] == ["first", "second"]

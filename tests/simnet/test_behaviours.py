@@ -28,7 +28,7 @@ def share(network: SimulatedNetwork, line: Line) -> bytes:
 
 def signed_by(network: SimulatedNetwork, signature: bytes) -> list[int]:
     message = evm_message(network).unsigned.raw
-    keys = [bls.parse_public_key(one.bls_key) for one in network.validators]
+    keys = [bls.parse_public_key(validator.bls_key) for validator in network.validators]
     return [index for index, key in enumerate(keys) if bls.verify(key, message, signature)]
 
 
@@ -120,8 +120,8 @@ def test_answers_come_several_times_or_twice_differently() -> None:
     assert answers[0] == answers[1] == answers[2]
     network.set_behaviour(0, "twice=wrong")
     first, second = ask(line, request(evm_message(network)))
-    signatures = [sdk.SignatureResponse.FromString(one.app_response.app_bytes).signature for one in (first, second)]
-    assert [signed_by(network, one) for one in signatures] == [[0], []]
+    signatures = [sdk.SignatureResponse.FromString(item.app_response.app_bytes).signature for item in (first, second)]
+    assert [signed_by(network, signature) for signature in signatures] == [[0], []]
     network.set_behaviour(0, "wrong+twice=honest")
     assert len(ask(line, request(evm_message(network)))) == 2
 

@@ -99,7 +99,7 @@ async def test_chain_ids_differ_and_errors_are_those_of_evm_nodes(network: Simul
     assert (await ask(network, "C", "eth_getLogs", 1))["code"] == -32602
     assert (await ask(network, "C", "eth_getLogs", {"fromBlock": "0x9", "toBlock": "0x1"}))["code"] == -32000
     batch = [{"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"}, 1]
-    assert [sorted(one) for one in await post(network, "C", batch)] == [
+    assert [sorted(item) for item in await post(network, "C", batch)] == [
         ["id", "jsonrpc", "result"],
         ["error", "id", "jsonrpc"],
     ]

@@ -126,7 +126,9 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
         line.session.feed(b"".join(frames))
         assert line.session.finished
         answers = [
-            one for one in line.transport.messages() if one.HasField("app_response") or one.HasField("app_error")
+            message
+            for message in line.transport.messages()
+            if message.HasField("app_response") or message.HasField("app_error")
         ]
         assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
         assert not line.transport.closed

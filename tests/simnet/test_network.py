@@ -46,8 +46,8 @@ async def test_an_honest_client_gets_shares_and_leaves_no_trace_in_the_report() 
         assert G2ProofOfPossession.Verify(key, message.raw, BLSSignature(last))
         assert await report(network.node_uri, "violations") == {"total": 0, "byKind": {}, "byPeer": {}, "latest": []}
         stats = await report(network.node_uri, "stats")
-        assert [one["handshakes"] for one in stats["validators"]] == [1, 1, 1]
-        assert [one["shares"] for one in stats["validators"]] == [1, 1, 1]
+        assert [stat["handshakes"] for stat in stats["validators"]] == [1, 1, 1]
+        assert [item["shares"] for item in stats["validators"]] == [1, 1, 1]
 
 
 async def test_every_kind_of_message_is_signed_over_the_wire() -> None:
@@ -145,7 +145,7 @@ async def test_a_client_that_starts_from_one_validator_finds_all() -> None:
                 new = {f"127.0.0.1:{claim.ip_port}" for claim in listed} - found
                 found |= new
                 todo += new
-        assert found == {one.address.endpoint for one in network.validators if one.address}
+        assert found == {validator.address.endpoint for validator in network.validators if validator.address}
         assert network.violations.total == 0
 
 

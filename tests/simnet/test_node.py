@@ -58,10 +58,12 @@ def comparable(method: str, result: Any) -> Any:
     kept = {key: value for key, value in result.items() if key not in OTHERWISE.get(method, ())}
     if method == "info.peers":
         kept["peers"] = sorted(
-            ({k: v for k, v in one.items() if k not in PEER_OTHERWISE} for one in kept["peers"]), key=str
+            ({k: v for k, v in entry.items() if k not in PEER_OTHERWISE} for entry in kept["peers"]), key=str
         )
     if method == "platform.getCurrentValidators":
-        kept["validators"] = [{k: v for k, v in one.items() if k not in STAKER_OTHERWISE} for one in kept["validators"]]
+        kept["validators"] = [
+            {k: v for k, v in item.items() if k not in STAKER_OTHERWISE} for item in kept["validators"]
+        ]
     if method == "platform.getBlockchains":
         kept["blockchains"] = sorted(kept["blockchains"], key=str)
     return kept
@@ -121,8 +123,8 @@ async def test_heights_are_named_by_number_text_or_proposed_and_the_rest_is_refu
         for bad in (2**64 - 1, -1, 1.5, "x", True, [1]):
             assert (await at(bad)).startswith("couldn't unmarshal an argument")
         assert await call(network.node_uri, "/ext/P", "platform.getProposedHeight") == {"height": "21"}
-        told = await call(network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25})
-        assert "failed to get validator sets at 25" in told
+        reply = await call(network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25})
+        assert "failed to get validator sets at 25" in reply
 
 
 async def test_unknown_chains_and_subnets_are_answered_in_a_nodes_words() -> None:
@@ -155,7 +157,7 @@ async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() ->
             "NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": "1000"},
         }
         current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": id_text(l1)})
-        assert {one["nodeID"]: one["balance"] for one in current["validators"]} == {
+        assert {item["nodeID"]: item["balance"] for item in current["validators"]} == {
             network.validators[0].name: "100000000000",
             network.validators[1].name: "0",
         }
@@ -165,7 +167,7 @@ async def test_nearly_drained_validators_are_members_and_tell_their_balance() ->
     async with SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:balance=2047"),))) as network:
         l1 = id_text(network.subnets[1].subnet_id)
         current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": l1})
-        assert [one["balance"] for one in current["validators"]] == ["2047", "100000000000"]
+        assert [item["balance"] for item in current["validators"]] == ["2047", "100000000000"]
         members = await call(
             network.node_uri, "/ext/P", "platform.getValidatorsAt", {"subnetID": l1, "height": "proposed"}
         )
@@ -235,7 +237,7 @@ async def test_a_node_that_validates_does_not_name_itself() -> None:
     async with SimulatedNetwork(Plan(validators=3, messages=0, node_is_validator=True)) as network:
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         itself = network.validators[0]
-        assert itself.name not in {one["nodeID"] for one in peers["peers"]}
+        assert itself.name not in {peer["nodeID"] for peer in peers["peers"]}
         assert (await call(network.node_uri, "/ext/info", "info.getNodeID"))["nodeID"] == itself.name
         assert itself.address is not None
         assert await call(network.node_uri, "/ext/info", "info.getNodeIP") == {"ip": itself.address.endpoint}

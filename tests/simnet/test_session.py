@@ -150,7 +150,7 @@ def test_a_message_of_another_chain_is_not_signed() -> None:
 def test_pings_are_answered_with_one_pong_each() -> None:
     line = Line(small_network()).finish()
     ping = p2p.Message(ping=p2p.Ping(uptime=100))
-    assert [one.WhichOneof("message") for one in ask(line, ping, ping)] == ["pong", "pong"]
+    assert [item.WhichOneof("message") for item in ask(line, ping, ping)] == ["pong", "pong"]
     line.send(p2p.Message(ping=p2p.Ping(uptime=101)))
     assert line.transport.closed
     assert line.faults == {ViolationKind.PING_UPTIME: 1}
@@ -275,7 +275,7 @@ def place_all(network: SimulatedNetwork) -> list[SignedAddress]:
 
 
 def told(message: p2p.Message) -> set[NodeID]:
-    return {node_id_of(one.x509_certificate) for one in message.peer_list.claimed_ip_ports}
+    return {node_id_of(port.x509_certificate) for port in message.peer_list.claimed_ip_ports}
 
 
 def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
@@ -287,7 +287,7 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     assert len(first) == 15
     assert line.validator.node_id not in first
     known = bloom.filter_of(
-        [one.gossip_id for one in addresses if one.leaf.node_id in first], b"salt", random.Random(1)
+        [address.gossip_id for address in addresses if address.leaf.node_id in first], b"salt", random.Random(1)
     )
     get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=known.encode(), salt=b"salt"), all_subnets=True)
     (answer,) = ask(line, p2p.Message(get_peer_list=get))
@@ -299,7 +299,7 @@ def test_whoever_knows_everybody_gets_no_answer() -> None:
     network = small_network()
     addresses = place_all(network)
     line = Line(network).finish()
-    known = bloom.filter_of([one.gossip_id for one in addresses], b"", random.Random(1)).encode()
+    known = bloom.filter_of([address.gossip_id for address in addresses], b"", random.Random(1)).encode()
     get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=known), all_subnets=True)
     assert ask(line, p2p.Message(get_peer_list=get)) == []
 
@@ -307,7 +307,7 @@ def test_whoever_knows_everybody_gets_no_answer() -> None:
 def test_nodes_of_an_l1_are_told_to_whoever_wants_all_subnets_or_tracks_it() -> None:
     network = small_network(l1s=(L1Plan(validators=2),))
     place_all(network)
-    own = {one.node_id for one in network.validators if not one.validates_primary}
+    own = {validator.node_id for validator in network.validators if not validator.validates_primary}
     l1 = network.subnets[1].subnet_id
 
     def told_by(index: int, **changes: object) -> set[NodeID]:

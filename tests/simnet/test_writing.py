@@ -32,7 +32,7 @@ CREDENTIAL_BYTES = 4 + 4 + 65
 def vectors() -> dict[str, bytes]:
     """Return the signed transactions of one L1's story on network 12345, by kind."""
     listed = json.loads((VECTORS.parent / "p_chain.json").read_text())["transactions"]
-    return {one["kind"]: bytes.fromhex(one["hex"]) for one in listed if one["network_id"] == 12345}
+    return {entry["kind"]: bytes.fromhex(entry["hex"]) for entry in listed if entry["network_id"] == 12345}
 
 
 def story_drafts() -> Iterator[TxDraft]:
@@ -124,16 +124,16 @@ def transactions_of(network: SimulatedNetwork) -> Iterator[PSignedTx]:
 def test_every_transaction_spends_what_an_earlier_one_gave_back() -> None:
     network = story_of_everything()
     spendable = {(bytes(32), index) for index in range(64)}
-    for one in transactions_of(network):
-        (spent,) = one.unsigned.base.inputs  # type: ignore[union-attr]
+    for transaction in transactions_of(network):
+        (spent,) = transaction.unsigned.base.inputs  # type: ignore[union-attr]
         spendable.remove((spent.tx_id, spent.output_index))
-        spendable.add((one.id, 0))
+        spendable.add((transaction.id, 0))
 
 
 def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
     network = story_of_everything()
-    read = {one.id: one for one in transactions_of(network)}
-    kinds = [one.kind for one in network.p_chain.transactions]
+    read = {item.id: item for item in transactions_of(network)}
+    kinds = [entry.kind for entry in network.p_chain.transactions]
     assert set(kinds) == {*vectors()} & {*kinds}
     assert kinds[-7:] == [
         "RegisterL1ValidatorTx",
@@ -144,17 +144,17 @@ def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
         "ConvertSubnetToL1Tx",
         "BaseTx",
     ]
-    for one in network.p_chain.transactions:
-        assert read[one.tx_id].kind == one.kind  # type: ignore[index]
-        assert read[one.tx_id].raw == one.raw  # type: ignore[index]
-        assert one.text == cb58_encode(one.tx_id)
+    for transaction in network.p_chain.transactions:
+        assert read[transaction.tx_id].kind == transaction.kind  # type: ignore[index]
+        assert read[transaction.tx_id].raw == transaction.raw  # type: ignore[index]
+        assert transaction.text == cb58_encode(transaction.tx_id)
 
 
 def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> None:
     network = story_of_everything()
-    created = [one for one in network.p_chain.transactions if one.kind == "CreateSubnetTx"]
-    assert [one.tx_id for one in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
-    chains = [one.tx_id for one in network.p_chain.transactions if one.kind == "CreateChainTx"]
+    created = [transaction for transaction in network.p_chain.transactions if transaction.kind == "CreateSubnetTx"]
+    assert [entry.tx_id for entry in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
+    chains = [item.tx_id for item in network.p_chain.transactions if item.kind == "CreateChainTx"]
     assert chains == [chain.chain_id for chain in network.state.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
 
 
@@ -165,22 +165,22 @@ def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
         assert isinstance(conversion, ConvertSubnetToL1Tx)
         assert conversion.conversion_id == subnet.conversion_id
         assert conversion.manager_chain_id == subnet.manager_chain_id
-        for one in conversion.validators:
-            key = bls.parse_public_key(one.signer.public_key)
-            assert bls.verify_possession(key, one.signer.public_key, one.signer.proof)
+        for validator in conversion.validators:
+            key = bls.parse_public_key(validator.signer.public_key)
+            assert bls.verify_possession(key, validator.signer.public_key, validator.signer.proof)
 
 
 def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_height() -> None:
     network = story_of_everything()
     state = network.state
     checked = 0
-    for one in network.p_chain.transactions:
-        if one.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
-            message: bytes = parse_p_tx(one.raw).unsigned.message  # type: ignore[union-attr]
-            assert one.height is not None
+    for transaction in network.p_chain.transactions:
+        if transaction.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
+            message: bytes = parse_p_tx(transaction.raw).unsigned.message  # type: ignore[union-attr]
+            assert transaction.height is not None
             source = state.chains[ChainID(message[6:38])].subnet_id
             # The plan's own transactions are signed at its first height.
-            height = state.heights.epoch_at(max(one.height - 1, state.heights.first))[2]
+            height = state.heights.epoch_at(max(transaction.height - 1, state.heights.first))[2]
             assert verify_signed_message(state, message, source, height) == ""
             checked += 1
     assert checked == 3 + 4
@@ -222,5 +222,5 @@ def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
 def test_an_l1_whose_validators_are_all_away_still_has_its_history() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3),), rules=(parse_rule("l1-0/all:joins=25"),))
     assert network.state.current_set(network.subnets[1].subnet_id) == ()
-    kinds = {one.kind for height in range(21) for one in parse_p_block(network.p_chain.block(height)).txs}
+    kinds = {tx.kind for height in range(21) for tx in parse_p_block(network.p_chain.block(height)).txs}
     assert {"ConvertSubnetToL1Tx", "SetL1ValidatorWeightTx"} <= kinds

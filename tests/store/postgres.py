@@ -209,7 +209,9 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 def _reachable_folder() -> Path:
     """Return a new folder that everybody can reach; short, since the path of a socket has at most 107 bytes."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
-    root = next((one for one in roots if all(step.stat().st_mode & 0o001 for step in (one, *one.parents))), roots[0])
+    root = next(
+        (item for item in roots if all(step.stat().st_mode & 0o001 for step in (item, *item.parents))), roots[0]
+    )
     folder = Path(tempfile.mkdtemp(prefix="wsp-", dir=root))
     folder.chmod(0o755)
     return folder

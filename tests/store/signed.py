@@ -82,7 +82,7 @@ def keeping(
     """Return what writes shares and signatures of a message."""
     batch = WriteBatch(
         for_ever={of.id: of} if for_ever else {},
-        signatures=[AddSignature(of, one, lambda: None) for one in signatures],
+        signatures=[AddSignature(of, signature, lambda: None) for signature in signatures],
         updates=[AddShares(of, tuple(shares))],
     )
     now_unix_s = time.time() if at_unix_s is None else at_unix_s
@@ -112,7 +112,7 @@ def kept(place: StoreUrl) -> dict[bytes, Any]:
             signatures = connection.execute(select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)).all()
             found[row.message_id] = (
                 row.for_ever == 1,
-                {(one.public_key, one.signature, one.verified == 1) for one in shares},
-                {(one.public_keys, one.signature) for one in signatures},
+                {(share.public_key, share.signature, share.verified == 1) for share in shares},
+                {(signature.public_keys, signature.signature) for signature in signatures},
             )
     return found

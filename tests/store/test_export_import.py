@@ -134,7 +134,7 @@ def test_bad_lines_are_named_by_number_and_left_out(any_store_url: str) -> None:
         ({**_signature_of(one, [0]), "publicKeys": [KEYS[0].hex()] * 2}, "each once"),
         ("not json", "not a record"),
     ]
-    text = HEADER + b"\n" + text_of([one for one, _ in bad]) + text_of([good]) + b"\xff\xfe\n{"
+    text = HEADER + b"\n" + text_of([item for item, _ in bad]) + text_of([good]) + b"\xff\xfe\n{"
     moved, complaints = imported(place, text)
     assert moved.bad_lines == len(complaints) == len(bad) + 2
     for number, (_, words) in enumerate(bad, start=3):
@@ -191,7 +191,7 @@ def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
     any_store_url: str, second_url: str
 ) -> None:
     messages = [message(number) for number in range(250)]
-    place = made(any_store_url, *(keeping(one, [share(one, 0), share(one, 1)]) for one in messages))
+    place = made(any_store_url, *(keeping(item, [share(item, 0), share(item, 1)]) for item in messages))
     text = text_of(exported(place))
     target = made(second_url)
     moved, complaints = imported(target, text)

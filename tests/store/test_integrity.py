@@ -103,7 +103,7 @@ def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
 
 def test_every_page_of_messages_is_looked_at(any_store_url: str) -> None:
     messages = [message(number) for number in range(45)]
-    report, faults = checked(made(any_store_url, *(keeping(one, [share(one, 0)]) for one in messages)))
+    report, faults = checked(made(any_store_url, *(keeping(item, [share(item, 0)]) for item in messages)))
     assert (report.messages, report.shares, faults) == (45, 45, [])
 
 
@@ -120,7 +120,7 @@ def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> N
 @pytest.mark.parametrize("page", [1, 8, 20, 30])
 def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     messages = [message(number) for number in range(200)]
-    place = made(f"sqlite:///{tmp_path}/store.db", *(keeping(one, [share(one, 0)]) for one in messages))
+    place = made(f"sqlite:///{tmp_path}/store.db", *(keeping(item, [share(item, 0)]) for item in messages))
     file = tmp_path / "store.db"
     raw = bytearray(file.read_bytes())
     raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096

@@ -170,11 +170,11 @@ def test_a_slow_upgrade_goes_on_where_it_ended(engine: Engine, tmp_path: Path) -
     with pytest.raises(RuntimeError, match="the power went"):
         upgrade_all(engine, "here", lambda *_: None, with_one_more(tmp_path, SLOW, fails_at=2))
     assert version(engine) == HEAD
-    told: list[tuple[str, float]] = []
+    results: list[tuple[str, float]] = []
     migrations = with_one_more(tmp_path, SLOW, fails_at=99)
-    assert upgrade_all(engine, "here", lambda *step: told.append(step), migrations) == "0901"
+    assert upgrade_all(engine, "here", lambda *step: results.append(step), migrations) == "0901"
     assert version(engine) == "0901"
-    assert told == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
+    assert results == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
     with engine.begin() as connection:
         assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
 

@@ -160,7 +160,7 @@ async def test_a_password_is_told_nowhere(caplog: pytest.LogCaptureFixture) -> N
     url = "postgresql://somebody:hush%20hush@127.0.0.1:1/warpseal?sslpassword=hush%20hush"
     async with store_at(url, stop_timeout_s=0.1) as store:
         status = store.status()
-    told = f"{status} {settings_of(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
-    assert "hush" not in told
+    result = f"{status} {settings_of(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
+    assert "hush" not in result
     assert "somebody" in status.url
     assert not status.is_up

@@ -36,7 +36,7 @@ from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"
 LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
-RECORDED = {one["path"].split("/")[3]: one["result"]["validators"] for one in map(json.loads, reversed(LINES))}
+RECORDED = {item["path"].split("/")[3]: item["result"]["validators"] for item in map(json.loads, reversed(LINES))}
 INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
 
@@ -57,12 +57,12 @@ class FakePeerUptimes:
 def as_recorded(validators: list[dict[str, Any]]) -> FakePeerUptimes:
     """Return the uptimes that the recorded node had observed when it listed these validators."""
     peer_uptimes = FakePeerUptimes()
-    for one in validators:
-        if one["isConnected"]:
-            peer_uptimes.connected.add(node_id(one["nodeID"][7:]))
-        up_ms = one["uptimeSeconds"] * 1_000
-        peer_uptimes.uptimes[parse_id(one["validationID"])] = Uptime(
-            round(up_ms * 100 / one["uptimePercentage"]), up_ms
+    for validator in validators:
+        if validator["isConnected"]:
+            peer_uptimes.connected.add(node_id(validator["nodeID"][7:]))
+        up_ms = validator["uptimeSeconds"] * 1_000
+        peer_uptimes.uptimes[parse_id(validator["validationID"])] = Uptime(
+            round(up_ms * 100 / validator["uptimePercentage"]), up_ms
         )
     return peer_uptimes
 
@@ -79,7 +79,7 @@ def chain(here: World, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> Chai
 
 def plain(listed: object) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(listed))
-    return sorted(found, key=lambda one: str(one["validationID"]))
+    return sorted(found, key=lambda item: str(item["validationID"]))
 
 
 @pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
@@ -88,19 +88,19 @@ async def test_the_recorded_lists_are_told_to_the_last_value(chain_id: ChainID) 
     async with world() as here:
         listed = chain(here, chain_id, as_recorded(said))
         assert await listed.are_served()
-        assert plain(await listed.current([])) == sorted(said, key=lambda one: str(one["validationID"]))
+        assert plain(await listed.current([])) == sorted(said, key=lambda item: str(item["validationID"]))
 
 
 async def test_nobody_who_was_never_looked_at_is_said_to_have_been_up() -> None:
     async with world() as here:
-        for one in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
-            assert (one["isConnected"], one["uptimeSeconds"], one["uptimePercentage"]) == (False, 0, 100)
+        for item in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
+            assert (item["isConnected"], item["uptimeSeconds"], item["uptimePercentage"]) == (False, 0, 100)
 
 
 async def test_an_inactive_validator_is_not_connected_whoever_it_is() -> None:
     async with world() as here:
         listed = await chain(here, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
-        assert [(one["isActive"], one["isConnected"]) for one in plain(listed)] == [(False, False)]
+        assert [(item["isActive"], item["isConnected"]) for item in plain(listed)] == [(False, False)]
 
 
 async def test_a_node_with_two_validations_is_listed_with_both() -> None:
@@ -112,7 +112,7 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
     async with world() as here:
         here.node.answers[METHOD] = {"validators": both}
         listed = plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
-        assert sorted(one["isL1Validator"] for one in listed) == [False, True]
+        assert sorted(entry["isL1Validator"] for entry in listed) == [False, True]
 
 
 async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:

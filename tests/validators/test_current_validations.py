@@ -17,8 +17,8 @@ TTL_S = 4.0
 
 
 def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
-    told: list[Validations] = [] if learnt is None else learnt
-    return CurrentValidations(here.upstream.platform, told.append, ttl_s=TTL_S, now=here.clock)
+    result: list[Validations] = [] if learnt is None else learnt
+    return CurrentValidations(here.upstream.platform, result.append, ttl_s=TTL_S, now=here.clock)
 
 
 async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:
@@ -26,7 +26,7 @@ async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:
     async with world() as here:
         current = of(here, learnt)
         found = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
-        assert {len(one) for one in found} == {4, 1}
+        assert {len(item) for item in found} == {4, 1}
         assert here.node.calls[METHOD] == 2
     assert sorted(map(len, learnt)) == [1, 4]
 

@@ -117,16 +117,16 @@ async def test_it_polls_while_it_runs_and_reports_the_height() -> None:
 
 async def test_who_watches_is_told_of_another_height_and_when_it_becomes_stale_or_fresh() -> None:
     async with world() as here:
-        told: list[tuple[int | None, bool]] = []
-        here.heights.watch(lambda: told.append((here.heights.last, here.heights.is_fresh)))
+        results: list[tuple[int | None, bool]] = []
+        here.heights.watch(lambda: results.append((here.heights.last, here.heights.is_fresh)))
         await here.heights.poll()
         await here.heights.poll()
-        assert told == [(19, True)]
+        assert results == [(19, True)]
         here.node.answers[HEIGHT] = failing
         here.clock.now += 61.0
         await here.heights.poll()
         await here.heights.poll()
-        assert told[1:] == [(19, False)]
+        assert results[1:] == [(19, False)]
         here.node.answers[HEIGHT] = {"height": "20"}
         await here.heights.poll()
-        assert told[2:] == [(20, True)]
+        assert results[2:] == [(20, True)]

@@ -56,7 +56,7 @@ class Looked:
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:
         """Look while the block runs."""
         await self.here.heights.poll()
-        task = asyncio.create_task(self.rounds.run([self.chain(one) for one in configured]))
+        task = asyncio.create_task(self.rounds.run([self.chain(item) for item in configured]))
         try:
             yield
             assert not task.done()
@@ -70,7 +70,7 @@ async def test_tracked_subnets_are_looked_at_and_their_chains_told_while_nobody_
         looked = Looked(here)
         async with looked.running():
             await until(lambda: looked.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(looked.learnt) >= 6)
-        assert {len(one) for one in looked.learnt} == {4, 1}
+        assert {len(item) for item in looked.learnt} == {4, 1}
 
 
 async def test_nodes_that_fail_and_answers_that_make_no_sense_are_asked_again() -> None:
@@ -125,7 +125,7 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> N
     async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
         looked = Looked(here)
         async with looked.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
-            await until(lambda: {len(one) for one in looked.learnt} == {4, 1})
+            await until(lambda: {len(item) for item in looked.learnt} == {4, 1})
             await until(lambda: here.node.calls[METHOD] >= 8)
             assert looked.peers.wanted == {L1: L1_NODES}
             assert here.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"

@@ -35,10 +35,10 @@ def beyond_the_tip(tip: int) -> Any:
 async def test_the_canonical_set_of_an_l1_is_the_one_that_the_node_gives_for_all_subnets() -> None:
     async with world() as here:
         members = await here.sets.at(L1, 19, named=False)
-    told = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
-    expected = told["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
-    assert ["0x" + one.public_key.hex() for one in members.validators] == [
-        one["publicKey"] for one in expected["validators"]
+    result = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
+    expected = result["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
+    assert ["0x" + validator.public_key.hex() for validator in members.validators] == [
+        item["publicKey"] for item in expected["validators"]
     ]
     assert members.total_weight == int(expected["totalWeight"])
     assert members.keyless_weight == 49_463
@@ -47,7 +47,7 @@ async def test_the_canonical_set_of_an_l1_is_the_one_that_the_node_gives_for_all
 async def test_a_thousand_callers_at_once_make_one_fetch() -> None:
     async with world(RecordedNode({SET: made_up_set(100)})) as here:
         found = await asyncio.gather(*(here.sets.at(L1, 19, named=False) for _ in range(1_000)))
-        assert len({id(one) for one in found}) == 1
+        assert len({id(item) for item in found}) == 1
         await here.sets.at(L1, 19, named=False)
         assert here.set_calls() == 1
 
@@ -205,7 +205,7 @@ async def test_keys_are_at_hand_in_canonical_order() -> None:
     async with world(RecordedNode({SET: made_up_set(30)})) as here:
         members = await here.sets.at(L1, 19, named=False)
         keys = here.sets.keys_of(members)
-    assert [public_key_bytes(key) for key in keys] == [one.public_key for one in members.validators]
+    assert [public_key_bytes(key) for key in keys] == [validator.public_key for validator in members.validators]
 
 
 async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> None:
@@ -213,7 +213,7 @@ async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> N
         members = await here.sets.at(L1, 19, named=False)
         assert here.sets.held_bytes == 0
         assert [public_key_bytes(key) for key in here.sets.keys_of(members)] == [
-            one.public_key for one in members.validators
+            validator.public_key for validator in members.validators
         ]
 
 

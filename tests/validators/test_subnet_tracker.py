@@ -168,12 +168,12 @@ async def test_using_a_followed_set_tells_the_peer_network_nothing_new() -> None
         await here.heights.poll()
         following = here.followed(peers)
         await following.refresh()
-        told = peers.follows
+        result = peers.follows
         current = await here.sets.at(L1, 19, named=False)
         for _ in range(100):
             with following.use(L1, current):
                 pass
-    assert peers.follows == told
+    assert peers.follows == result
 
 
 async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
@@ -236,7 +236,7 @@ async def test_readiness_tells_per_pinned_subnet_what_is_missing() -> None:
     async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
         await here.heights.poll()
         following = here.followed(peers)
-        assert [(one.subnet_id, one.is_known, one.total) for one in following.readiness()] == [
+        assert [(entry.subnet_id, entry.is_known, entry.total) for entry in following.readiness()] == [
             (PRIMARY_NETWORK, False, 0),
             (L1, False, 0),
         ]
@@ -245,7 +245,7 @@ async def test_readiness_tells_per_pinned_subnet_what_is_missing() -> None:
             primary, tracked = following.readiness()
     assert (primary.connected, primary.total, primary.missing) == (3 * 10**15, 3 * 10**15, ())
     assert (tracked.connected, tracked.total) == (49_463_000, 99_024_926)
-    assert [(one.node_ids, one.weight) for one in tracked.missing] == [
+    assert [(item.node_ids, item.weight) for item in tracked.missing] == [
         ((node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H"),), 49_463_000),
         ((node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"),), 49_463),
     ]
@@ -255,7 +255,7 @@ async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
     peers = Peers()
     node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
     async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
-        running = [asyncio.create_task(one.run()) for one in (here.heights, here.followed(peers))]
+        running = [asyncio.create_task(height.run()) for height in (here.heights, here.followed(peers))]
         await asyncio.sleep(0.1)
         assert not peers.wanted
         node.answers.clear()
@@ -264,7 +264,7 @@ async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
         for task in running:
             task.cancel()
         outcomes = await asyncio.gather(*running, return_exceptions=True)
-    assert all(isinstance(one, asyncio.CancelledError) for one in outcomes)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
 
 
 async def test_info_nodes_are_left_alone_once_everybody_is_connected() -> None:

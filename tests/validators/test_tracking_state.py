@@ -24,7 +24,7 @@ def follow_list(max_named: int = 500) -> TrackedSubnets:
 
 
 def ids(following: TrackedSubnets) -> list[SubnetID]:
-    return [one.subnet_id for one in following]
+    return [item.subnet_id for item in following]
 
 
 def test_pinned_subnets_are_followed_always() -> None:

@@ -120,8 +120,8 @@ def nth_key(number: int) -> bytes:
 
 
 def _real_key() -> PublicKey:
-    told = recorded_result("info.getNodeID")["nodePOP"]["publicKey"]
-    return parse_public_key(bytes.fromhex(told[2:]))
+    result = recorded_result("info.getNodeID")["nodePOP"]["publicKey"]
+    return parse_public_key(bytes.fromhex(result[2:]))
 
 
 _MULTIPLES = [_real_key()]

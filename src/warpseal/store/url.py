@@ -103,6 +103,6 @@ def _split(text: str) -> SplitResult:
 def _secrets(text: str) -> set[str]:
     """Return the passwords in a url, as they stand there and as they are meant."""
     parts = _split(text)
-    told = [parts.netloc.rpartition("@")[0].partition(":")[2]]
-    told += [option.partition("=")[2] for option in parts.query.split("&") if "password" in option.partition("=")[0]]
-    return {form for secret in told for form in (secret, unquote(secret)) if form}
+    secrets = [parts.netloc.rpartition("@")[0].partition(":")[2]]
+    secrets += [option.partition("=")[2] for option in parts.query.split("&") if "password" in option.partition("=")[0]]
+    return {form for secret in secrets for form in (secret, unquote(secret)) if form}

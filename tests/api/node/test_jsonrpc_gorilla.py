@@ -60,11 +60,11 @@ def test_an_id_of_any_kind_comes_back_as_it_was(given: str) -> None:
         ("", 'rpc: service/method request ill-formed: ""'),
     ],
 )
-def test_a_method_that_is_no_service_and_function_is_refused(method: str, told: str) -> None:
+def test_a_method_that_is_no_service_and_function_is_refused(method: str, result: str) -> None:
     request = parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
     with pytest.raises(JsonRpcError) as refused:
         request.called()
-    assert (refused.value.code, str(refused.value)) == (-32000, told)
+    assert (refused.value.code, str(refused.value)) == (-32000, result)
 
 
 @pytest.mark.parametrize(

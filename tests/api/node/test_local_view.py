@@ -28,7 +28,7 @@ from warpseal.validators.current_validations import CurrentValidations
 from warpseal.warp.ids import ChainID, id_text
 
 P_METHOD = "platform.getCurrentValidators"
-BY_ID = sorted(LISTED[0], key=lambda one: str(one["validationID"]))
+BY_ID = sorted(LISTED[0], key=lambda entry: str(entry["validationID"]))
 LEGACY = f"/ext/bc/{id_text(PERMISSIONED_CHAIN)}/validators"
 
 
@@ -47,7 +47,7 @@ class Served:
             return reply.status
         if "error" in reply.json:
             return reply.error
-        return sorted(reply.json["result"]["validators"], key=lambda one: str(one["validationID"]))
+        return sorted(reply.json["result"]["validators"], key=lambda item: str(item["validationID"]))
 
 
 @asynccontextmanager
@@ -67,20 +67,20 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
             ChainLookup(upstream.platform, now=clock), current, peer_uptimes.is_connected, peer_uptimes.uptime
         )
         behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
-        of_nodes = ChainValidatorsClient([UpstreamNode(one, session, settings) for one in behind if one], clock)
+        of_nodes = ChainValidatorsClient([UpstreamNode(entry, session, settings) for entry in behind if entry], clock)
         asked = await stack.enter_async_context(world())
-        for chain_id, one in (
+        for chain_id, item in (
             (L1_CHAIN_ID, of_nodes),
             (PERMISSIONED_CHAIN, ChainValidatorsClient(())),
             (C_CHAIN, ChainValidatorsClient(())),
         ):
-            chain = ChainValidatorList(ChainID(chain_id), one, known, clock)
+            chain = ChainValidatorList(ChainID(chain_id), item, known, clock)
             asked.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
         yield Served(asked, p_chain, clock)
 
 
 async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
-    exchanges = [one for one in recorded("http") if one["path"].endswith("/validators")]
+    exchanges = [item for item in recorded("http") if item["path"].endswith("/validators")]
     assert len(exchanges) >= 8
     async with ours() as served:
         for exchange in exchanges:
@@ -92,7 +92,7 @@ async def test_an_l1_and_a_permissioned_subnet_are_told_with_all_fields_in_their
     async with ours() as served:
         found = await served.listed()
         assert found == BY_ID
-        assert [list(one) for one in found] == [list(one) for one in BY_ID]
+        assert [list(item) for item in found] == [list(entry) for entry in BY_ID]
     async with ours(peer_uptimes=as_recorded(LISTED[2])) as served:
         assert await served.listed(path=LEGACY) == LISTED[2]
 

@@ -33,7 +33,7 @@ def recorded(*sources: str) -> Iterator[dict[str, Any]]:
             yield exchange
 
 
-OWN = [one for one in recorded("admin", "health", "health-get", "http") if one["path"].startswith((ADMIN, HEALTH))]
+OWN = [item for item in recorded("admin", "health", "health-get", "http") if item["path"].startswith((ADMIN, HEALTH))]
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ async def test_what_a_node_has_of_its_own_is_no_method_here(node: World) -> None
 
 
 async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(node: World) -> None:
-    said = [one for one in recorded("http") if "Avalanche-Api-Route" in one["headers"]]
-    assert {(one["path"], one["status"], one["body"]) for one in said} == {("/", 404, "")}
+    said = [item for item in recorded("http") if "Avalanche-Api-Route" in item["headers"]]
+    assert {(entry["path"], entry["status"], entry["body"]) for entry in said} == {("/", 404, "")}
     for value in ("info", "nope", "", "C"):
         reply = await node.send("GET", HEALTH, headers={"Avalanche-Api-Route": value})
         assert (reply.status, reply.text) == (404, "")
@@ -142,7 +142,9 @@ async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(
 
 async def test_unknown_paths_and_chains_are_404_as_recorded(node: World) -> None:
     paths = [
-        one for one in recorded("http") if one["status"] == 404 and "404 page" in one["body"] and "/ext/" in one["path"]
+        item
+        for item in recorded("http")
+        if item["status"] == 404 and "404 page" in item["body"] and "/ext/" in item["path"]
     ]
     assert len(paths) >= 6
     for exchange in paths:
@@ -151,4 +153,4 @@ async def test_unknown_paths_and_chains_are_404_as_recorded(node: World) -> None
 
 def test_the_page_tells_of_every_deviation() -> None:
     page = DOCUMENT.read_text()
-    assert [one for one in DEVIATIONS if one not in page] == []
+    assert [deviation for deviation in DEVIATIONS if deviation not in page] == []

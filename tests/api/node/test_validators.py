@@ -45,7 +45,7 @@ class Node:
             return web.Response(status=self.status)
         call = await request.json()
         named = call["params"]["nodeIDs"]
-        found = [one for one in self.listed if not named or one["nodeID"] in named]
+        found = [entry for entry in self.listed if not named or entry["nodeID"] in named]
         return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
 
 
@@ -83,7 +83,7 @@ async def listed(asked: World, *node_ids: str) -> Any:
 
 
 async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
-    exchanges = [one for one in recorded("http") if one["path"] == PATH]
+    exchanges = [item for item in recorded("http") if item["path"] == PATH]
     assert len(exchanges) >= 7
     async with chain(Node()) as asked:
         for exchange in exchanges:
@@ -96,7 +96,7 @@ async def test_what_the_node_lists_comes_through_with_all_its_fields_in_their_or
         async with chain(Node(said)) as asked:
             found = await listed(asked)
             assert found == said
-            assert [list(one) for one in found] == [list(one) for one in said]
+            assert [list(item) for item in found] == [list(entry) for entry in said]
 
 
 async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
@@ -108,7 +108,7 @@ async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
 async def test_one_validator_an_unknown_and_a_malformed_id() -> None:
     first = LISTED[0][0]["nodeID"]
     async with chain(Node()) as asked:
-        assert [one["nodeID"] for one in await listed(asked, first)] == [first]
+        assert [entry["nodeID"] for entry in await listed(asked, first)] == [first]
         assert await listed(asked, NOBODY) == []
         for malformed in ("NodeID-1", "x", first[7:], ""):
             code, text = await listed(asked, malformed)

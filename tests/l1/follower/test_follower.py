@@ -142,7 +142,7 @@ async def test_only_new_transactions_are_told_of_after_they_were_committed() -> 
     txs = recorded_l1_txs()
     chain, store = Chain(5), MemoryStore()
     chain.grow(1, txs[0])
-    told: list[tuple[L1Transaction, bool]] = []
+    results: list[tuple[L1Transaction, bool]] = []
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
 
@@ -150,14 +150,14 @@ async def test_only_new_transactions_are_told_of_after_they_were_committed() -> 
             raise RuntimeError("a listener's own trouble")
 
         follower.subscribe(fail)
-        end = follower.subscribe(lambda tx: told.append((tx, tx.tx_id in store.transactions)))
+        end = follower.subscribe(lambda tx: results.append((tx, tx.tx_id in store.transactions)))
         await until(lambda: is_done(follower.status()))
         chain.grow(1, txs[1], txs[2])
-        await until(lambda: len(told) == 2)
+        await until(lambda: len(results) == 2)
         end()
         chain.grow(1, txs[3])
         await until(lambda: follower.status().height == 7)
-    assert [(tx.raw, tx.position, committed) for tx, committed in told] == [
+    assert [(tx.raw, tx.position, committed) for tx, committed in results] == [
         (txs[1].raw, 0, True),
         (txs[2].raw, 1, True),
     ]
@@ -181,7 +181,7 @@ async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_
     txs = recorded_l1_txs()
     chain, store = Chain(40), MemoryStore()
     chain.grow(1, txs[0])
-    told: list[bytes] = []
+    results: list[bytes] = []
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
         async with following(blocks, store) as follower:
@@ -192,16 +192,16 @@ async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_
         chain.grow(20)
         store.up(down_after=2)
         async with following(blocks, store) as follower:
-            follower.subscribe(lambda tx: told.append(tx.raw))
+            follower.subscribe(lambda tx: results.append(tx.raw))
             await until(lambda: follower.status().waiting_for == "store")
         # Killed with the gap half read: what is in it is told of by the next one.
         assert store.spans == [(76, 91), (1, 40)]
-        assert told == []
+        assert results == []
         store.up()
         async with following(blocks, store) as follower:
-            follower.subscribe(lambda tx: told.append(tx.raw))
+            follower.subscribe(lambda tx: results.append(tx.raw))
             await until(lambda: is_done(follower.status()))
-    assert told == [txs[1].raw]
+    assert results == [txs[1].raw]
     assert store.spans == [(1, 91)]
     assert [read.high for read in store.appended] == [91, 83, 75, 67, 59, 51, 43]
 
@@ -243,16 +243,16 @@ async def test_a_node_that_limits_requests_slows_the_backfill_and_loses_nothing(
 async def test_a_store_that_is_down_is_waited_for_and_nothing_is_lost() -> None:
     txs = recorded_l1_txs()
     chain, store = Chain(10), MemoryStore()
-    told: list[bytes] = []
+    results: list[bytes] = []
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store) as follower:
-        follower.subscribe(lambda tx: told.append(tx.raw))
+        follower.subscribe(lambda tx: results.append(tx.raw))
         await until(lambda: is_done(follower.status()))
         store.is_down = True
         chain.grow(1, txs[0])
         await until(lambda: follower.status().waiting_for == "store")
-        assert told == []
+        assert results == []
         store.is_down = False
-        await until(lambda: told == [txs[0].raw])
+        await until(lambda: results == [txs[0].raw])
         assert follower.status().waiting_for is None
 
 
@@ -266,8 +266,8 @@ async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
             following(blocks, store, leadership=SettableLeadership(held=False)) as second,
         ):
             await until(lambda: second.status().backfilled == 1)
-            told = second.status()
-    assert (told.height, told.lag_blocks, told.remaining_blocks, told.is_leader) == (19, 0, 0, False)
+            result = second.status()
+    assert (result.height, result.lag_blocks, result.remaining_blocks, result.is_leader) == (19, 0, 0, False)
     assert len(nodes[1].asked) < 8
 
 

@@ -49,23 +49,23 @@ def first_l1(network: SimulatedNetwork) -> SubnetID:
 
 
 async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
-    store, told = MemoryStore(), list[L1Transaction]()
+    store, result = MemoryStore(), list[L1Transaction]()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         subnet_id, p_chain = first_l1(network), network.p_chain
         async with following(blocks, store) as follower:
-            follower.subscribe(told.append)
+            follower.subscribe(result.append)
             await until(lambda: is_done(follower.status()))
             assert follower.status().target_height == 12
             assert store.spans == [(12, p_chain.height)]
-            assert told == []
+            assert result == []
             registration = p_chain.register(subnet_id)
             validation_id = registration.validation_id
             assert validation_id is not None
             changed = p_chain.set_weight(validation_id, 2_000)
             removal = p_chain.remove(validation_id)
-            await until(lambda: len(told) == 3)
-        assert [tx.tx_id for tx in told] == [registration.tx_id, changed.tx_id, removal.tx_id]
-        assert {tx.validation_id for tx in told} == {validation_id}
+            await until(lambda: len(result) == 3)
+        assert [tx.tx_id for tx in result] == [registration.tx_id, changed.tx_id, removal.tx_id]
+        assert {tx.validation_id for tx in result} == {validation_id}
         assert held(store) == expected(network)
     origins = {origin.validation_id: origin for origin in store.origins}
     assert len(origins) == 4

@@ -43,7 +43,7 @@ async def test_the_recorded_l1_transactions_and_origins_can_be_asked_for(tmp_pat
         origin = await store.l1.origin(kept.validation_id)
         assert origin is not None
         assert origin.validation_id == kept.validation_id
-        assert [one.tx_id for one in await store.l1.changes(kept.validation_id)] == [removal.id]
+        assert [change.tx_id for change in await store.l1.changes(kept.validation_id)] == [removal.id]
 
 
 async def test_restarts_go_on_where_the_store_is_however_often_it_is_killed(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_restarts_go_on_where_the_store_is_however_often_it_is_killed(tmp_
                 asked = len(node.asked)
                 async with following(blocks, store.l1) as follower:
                     await until(lambda: len(node.asked) > asked + 30 or is_done(follower.status()))  # noqa: B023
-                spans.append([(one.low, one.high) for one in await store.l1.ranges(P_CHAIN)])
+                spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
             if len(spans) < 4:
                 chain.grow(12)
         async with store_in(tmp_path) as store:
@@ -108,5 +108,5 @@ async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp
         chain.grow(1, txs[1])
         await until(lambda: second.status().is_leader and second.status().height == 41)
         assert len(nodes[0].asked) == asked
-        assert [(one.low, one.high) for one in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
+        assert [(item.low, item.high) for item in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
         assert await first_store.l1.transaction(txs[1].id) is not None

@@ -106,8 +106,8 @@ def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
         found = look(check)
         consensus = found.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
-        told = f"engine: consensus: block processing too long: {longest} > 2m0s"
-        assert found.error == (told if fails else None)
+        result = f"engine: consensus: block processing too long: {longest} > 2m0s"
+        assert found.error == (result if fails else None)
         if tip > height:
             assert found.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
 
@@ -205,8 +205,8 @@ def test_the_network_is_good_while_messages_come_and_go() -> None:
         ({"sent": 1, "unsent": 99}, "messages failure send rate 0.99 > 0.9"),
     ],
 )
-def test_the_network_fails_in_the_words_of_nodes(change: dict[str, Any], told: str) -> None:
-    assert network(replace(GOOD, **change)).error == f"network layer is unhealthy reason: {told}"
+def test_the_network_fails_in_the_words_of_nodes(change: dict[str, Any], result: str) -> None:
+    assert network(replace(GOOD, **change)).error == f"network layer is unhealthy reason: {result}"
 
 
 def test_what_connections_heard_before_they_ended_is_not_forgotten() -> None:
@@ -281,5 +281,5 @@ def test_a_chain_that_the_indexer_stopped_at_is_named() -> None:
     stops = ["indexing the p-chain stopped at block 7: unknown_type"]
     settings = HealthSettings(check_frequency_s=30)
     assert look(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
-    told = look(indexer_check(lambda: 61.0, settings, lambda: stops)).error
-    assert told == f"silent for 1m1s > 1m0s; {stops[0]}"
+    result = look(indexer_check(lambda: 61.0, settings, lambda: stops)).error
+    assert result == f"silent for 1m1s > 1m0s; {stops[0]}"

@@ -39,8 +39,10 @@ class Nodes:
 
 def answers(said: list[Said]) -> list[NodeResult[int]]:
     return [
-        NodeResult(place, "http://h", None, one) if isinstance(one, NodeFailure) else NodeResult(place, "", one, None)
-        for place, one in enumerate(said)
+        NodeResult(place, "http://h", None, item)
+        if isinstance(item, NodeFailure)
+        else NodeResult(place, "", item, None)
+        for place, item in enumerate(said)
     ]
 
 
@@ -86,9 +88,9 @@ async def test_a_node_that_is_down_while_another_is_not_is_told_and_no_failure()
     ],
 )
 async def test_a_list_of_which_no_node_can_be_used_fails_and_so_does_a_node_of_another_network(
-    nodes: Nodes, told: str
+    nodes: Nodes, result: str
 ) -> None:
-    assert await error_of(nodes) == told
+    assert await error_of(nodes) == result
 
 
 async def test_the_node_that_is_asked_first_may_be_behind_the_others_for_a_while_only() -> None:

@@ -31,7 +31,7 @@ ended = threading.Event()
 
 def tell(line: str) -> None:
     """Leave a line beside the executable, for the test to read."""
-    with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.told"), "a") as file:
+    with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a") as file:
         file.write(f"{line}\n")
 
 

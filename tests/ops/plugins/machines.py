@@ -35,7 +35,7 @@ def install(folder: Path, name: str, character: str = "good", protocol_version: 
 
 def told(plugin: Path) -> list[str]:
     """Return what a plugin's process has told."""
-    file = plugin.with_name(f".{plugin.name}.told")
+    file = plugin.with_name(f".{plugin.name}.events")
     return file.read_text().splitlines() if file.exists() else []
 
 

@@ -34,11 +34,13 @@ class ReadProfile:
 
     def amount_of(self, function: str) -> int:
         """Return what all stacks amount to that a function is in, by the end of its name."""
-        return sum(one.amount for one in self.samples if any(name.endswith(function) for name in one.functions))
+        return sum(
+            sample.amount for sample in self.samples if any(name.endswith(function) for name in sample.functions)
+        )
 
     def count_of(self, function: str) -> int:
         """Return how often a function was seen."""
-        return sum(one.count for one in self.samples if any(name.endswith(function) for name in one.functions))
+        return sum(sample.count for sample in self.samples if any(name.endswith(function) for name in sample.functions))
 
 
 def read_profile(file: Path) -> ReadProfile:
@@ -46,10 +48,10 @@ def read_profile(file: Path) -> ReadProfile:
     raw = Profile.FromString(gzip.decompress(file.read_bytes()))
     texts = list(raw.string_table)
     assert texts[0] == ""
-    functions = {one.id: one for one in raw.function}
-    locations = {one.id: one for one in raw.location}
-    mappings = {one.id for one in raw.mapping}
-    assert all(one.mapping_id in mappings for one in raw.location)
+    functions = {item.id: item for item in raw.function}
+    locations = {entry.id: entry for entry in raw.location}
+    mappings = {element.id for element in raw.mapping}
+    assert all(element.mapping_id in mappings for element in raw.location)
     samples = []
     for sample in raw.sample:
         lines = [locations[place].line[0] for place in sample.location_id]
@@ -63,7 +65,7 @@ def read_profile(file: Path) -> ReadProfile:
                 amount,
             )
         )
-    units = tuple((texts[one.type], texts[one.unit]) for one in raw.sample_type)
+    units = tuple((texts[element.type], texts[element.unit]) for element in raw.sample_type)
     return ReadProfile(raw, units, tuple(samples))
 
 

@@ -32,7 +32,7 @@ def test_every_stack_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFac
     file.write_bytes(encode(contents(totals)))
     read = read_profile(file)
     assert read.units == (("samples", "count"), ("cpu", "nanoseconds"))
-    assert [(one.functions, one.files, one.lines, one.count, one.amount) for one in read.samples] == [
+    assert [(sample.functions, sample.files, sample.lines, sample.count, sample.amount) for sample in read.samples] == [
         (
             tuple(frame.function for frame in total.stack),
             tuple(frame.file for frame in total.stack),

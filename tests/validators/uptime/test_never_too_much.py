@@ -153,9 +153,9 @@ class World:
 
     def check(self) -> None:
         for node_id, truth in self.truths.items():
-            told = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
-            assert told.connected_ms <= told.observed_ms <= truth.validation.observed_ms
-            assert told.connected_ms <= truth.validation.connected_ms
+            result = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
+            assert result.connected_ms <= result.observed_ms <= truth.validation.observed_ms
+            assert result.connected_ms <= truth.validation.connected_ms
             rows = [row for row in self.storage.hour_rows.values() if row.node_id == node_id]
             assert all(0 <= row.connected_ms <= row.observed_ms <= HOUR_MS for row in rows)
             assert sum(row.connected_ms for row in rows) <= truth.node.connected_ms
@@ -205,9 +205,9 @@ def test_where_nothing_is_lost_every_second_that_a_node_was_gone_is_told(steps: 
     world.watch(NODE)
     world.drop(NODE) if world.truths[NODE].is_connected else None
     truth = world.truths[NODE].validation
-    told = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
-    assert told.observed_ms == truth.observed_ms
-    assert told.observed_ms - told.connected_ms >= truth.observed_ms - truth.connected_ms
+    result = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+    assert result.observed_ms == truth.observed_ms
+    assert result.observed_ms - result.connected_ms >= truth.observed_ms - truth.connected_ms
 
 
 @settings(max_examples=50)
@@ -225,6 +225,6 @@ def test_a_node_that_is_always_there_has_all_of_the_time_up_to_when_it_was_last_
         heard_ms = world.now_ms
         if is_written:
             world.write()
-    told = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
-    assert told == Uptime(heard_ms - began_ms, heard_ms - began_ms)
-    assert told.percentage == 100
+    result = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+    assert result == Uptime(heard_ms - began_ms, heard_ms - began_ms)
+    assert result.percentage == 100

@@ -176,7 +176,7 @@ async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url
             await pass_time(clock, ours, 6)
             theirs.heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
-        found = [(await store.observed.load(one, 0, 0)).validations for one in (OURS, OTHER)]
+        found = [(await store.observed.load(our, 0, 0)).validations for our in (OURS, OTHER)]
     assert [[row.connected_ms for row in rows] for rows in found] == [[6_000], [3_000]]
 
 

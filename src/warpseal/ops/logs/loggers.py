@@ -108,13 +108,13 @@ class DaemonLoggers:
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused."""
-        return {one: self._levels[one] for one in self._named(name)}
+        return {logger_name: self._levels[logger_name] for logger_name in self._named(name)}
 
     async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all. Raises CallRefused, and changes nothing then."""
-        for one in self._named(name):
-            now = self._levels[one]
-            self._levels[one] = replace(now, log=log_level or now.log, display=display_level or now.display)
+        for logger_name in self._named(name):
+            now = self._levels[logger_name]
+            self._levels[logger_name] = replace(now, log=log_level or now.log, display=display_level or now.display)
         self._apply()
 
     def name_of(self, record: logging.LogRecord) -> str:

@@ -54,8 +54,8 @@ class PluginOutput:
             self._line(stream, line)
         self._unfinished.clear()
         if self._dropped_bytes:
-            told = {"plugin": self._plugin, "dropped_bytes": self._dropped_bytes}
-            log.warning("a plugin printed more than is kept", extra=told)
+            fields = {"plugin": self._plugin, "dropped_bytes": self._dropped_bytes}
+            log.warning("a plugin printed more than is kept", extra=fields)
 
     def _line(self, stream: str, line: bytes) -> None:
         kept = b"" if self.is_full else line[: min(self._line_bytes, self._left_bytes)]

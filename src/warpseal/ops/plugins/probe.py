@@ -44,18 +44,18 @@ class PluginProbe:
                 return failure
 
     async def _asked(self, path: Path, process: PluginProcess, serving: RuntimeServer) -> str:
-        told = await self._told(process, serving)
-        if told.protocol_version != self.protocol_version:
-            raise WrongProtocol(path, self.protocol_version, told.protocol_version)
-        return await self._version(told.address, process)
+        info = await self._wait_for_handshake(process, serving)
+        if info.protocol_version != self.protocol_version:
+            raise WrongProtocol(path, self.protocol_version, info.protocol_version)
+        return await self._version(info.address, process)
 
-    async def _told(self, process: PluginProcess, serving: RuntimeServer) -> RuntimeInfo:
+    async def _wait_for_handshake(self, process: PluginProcess, serving: RuntimeServer) -> RuntimeInfo:
         """Wait for the plugin's first word, no longer than its process lives. Raises NoHandshake."""
-        first = (serving.told, process.ended)
+        first = (serving.runtime_info, process.ended)
         await asyncio.wait(first, timeout=self.settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.told.done():
+        if not serving.runtime_info.done():
             raise NoHandshake
-        return serving.told.result()
+        return serving.runtime_info.result()
 
     async def _version(self, address: str, process: PluginProcess) -> str:
         """Ask the plugin, which may end as it answers. Raises UnusableAddress, CallFailed, NoHandshake."""
@@ -94,17 +94,17 @@ class RuntimeServer:
     """The server that a plugin calls. told: set by the first call; later ones change nothing."""
 
     address: str
-    told: asyncio.Future[RuntimeInfo]
+    runtime_info: asyncio.Future[RuntimeInfo]
 
 
 @asynccontextmanager
 async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
     """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused."""
-    told: asyncio.Future[RuntimeInfo] = asyncio.get_running_loop().create_future()
+    runtime_info: asyncio.Future[RuntimeInfo] = asyncio.get_running_loop().create_future()
 
     async def initialize(request: InitializeRequest, context: grpc.aio.ServicerContext[Any, Any]) -> Empty:
-        if not told.done():
-            told.set_result(RuntimeInfo(request.protocol_version, request.addr))
+        if not runtime_info.done():
+            runtime_info.set_result(RuntimeInfo(request.protocol_version, request.addr))
         if request.protocol_version != protocol_version:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"the version of the protocol here is {protocol_version}"
@@ -119,7 +119,7 @@ async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield RuntimeServer(f"127.0.0.1:{port}", told)
+        yield RuntimeServer(f"127.0.0.1:{port}", runtime_info)
     finally:
         await server.stop(None)
 
