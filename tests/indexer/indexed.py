@@ -93,7 +93,7 @@ async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings 
     async with indexing(folder, *nodes, settings=settings) as indexer:
         await until_caught_up(indexer)
         # The status of the chains is written a moment later.
-        await until(lambda: query(folder, "SELECT count(*) FROM notes") == [(len(settings.chains),)])
+        await until(lambda: query(folder, "SELECT count(*) FROM chain_status") == [(len(settings.chains),)])
 
 
 def only(*chains: PrimaryChain, settings: IndexerSettings = FAST) -> IndexerSettings:

@@ -21,7 +21,7 @@ _TABLES = {
         "SELECT u.prefix, hex(u.rest), hex(a.id), u.amount, u.held_on"
         f" FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
     ),
-    "early": "SELECT prefix, hex(rest) FROM early",
+    "early_spends": "SELECT prefix, hex(rest) FROM early_spends",
     "address_txs": (
         "SELECT hex(i.id), hex(t.tx_id), t.kind FROM address_txs x JOIN ids i ON i.key = x.address"
         " JOIN txs t ON t.key = x.tx"

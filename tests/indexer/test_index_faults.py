@@ -38,13 +38,13 @@ TWICE = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks(
 async def stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
     """Wait until the P-Chain has stopped and that is written, and return how it stands."""
     await until(lambda: "stopped" in indexer.chains[PrimaryChain.P].as_fields())
-    await until(lambda: query(folder, "SELECT 1 FROM notes WHERE chain = 0") != [])
+    await until(lambda: query(folder, "SELECT 1 FROM chain_status WHERE chain = 0") != [])
     return indexer.chains[PrimaryChain.P].as_fields()
 
 
 def note(folder: Path, chain: int = 0) -> ChainStatus:
     """Return what is written about how a chain stands."""
-    return decode_status(query(folder, "SELECT body FROM notes WHERE chain = ?", chain)[0][0])
+    return decode_status(query(folder, "SELECT body FROM chain_status WHERE chain = ?", chain)[0][0])
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) ->
 async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
     node = ReplayNode(bootstrapped=False)
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)):
-        await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
+        await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
     assert note(tmp_path).is_node_behind
 
 
@@ -149,7 +149,7 @@ async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypa
     node = ReplayNode()
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)) as indexer:
         await until_caught_up(indexer)
-        await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
+        await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
         first = note(tmp_path).reported_at
         await until(lambda: note(tmp_path).reported_at > first)
     assert note(tmp_path).node_height == 19

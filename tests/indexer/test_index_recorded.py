@@ -63,7 +63,7 @@ async def test_what_is_unspent_is_what_a_replay_of_all_chains_by_time_leaves(tmp
         for out in replayed().outputs.unspent.values()
     }
     assert set(query(folder, text)) == wanted
-    assert query(folder, "SELECT * FROM early") == []
+    assert query(folder, "SELECT * FROM early_spends") == []
 
 
 async def test_proposers_are_those_of_the_containers(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
     ("change", "subject"),
     [
         (f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)", "output"),
-        ("DELETE FROM unspent_lately WHERE output = (SELECT max(output) FROM unspent_lately)", "output"),
+        ("DELETE FROM recent_unspent WHERE output = (SELECT max(output) FROM recent_unspent)", "output"),
         ("UPDATE blocks SET supply = supply - 1 WHERE key = 19", "supply"),
         ("UPDATE blocks SET fees = fees + 5 WHERE key = 19", "balance of"),
         ("DELETE FROM blocks WHERE key = 7", "p-chain"),

@@ -38,13 +38,13 @@ def change_schema(folder: Path) -> None:
 async def test_after_a_change_of_the_schema_no_block_is_read_again(tmp_path: Path, has_index: bool) -> None:
     async with serving(ReplayNode(has_index=has_index)) as node:
         await index_all(tmp_path, node)
-        before, kept = rows(tmp_path), query(tmp_path, "SELECT * FROM raws")
+        before, kept = rows(tmp_path), query(tmp_path, "SELECT * FROM raw_blocks")
         change_schema(tmp_path)
         node.asked.clear()
         await index_all(tmp_path, node)
         assert [node.asked[method] for method in BLOCKS] == [0, 0, 0, 0]
     assert rows(tmp_path) == before
-    assert query(tmp_path, "SELECT * FROM raws") == kept
+    assert query(tmp_path, "SELECT * FROM raw_blocks") == kept
 
 
 async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
@@ -90,7 +90,7 @@ async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program
         older = lambda raw: parse_p_block(raw[:-1])  # noqa: E731
         monkeypatch.setattr(rebuild, "parse_p_block", older)
         async with indexing(tmp_path, node, settings=settings) as indexer:
-            await until(lambda: query(tmp_path, "SELECT 1 FROM notes") != [])
+            await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
             told = note(tmp_path)
             assert (told.stopped, told.stopped_at) == ("contradiction", 1)
             monkeypatch.setattr(rebuild, "parse_p_block", parse_p_block)

@@ -1,6 +1,6 @@
-"""Which transactions touch which addresses, as rows: in parts, so that only the tables' newest part is written to.
+"""The rows that name the transactions of an address, by partition, so that only the newest partition is written.
 
-An address that comes again in the same part costs nothing in the directory of parts.
+An address that comes again in the same partition adds no row to the directory of partitions.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from warpseal.index.schema import ADDRESS_KIND_TXS, ADDRESS_PARTITIONS, ADDRESS_
 
 
 class AddressTxWriter:
-    """Gathers rows; remembers which addresses and types the newest part of each chain has."""
+    """Collects rows; caches the addresses and types that the newest partition of each chain has."""
 
     def __init__(self) -> None:
         self._newest: dict[int, tuple[int, set[tuple[int, int]]]] = {}
         self._plain: list[tuple[int, int, int]] = []
         self._by_kind: list[tuple[int, int, int, int]] = []
-        self._parts: list[tuple[int, int, int]] = []
+        self._partitions: list[tuple[int, int, int]] = []
 
     def forget(self) -> None:
-        """Begin anew with what the database has."""
+        """Drop the cache and the collected rows."""
         self.__init__()  # type: ignore[misc]
 
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
-        """Note whose addresses a transaction touches."""
-        part = partition_of(tx)
-        seen = self._seen(chain_of(tx), part)
+        """Add a transaction that touches addresses."""
+        partition = partition_of(tx)
+        seen = self._seen(chain_of(tx), partition)
         for address in addresses:
-            self._plain.append((part, address, tx))
-            self._by_kind.append((part, address, kind, tx))
+            self._plain.append((partition, address, tx))
+            self._by_kind.append((partition, address, kind, tx))
             if (address, kind) not in seen:
-                self._enter(seen, part, address, kind)
+                self._add_partition(seen, partition, address, kind)
 
     def flush(self, connection: Connection, *, is_new: bool = True) -> None:
-        """Write the rows. is_new: none of the transactions has any; else those that are there stay."""
+        """Write the rows. is_new: no row of the transactions exists yet; else existing rows stay."""
         write = bulk.insert if is_new else bulk.insert_new
         write(connection, ADDRESS_TXS, sorted(self._plain))
         write(connection, ADDRESS_KIND_TXS, sorted(self._by_kind))
-        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._parts))
-        self._plain, self._by_kind, self._parts = [], [], []
+        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._partitions))
+        self._plain, self._by_kind, self._partitions = [], [], []
 
-    def _seen(self, chain: int, part: int) -> set[tuple[int, int]]:
+    def _seen(self, chain: int, partition: int) -> set[tuple[int, int]]:
         newest, seen = self._newest.get(chain, (-1, set()))
-        if part > newest:
+        if partition > newest:
             seen = set()
-            self._newest[chain] = (part, seen)
-        # Of an older part nothing is remembered.
-        return seen if part >= newest else set()
+            self._newest[chain] = (partition, seen)
+        # Older partitions are not cached.
+        return seen if partition >= newest else set()
 
-    def _enter(self, seen: set[tuple[int, int]], part: int, address: int, kind: int) -> None:
+    def _add_partition(self, seen: set[tuple[int, int]], partition: int, address: int, kind: int) -> None:
         seen.add((address, kind))
-        self._parts.append((address, kind, part))
+        self._partitions.append((address, kind, partition))
         if (address, ANY_KIND) not in seen:
             seen.add((address, ANY_KIND))
-            self._parts.append((address, ANY_KIND, part))
+            self._partitions.append((address, ANY_KIND, partition))

@@ -90,8 +90,8 @@ def chains_of(
 
 def _touched_text() -> str:
     found = (
-        f"EXISTS (SELECT 1 FROM address_parts a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
-        f" AND a.part BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
+        f"EXISTS (SELECT 1 FROM address_partitions a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
+        f" AND a.partition BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
         for number in range(len(CHAINS))
     )
     return f"SELECT i.key, {', '.join(found)} FROM ids i WHERE i.key IN {{keys}}"

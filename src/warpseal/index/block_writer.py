@@ -153,9 +153,9 @@ def _x_past(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLineariz
     chain = _chain(chains, X, lambda: ChainRow.new(X, batch.chains.x, 0, b""))
     if chain.block_id:
         raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
-    if record.number != chain.past and (chain.past, record.number) != (-1, 0):
-        raise OutOfOrder(PrimaryChain.X, record.number, f"container {chain.past} is the next")
-    chain.past = record.number + 1
+    if record.number != chain.containers and (chain.containers, record.number) != (-1, 0):
+        raise OutOfOrder(PrimaryChain.X, record.number, f"container {chain.containers} is the next")
+    chain.containers = record.number + 1
     chain.time = max(chain.time, record.time_s)
     for tx in record.txs:
         when = TxTime(chain.take_tx(), chain.time, chain.time)
@@ -204,7 +204,7 @@ class ChainRow:
     block_id: bytes
     time: int
     next_tx: int
-    past: int
+    containers: int
     is_complete: int
 
     @classmethod

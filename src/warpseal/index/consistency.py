@@ -338,7 +338,7 @@ def current_supply(connection: Connection) -> int | None:
 
 def sample_addresses(connection: Connection, count: int, random: Random) -> list[Address]:
     """Draw at most `count` addresses: half of all known ones, half of those that hold an output now."""
-    keys = _sample_keys(connection, "address_parts", "address", count // 2, random)
+    keys = _sample_keys(connection, "address_partitions", "address", count // 2, random)
     owners = bulk.fetch(connection, "SELECT min(key), max(key) FROM outputs")
     low, high = owners[0]
     for _ in range(count - count // 2 if low is not None else 0):

@@ -20,7 +20,7 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
 _PAGE_BYTES: Final = 4_096
 # What is written again and again between two checkpoints goes into the file once. The log takes half as much of the

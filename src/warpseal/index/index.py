@@ -205,13 +205,13 @@ class Index:
 def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:
     text = (
         "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
-        " c.block_id FROM chains c LEFT JOIN notes n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
+        " c.block_id FROM chains c LEFT JOIN chain_status n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
     )
     fresh = [
         ChainFreshness(CHAINS[number], height, max(height, node), time, bool(is_behind), first_height, bytes(block_id))
         for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
     ]
-    return tuple(fresh), [decode_status(row[0]) for row in session.rows("SELECT body FROM notes ORDER BY chain")]
+    return tuple(fresh), [decode_status(row[0]) for row in session.rows("SELECT body FROM chain_status ORDER BY chain")]
 
 
 def _key(page: PageRequest) -> int | None:

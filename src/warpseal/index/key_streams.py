@@ -23,13 +23,14 @@ from warpseal.index.schema import ANY_KIND
 MOST_SCANNED: Final = 2_000
 
 _BETWEEN: Final = "tx BETWEEN ? AND ? ORDER BY tx {order} LIMIT ?"
-# The directory tells in which parts an address is at all; CROSS JOIN keeps SQLite at reading it first.
-_OF_PARTS: Final = (
-    "SELECT t.tx FROM address_parts p CROSS JOIN {table} t"
-    " WHERE p.address = {address} AND p.kind = {kind} AND t.part = p.part AND t.address = p.address{same_kind}"
-    " AND p.part BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.part {order}, t.tx {order} LIMIT ?"
+# The directory has the partitions of an address; CROSS JOIN makes SQLite read it first.
+_OF_PARTITIONS: Final = (
+    "SELECT t.tx FROM address_partitions p CROSS JOIN {table} t"
+    " WHERE p.address = {address} AND p.kind = {kind}"
+    " AND t.partition = p.partition AND t.address = p.address{same_kind}"
+    " AND p.partition BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.partition {order}, t.tx {order} LIMIT ?"
 )
-_LATERAL: Final = "SELECT t.tx FROM unnest(?::bigint[]) AS a(address){kinds} CROSS JOIN LATERAL ({part}) AS t"
+_LATERAL: Final = "SELECT t.tx FROM unnest(?::bigint[]) AS a(address){kinds} CROSS JOIN LATERAL ({statement}) AS t"
 _KINDS: Final = " CROSS JOIN unnest(?::bigint[]) AS k(kind)"
 
 
@@ -140,27 +141,27 @@ def _address_keys(
     if not addresses:
         return []
     if session.is_postgresql:
-        part = _parts_text(key_range.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
-        text = _LATERAL.format(kinds=_KINDS if wanted else "", part=part)
+        statement = _partition_text(key_range.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
+        text = _LATERAL.format(kinds=_KINDS if wanted else "", statement=statement)
         given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
         # The server gives each address' few in no order.
         found = {row[0] for row in session.rows(text, *given, *ends)}
         return merge_keys([sorted(found, reverse=key_range.is_newest_first)], key_range, limit)
     if wanted:
-        text = _parts_text(key_range.order, "?", "?")
+        text = _partition_text(key_range.order, "?", "?")
         lists = [session.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
     else:
-        text = _parts_text(key_range.order, "?", str(ANY_KIND))
+        text = _partition_text(key_range.order, "?", str(ANY_KIND))
         lists = [session.rows(text, address, *ends) for address in addresses]
     return merge_keys([[row[0] for row in rows] for rows in lists if rows], key_range, limit)
 
 
-def _parts_text(order: str, address: str, kind: str) -> str:
+def _partition_text(order: str, address: str, kind: str) -> str:
     """Return the statement for one address, and one type or ANY_KIND."""
     if kind == str(ANY_KIND):
-        return _OF_PARTS.format(table="address_txs", address=address, kind=kind, same_kind="", order=order)
+        return _OF_PARTITIONS.format(table="address_txs", address=address, kind=kind, same_kind="", order=order)
     same_kind = " AND t.kind = p.kind"
-    return _OF_PARTS.format(table="address_kind_txs", address=address, kind=kind, same_kind=same_kind, order=order)
+    return _OF_PARTITIONS.format(table="address_kind_txs", address=address, kind=kind, same_kind=same_kind, order=order)
 
 
 def _validation_keys(
@@ -186,15 +187,15 @@ def _validation_keys(
 
 def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
     """Return those of some transactions that touch an address."""
-    text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND part = ? AND address = ?"
-    parts: dict[int, list[int]] = {}
+    text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND partition = ? AND address = ?"
+    partitions: dict[int, list[int]] = {}
     for key in keys:
-        parts.setdefault(partition_of(key), []).append(key)
+        partitions.setdefault(partition_of(key), []).append(key)
     return {
         row[0]
-        for part, of_part in parts.items()
+        for partition, partition_keys in partitions.items()
         for address in addresses
-        for row in session.by_keys(text, of_part, part, address)
+        for row in session.by_keys(text, partition_keys, partition, address)
     }
 
 

@@ -1,4 +1,4 @@
-"""The numbers that stand for blocks, transactions and ids in the index, and how 64-bit amounts fit into signed columns.
+"""The numeric keys of blocks and transactions, and 64-bit amounts in signed columns.
 
 Source of truth: this module. A chain's number is in the high bits, so that the keys of one chain are one range.
 """
@@ -14,7 +14,7 @@ P, X, C = 0, 1, 2
 CHAINS: Final = (PrimaryChain.P, PrimaryChain.X, PrimaryChain.C)
 NUMBERS: Final[Mapping[PrimaryChain, int]] = {chain: number for number, chain in enumerate(CHAINS)}
 
-# Rows that come at random places are kept by parts of a chain: those of the newest part stay in memory.
+# Rows at random places are stored by partitions of a chain, so that the newest partition stays in memory.
 PARTITION_BITS = 18
 
 _BITS: Final = 40
@@ -44,12 +44,12 @@ def height_of(key: int) -> int:
 
 
 def chain_of(key: int) -> int:
-    """Return whose key it is."""
+    """Return the number of the chain that a key belongs to."""
     return key >> _BITS
 
 
 def partition_of(key: int) -> int:
-    """Return which part of all transactions one belongs to."""
+    """Return the partition of a transaction."""
     return key >> PARTITION_BITS
 
 

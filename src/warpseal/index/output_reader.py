@@ -26,7 +26,7 @@ _OUTPUTS: Final = (
     'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
 )
 _SPENDS: Final = tuple(
-    f"SELECT output, tx FROM {table} WHERE output IN {{keys}}" for table in ("spends", "spent_lately")
+    f"SELECT output, tx FROM {table} WHERE output IN {{keys}}" for table in ("spends", "recent_spends")
 )
 _TXS: Final = "SELECT key, tx_id, height, time, outcome, detail FROM txs WHERE key IN {keys}"
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"

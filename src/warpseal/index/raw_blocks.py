@@ -48,7 +48,7 @@ class _StoredCBlock(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
-    """Return what is kept of a block of the C-Chain, in a form of our own: its header and its atomic transactions."""
+    """Return what is kept of a block of the C-Chain, as bytes: its header and its atomic transactions."""
     place = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
     return msgspec.msgpack.encode(_StoredCBlock(*place, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
 
@@ -98,7 +98,7 @@ class Segment:
     """Consecutive entries of one chain. chain: its number; first: the height or number of the first."""
 
     chain: int
-    form: RecordKind
+    kind: RecordKind
     first: int
     entries: tuple[bytes, ...]
 
@@ -114,14 +114,14 @@ class SegmentWriter:
         self._open: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
         self._size: dict[int, int] = {}
 
-    def add(self, chain: int, form: RecordKind, number: int, entry: bytes) -> None:
+    def add(self, chain: int, kind: RecordKind, number: int, entry: bytes) -> None:
         """Add an entry."""
         held = self._open.get(chain)
-        if held is not None and (held[0] is not form or held[1] + len(held[2]) != number):
+        if held is not None and (held[0] is not kind or held[1] + len(held[2]) != number):
             self._close(chain)
             held = None
         if held is None:
-            held = self._open[chain] = (form, number, [])
+            held = self._open[chain] = (kind, number, [])
             self._size[chain] = 0
         held[2].append(entry)
         self._size[chain] += len(entry)
@@ -135,26 +135,29 @@ class SegmentWriter:
         return self.rows
 
     def _close(self, chain: int) -> None:
-        form, first, entries = self._open.pop(chain)
+        kind, first, entries = self._open.pop(chain)
         body = self._compressor.compress(msgspec.msgpack.encode(entries))
-        self.rows.append((self.number, chain, int(form), first, first + len(entries) - 1, body))
+        self.rows.append((self.number, chain, int(kind), first, first + len(entries) - 1, body))
         self.number += 1
 
 
 def read_segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
     """Yield all segments in the order in which they were written, with their numbers; behind: of the last one seen."""
     while True:
-        text = "SELECT number, chain, form, first, body FROM raws WHERE number > ? ORDER BY number LIMIT 1"
+        text = "SELECT number, chain, kind, first, body FROM raw_blocks WHERE number > ? ORDER BY number LIMIT 1"
         rows = bulk.fetch(connection, text, behind)
         if not rows:
             return
-        behind, chain, form, first, body = rows[0]
-        yield behind, Segment(chain, RecordKind(form), first, _entries(body))
+        behind, chain, kind, first, body = rows[0]
+        yield behind, Segment(chain, RecordKind(kind), first, _entries(body))
 
 
 def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
     """Yield the blocks of a chain from one height to another, both included, as far as they are kept."""
-    text = "SELECT first, last, body FROM raws WHERE chain = ? AND form = 0 AND first <= ? ORDER BY first DESC LIMIT 1"
+    text = (
+        "SELECT first, last, body FROM raw_blocks WHERE chain = ? AND kind = 0 AND first <= ?"
+        " ORDER BY first DESC LIMIT 1"
+    )
     while first <= last:
         rows = bulk.fetch(connection, text, chain, first)
         if not rows or rows[0][1] < first:

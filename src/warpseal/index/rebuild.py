@@ -100,21 +100,21 @@ class RowRebuilder:
                 if number == X:
                     past = self._writer.pre_linearization_count() - 1
                     done |= {RecordKind.PAST: past, RecordKind.GENESIS: past}
-                if any(_last_stored(connection, number, form) > height for form, height in done.items()):
+                if any(_last_stored(connection, number, kind) > height for kind, height in done.items()):
                     return True
         return False
 
 
-def _last_stored(connection: Connection, chain: int, form: RecordKind) -> int:
+def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
     """Return the last height, or number, of which the bytes are kept; below all others where none are."""
-    text = "SELECT last FROM raws WHERE chain = ? AND form = ? ORDER BY first DESC LIMIT 1"
-    rows = bulk.fetch(connection, text, chain, int(form))
+    text = "SELECT last FROM raw_blocks WHERE chain = ? AND kind = ? ORDER BY first DESC LIMIT 1"
+    rows = bulk.fetch(connection, text, chain, int(kind))
     return rows[0][0] if rows else -3
 
 
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
-        complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM begun"))
+        complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM chain_origin"))
         derivation = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
         for _, segment in read_segments(connection):
             try:
@@ -141,11 +141,11 @@ class _RecordReplay:
     def take(self, segment: Segment) -> None:
         """Write what is new of a segment."""
         chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
-        if segment.form is RecordKind.OUTPUT:
+        if segment.kind is RecordKind.OUTPUT:
             self._writer.outputs.add_external(map(parse_output, entries))
             return
-        done = self._past if segment.chain == X and segment.form is not RecordKind.BLOCK else self._height(chain) + 1
-        if segment.form is RecordKind.GENESIS and segment.chain == X:
+        done = self._past if segment.chain == X and segment.kind is not RecordKind.BLOCK else self._height(chain) + 1
+        if segment.kind is RecordKind.GENESIS and segment.chain == X:
             done = 0 if self._past >= 0 else -1
         new = entries[max(0, done - first) :]
         if not new:
@@ -171,9 +171,9 @@ class _RecordReplay:
 
     def _records(self, segment: Segment, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         if segment.chain == P:
-            return self._p_genesis(entries[0]) if segment.form is RecordKind.GENESIS else self._p(entries)
+            return self._p_genesis(entries[0]) if segment.kind is RecordKind.GENESIS else self._p(entries)
         if segment.chain == X:
-            return self._x(entries) if segment.form is RecordKind.BLOCK else self._x_past(segment.form, first, entries)
+            return self._x(entries) if segment.kind is RecordKind.BLOCK else self._x_past(segment.kind, first, entries)
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -205,10 +205,10 @@ class _RecordReplay:
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
-    def _x_past(self, form: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+    def _x_past(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
         kept = [PreLinearizationTx.parse(entry) for entry in entries]
-        if form is RecordKind.GENESIS:
+        if kind is RecordKind.GENESIS:
             effects = build_x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
             outputs.follow(effects)
             yield XPreLinearizationRecord(first, kept[0].time_s, effects, kept[0].raw)

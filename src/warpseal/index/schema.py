@@ -1,8 +1,8 @@
-"""The tables of the index: few are kept, all others follow from the blocks in them and may be made anew at any time.
+"""The tables of the index: two store the blocks, all others are derived from them and can be rebuilt at any time.
 
 Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys are those of keys.py. Ids are bytes,
-found by their first 8 bytes. Tables without a rowid are those that are hit at random places: narrow, so that more of
-them stay in memory.
+found by their first 8 bytes. Tables that are written at random places have no rowid: they are narrow, so that more of
+them stays in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _bytes(name: str, *, nullable: bool = False, primary_key: bool = False) -> C
 
 
 def _pairs(name: str, *columns: str) -> Table:
-    """Return a table that is nothing but its key."""
+    """Return a table whose columns are all in its key."""
     keys = (_number(column, primary_key=True) for column in columns)
     return Table(name, DERIVED, *keys, sqlite_with_rowid=False)
 
@@ -56,30 +56,30 @@ def _spends(name: str) -> Table:
     return Table(name, DERIVED, _number("output", primary_key=True), _number("tx"), sqlite_with_rowid=False)
 
 
-def _spendable() -> tuple[Column[Any], ...]:
-    """Return the columns of what can be spent, behind its key and its id."""
+def _unspent_columns() -> tuple[Column[Any], ...]:
+    """Return the columns of an unspent output behind its key and its id."""
     owners = (_number("owner", nullable=True), _bytes("owners", nullable=True))
     return (_number("asset"), _number("amount"), _small("held_on"), *owners)
 
 
-# Blocks as they came, many to a row, compressed. number: in the order in which they were written. form: see raws.py.
+# Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see raw_blocks.py.
 RAW_BLOCKS: Final = Table(
-    "raws",
+    "raw_blocks",
     STORED,
     _key("number"),
     _small("chain"),
-    _small("form"),
+    _small("kind"),
     _number("first"),
     _number("last"),
     _bytes("body"),
-    Index("raws_of_chain", "chain", "form", "first"),
+    Index("raw_blocks_of_chain", "chain", "kind", "first"),
 )
 
-# Whether all that was there before a chain's first block is known.
-CHAIN_ORIGIN: Final = Table("begun", STORED, _key("chain"), _small("is_complete"))
+# Whether everything before a chain's first block is known.
+CHAIN_ORIGIN: Final = Table("chain_origin", STORED, _key("chain"), _small("is_complete"))
 
-# One row a chain. height, block_id, time: of the last block written; first_parent: what block first_height names.
-# past: the next container of the time before the chain had blocks.
+# One row a chain. height, block_id, time: of the last block written; first_parent: parent of block first_height.
+# containers: how many pre-linearization containers of the X-Chain are written.
 CHAINS: Final = Table(
     "chains",
     DERIVED,
@@ -91,12 +91,12 @@ CHAINS: Final = Table(
     _bytes("block_id"),
     _number("time"),
     _number("next_tx"),
-    _number("past"),
+    _number("containers"),
     _small("is_complete"),
 )
-# How indexing a chain stands, as who indexes last told.
+# The status of a chain that the indexer reported last.
 CHAIN_STATUS: Final = Table(
-    "notes", DERIVED, _key("chain"), _number("node_height"), _small("is_node_behind"), _bytes("body")
+    "chain_status", DERIVED, _key("chain"), _number("node_height"), _small("is_node_behind"), _bytes("body")
 )
 
 # The P-Chain's ledger state after a block, one row at most.
@@ -138,11 +138,11 @@ TXS: Final = Table(
     Column("moved", Integer, nullable=False),
     _bytes("detail"),
 )
-# Random places, but only within the newest part: older ones are not touched any more.
-TX_IDS: Final = _pairs("tx_ids", "part", "prefix", "tx")
+# Written at random places of the newest partition only.
+TX_IDS: Final = _pairs("tx_ids", "partition", "prefix", "tx")
 
-# tx: that made it, None where it is not indexed; origin: whose id it has, where that is another one. owner: of those
-# that belong to one address; else owners (threshold, addresses).
+# tx: the transaction that made it, None if it is not indexed; origin: the transaction whose id it has, if another one.
+# owner: its address if there is one; else owners (threshold, addresses).
 OUTPUTS: Final = Table(
     "outputs",
     DERIVED,
@@ -158,15 +158,15 @@ OUTPUTS: Final = Table(
     _bytes("detail", nullable=True),
 )
 
-# What can be spent now, in two tables: what was made lately stands in the order of its making, since most of it is
-# spent soon; what is still there later is found by id. rest: the id's last 24 bytes. held_on: the chain.
+# Unspent outputs, in two tables: recent ones in the order in which they were made, since most of them are spent soon;
+# older ones by id. rest: the last 24 bytes of the id. held_on: the chain.
 RECENT_UNSPENT: Final = Table(
-    "unspent_lately",
+    "recent_unspent",
     DERIVED,
     _key("output"),
     _number("prefix"),
     _bytes("rest"),
-    *_spendable(),
+    *_unspent_columns(),
 )
 UNSPENT: Final = Table(
     "unspent",
@@ -174,14 +174,14 @@ UNSPENT: Final = Table(
     _number("prefix", primary_key=True),
     _bytes("rest", primary_key=True),
     _number("output"),
-    *_spendable(),
+    *_unspent_columns(),
     sqlite_with_rowid=False,
 )
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
-ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM unspent_lately)"
-# Spent before the chain that made it was read that far.
+ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
+# Outputs that were spent before the index had read the chain that made them that far.
 EARLY_SPENDS: Final = Table(
-    "early",
+    "early_spends",
     DERIVED,
     _number("prefix", primary_key=True),
     _bytes("rest", primary_key=True),
@@ -189,18 +189,20 @@ EARLY_SPENDS: Final = Table(
     _number("tx"),
     sqlite_with_rowid=False,
 )
-# Who spent an output, in two tables as well: what comes goes into the small one, and from there on many at once.
-RECENT_SPENDS: Final = _spends("spent_lately")
+# The transaction that spent an output, in two tables as well: new rows go into the small one, and from there into the
+# large one, many at a time.
+RECENT_SPENDS: Final = _spends("recent_spends")
 SPENDS: Final = _spends("spends")
-ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM spent_lately)"
+ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
-# Whatever has 20 or 32 bytes and is named often: addresses, accounts (a zero byte in front), nodes, subnets, assets.
+# Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
 IDS: Final = Table("ids", DERIVED, _key(), _number("prefix"), _bytes("id"), Index("ids_by_prefix", "prefix"))
 
-# By parts, as tx_ids. address_parts: which parts an address is in at all, and for each type (ANY_KIND for all).
-ADDRESS_TXS: Final = _pairs("address_txs", "part", "address", "tx")
-ADDRESS_KIND_TXS: Final = _pairs("address_kind_txs", "part", "address", "kind", "tx")
-ADDRESS_PARTITIONS: Final = _pairs("address_parts", "address", "kind", "part")
+# By partition, as tx_ids. address_partitions: the partitions in which an address has transactions, for each type
+# (ANY_KIND for all types).
+ADDRESS_TXS: Final = _pairs("address_txs", "partition", "address", "tx")
+ADDRESS_KIND_TXS: Final = _pairs("address_kind_txs", "partition", "address", "kind", "tx")
+ADDRESS_PARTITIONS: Final = _pairs("address_partitions", "address", "kind", "partition")
 ANY_KIND: Final = -1
 
 ASSETS: Final = Table(
@@ -214,7 +216,7 @@ ASSETS: Final = Table(
     _small("is_fixed"),
     _number("made_at"),
 )
-# total_stake: of all who stake now. max_stake, factor: bounds of a validator's weight, None where nobody delegates.
+# total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None without delegations.
 SUBNETS: Final = Table(
     "subnets",
     DERIVED,
@@ -234,9 +236,9 @@ BLOCKCHAINS: Final = Table(
     _bytes("genesis"),
 )
 
-# state: see staking.py. validator: of a delegation, the staking that it delegates to. closed_by: what ended or removed
-# it. active_*, total_*: its delegations, now and ever; earned, fees: what was paid; fees_due: what its delegations
-# would bring it.
+# state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by: the transaction that
+# ended or removed it. active_*, total_*: its delegations, now and ever; earned, fees: rewards that were paid; fees_due:
+# the share of its delegations' rewards that it may get.
 STAKINGS: Final = Table(
     "stakings",
     DERIVED,
@@ -297,6 +299,6 @@ VALIDATION_STOPS: Final = _pairs("validation_stops", "validation", "block", "is_
 
 
 def create_row_tables(connection: Connection) -> None:
-    """Make all tables that follow from the blocks, empty; what was in them is dropped."""
+    """Create all derived tables, empty; existing ones are dropped."""
     DERIVED.drop_all(connection)
     DERIVED.create_all(connection)

@@ -21,7 +21,7 @@ from warpseal.index.schema import EARLY_SPENDS, OUTPUTS, RECENT_SPENDS, SPENDS
 Spend = tuple[int, int]
 """Keys of an output and of the transaction that spent it."""
 
-_SETTLE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM spent_lately ORDER BY output"
+_SETTLE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
 
 
 class SpendWriter:
@@ -38,12 +38,12 @@ class SpendWriter:
     def write(self, connection: Connection, spends: Sequence[Spend]) -> None:
         """Write new ones."""
         if self._count is None:
-            self._count = int(bulk.fetch(connection, "SELECT count(*) FROM spent_lately")[0][0])
+            self._count = int(bulk.fetch(connection, "SELECT count(*) FROM recent_spends")[0][0])
         bulk.insert(connection, RECENT_SPENDS, sorted(spends))
         self._count += len(spends)
         if self._count > self._capacity:
             bulk.execute(connection, _SETTLE)
-            bulk.execute(connection, "DELETE FROM spent_lately")
+            bulk.execute(connection, "DELETE FROM recent_spends")
             self._count = 0
 
     def rename(self, connection: Connection, gone: Sequence[int], spends: Sequence[Spend]) -> None:
@@ -76,7 +76,7 @@ def load_early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[Utx
     """Return, of these outputs, those that were spent early."""
     wanted = set(ids)
     text = (
-        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early e JOIN txs t ON t.key = e.tx"
+        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early_spends e JOIN txs t ON t.key = e.tx"
         " WHERE e.prefix IN {keys}"
     )
     found: dict[UtxoID, SpentBeforeMade] = {}

@@ -26,10 +26,10 @@ from warpseal.warp.ids import P_CHAIN, ChainID
 _AT_ONCE: Final = 2_000
 _COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, u.amount, u.held_on, u.owner, u.owners, i.id"
 _FIND: Final = f"SELECT {_COLUMNS} FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {{keys}}"
-_LATELY: Final = f"SELECT {_COLUMNS} FROM unspent_lately u JOIN ids i ON i.key = u.asset ORDER BY u.output"
+_LATELY: Final = f"SELECT {_COLUMNS} FROM recent_unspent u JOIN ids i ON i.key = u.asset ORDER BY u.output"
 _SETTLED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
 _SETTLE: Final = (
-    f"INSERT INTO unspent ({_SETTLED}) SELECT {_SETTLED} FROM unspent_lately WHERE output <= ? ORDER BY prefix, rest"
+    f"INSERT INTO unspent ({_SETTLED}) SELECT {_SETTLED} FROM recent_unspent WHERE output <= ? ORDER BY prefix, rest"
 )
 # Of what was made lately, how much stays when there is too much of it; and how many others are remembered.
 _STAYS: Final = 0.75
@@ -194,7 +194,7 @@ class UnspentOutputs:
         """Move the oldest of those made lately to where they are found by id, many at once and in order."""
         self._settled_through = through = keys[len(keys) - int(self._capacity * _STAYS) - 1]
         bulk.execute(connection, _SETTLE, through)
-        bulk.execute(connection, "DELETE FROM unspent_lately WHERE output <= ?", through)
+        bulk.execute(connection, "DELETE FROM recent_unspent WHERE output <= ?", through)
 
     def _look_up(self, wanted: list[UtxoID]) -> None:
         with translate_errors(self._engine), self._engine.begin() as connection:

@@ -30,7 +30,15 @@ from warpseal.index.ids import IdTable
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import PreLinearizationTx, RecordKind, SegmentWriter, encode_output, read_blocks
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, LEDGERS, RAW_BLOCKS, create_row_tables
+from warpseal.index.schema import (
+    ASSETS,
+    CHAIN_ORIGIN,
+    CHAIN_STATUS,
+    EARLY_SPENDS,
+    LEDGERS,
+    RAW_BLOCKS,
+    create_row_tables,
+)
 from warpseal.index.settings import IndexSettings
 from warpseal.index.spends import SpendWriter, load_early_spends
 from warpseal.index.stakings import Stakings
@@ -44,7 +52,9 @@ from warpseal.warp.ids import PRIMARY_NETWORK
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
 _PRIMARY_FACTOR: Final = 5
-_LAST: Final = "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raws)"
+_LAST_KEYS: Final = (
+    "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raw_blocks)"
+)
 
 
 class IndexWriter:
@@ -87,7 +97,7 @@ class IndexWriter:
         """Return how many containers are written from before the X-Chain had blocks; -1: nor is the genesis."""
         self._open()
         row = self._chains.get(X)
-        return -1 if row is None else row.past
+        return -1 if row is None else row.containers
 
     def ledger(self) -> tuple[int, bytes] | None:
         """Return the P-Chain's state that was written last, and the height that it is of."""
@@ -150,7 +160,7 @@ class IndexWriter:
             raise
         self._chains = chains
         self.outputs.written(batch.made, batch.spent)
-        self._has_early = self._has_early or "early" in batch.new
+        self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
     def _write(
         self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
@@ -224,9 +234,9 @@ class IndexWriter:
         self._stakings.load(connection)
         self._blocks.open(connection)
         self._chains = read_chain_rows(connection)
-        ((output, reward, raw),) = bulk.fetch(connection, _LAST)
+        ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)
         self._numbers = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
-        self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early LIMIT 1"))
+        self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early_spends LIMIT 1"))
         self.outputs.forget()
 
 
@@ -238,7 +248,7 @@ def _txs(record: Record) -> Sequence[AnyTx]:
 
 
 def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
-    """Return chain, form, number and bytes of what is kept."""
+    """Return chain, kind, number and bytes of what is kept."""
     match record:
         case PRecord(effects=effects, raw=raw):
             height = effects.block.height
@@ -246,7 +256,7 @@ def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
         case XRecord(effects=x_effects, raw=raw):
             return X, RecordKind.BLOCK, x_effects.block.height, raw
         case XPreLinearizationRecord(number=number, raw=raw):
-            form = RecordKind.PAST if number >= 0 else RecordKind.GENESIS
-            return X, form, number, PreLinearizationTx.of(raw, record.time_s, record.vertex).encode()
+            kind = RecordKind.PAST if number >= 0 else RecordKind.GENESIS
+            return X, kind, number, PreLinearizationTx.of(raw, record.time_s, record.vertex).encode()
         case CRecord(effects=c_effects, raw=raw):
             return C, RecordKind.BLOCK, c_effects.header.number, raw

@@ -1,4 +1,4 @@
-"""The blocks as they came, and everything that is derived from them."""
+"""The blocks as a node sent them, and all tables that are derived from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the tables that are kept, and those that follow from them.
+    """Create the stored tables and the derived ones.
 
-    A later version changes those that are kept in so many words, and calls `make_rows` alone for everything else.
+    A later version changes the stored tables explicitly, and calls `create_row_tables` for all others.
     """
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(

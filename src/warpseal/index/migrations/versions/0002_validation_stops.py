@@ -1,4 +1,4 @@
-"""When balances of L1 validators ran out; all rows are derived anew."""
+"""The blocks in which balances of L1 validators ran out; all rows are derived again."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the tables that follow from the blocks, empty."""
+    """Create the derived tables, empty."""
     create_row_tables(op.get_bind())

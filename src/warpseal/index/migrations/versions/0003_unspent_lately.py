@@ -1,4 +1,4 @@
-"""What can be spent and was made lately stands apart; all rows are derived anew."""
+"""Recent unspent outputs have a table of their own; all rows are derived again."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make the tables that follow from the blocks, empty."""
+    """Create the derived tables, empty."""
     create_row_tables(op.get_bind())

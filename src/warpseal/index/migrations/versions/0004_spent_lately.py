@@ -1,4 +1,4 @@
-"""What was spent lately stands apart; all rows are derived anew."""
+"""Recent spends have a table of their own; all rows are derived again."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Make the tables that follow from the blocks, empty."""
+    """Create the derived tables, empty."""
     create_row_tables(op.get_bind())
