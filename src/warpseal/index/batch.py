@@ -1,4 +1,4 @@
-"""The rows of some blocks on their way into the database, and the outputs that they spend, make and release."""
+"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend, make and release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(slots=True)
 class NextKeys:
-    """The keys that come next."""
+    """The next free keys."""
 
     output: int
     reward: int
@@ -33,7 +33,7 @@ class NextKeys:
 
 @dataclass(slots=True)
 class TxInProgress:
-    """A transaction that is being written: its key, type and id, and whose addresses it touches so far."""
+    """A transaction that is being written: its key, type and id, and the addresses that it touches so far."""
 
     key: int
     kind: int
@@ -43,14 +43,17 @@ class TxInProgress:
 
 @dataclass(slots=True)
 class IndexBatch:
-    """All of it. avax: key of the asset. known: outputs that are written and spent here. early: see `EarlySpend`."""
+    """The batch. avax: key of the asset. known: outputs in the database that this batch spends.
+
+    early: outputs that were spent before they were made; see `SpentBeforeMade`.
+    """
 
     connection: Connection
-    names: IdTable
+    ids: IdTable
     outputs: UnspentOutputs
     chains: ChainIds
-    numbers: NextKeys
-    touches: AddressTxWriter
+    next_keys: NextKeys
+    address_txs: AddressTxWriter
     spends: SpendWriter
     avax: int
     known: Mapping[UtxoID, UnspentOutput]
@@ -60,9 +63,9 @@ class IndexBatch:
     made: dict[UtxoID, UnspentOutput] = field(default_factory=dict)
     unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
-    completed: list[LateOutput] = field(default_factory=list)
-    external: list[LedgerOutput] = field(default_factory=list)
-    _numbers: dict[ChainID, int] = field(default_factory=dict)
+    late: list[LateOutput] = field(default_factory=list)
+    external_outputs: list[LedgerOutput] = field(default_factory=list)
+    _chain_numbers: dict[ChainID, int] = field(default_factory=dict)
     _spends: list[Spend] = field(default_factory=list)
     # The list that most rows go into.
     _output_rows: list[Row] = field(init=False)
@@ -71,7 +74,7 @@ class IndexBatch:
         self._output_rows = self.rows(OUTPUTS)
 
     def rows(self, table: Table) -> list[Row]:
-        """Return the new rows of a table, to be added to."""
+        """Return the list of new rows of a table."""
         held = self.new.get(table.name)
         if held is None:
             held = self.new[table.name] = (table, [])
@@ -86,46 +89,46 @@ class IndexBatch:
         self.changed.setdefault(table.name, (table, []))[1].append(row)
 
     def touch(self, tx: TxInProgress) -> None:
-        """Write down whose addresses a transaction touches."""
-        self.touches.add(tx.key, tx.kind, tx.touched)
+        """Write the addresses that a transaction touches."""
+        self.address_txs.add(tx.key, tx.kind, tx.touched)
 
     # Outputs
 
     def emit(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None) -> int:
-        """Write what a transaction makes, and return the key of the first of it.
+        """Write the outputs that a transaction makes, and return the key of the first one.
 
-        origin: the key of the transaction whose id those outputs have that do not have this one's.
+        origin: the key of the transaction whose id outputs have that do not have this transaction's id.
         """
-        first = self.numbers.output
+        first = self.next_keys.output
         for key, output in enumerate(outputs, first):
             self._emit(key, tx, output, origin)
-        self.numbers.output += len(outputs)
+        self.next_keys.output += len(outputs)
         return first
 
     def release(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
-        """Let outputs be spent that were staked. first_out: key of the first output of the staking."""
+        """Make staked outputs spendable. first_out: key of the first output of the staking."""
         keys = []
         for output in outputs:
             key = first_out + output.output_index
             asset, owners = self._columns(output)
-            self._offer(key, output, asset, owners)
+            self._add_unspent(key, output, asset, owners)
             tx.touched.update(owners[1])
             keys.append(key)
         return tuple(keys)
 
     def consume(self, tx: TxInProgress, consumed: Sequence[Consumed]) -> tuple[int, ...]:
-        """Write what a transaction spends; return the keys of it, in order."""
+        """Write the outputs that a transaction spends; return their keys, in order."""
         keys = []
-        for one in consumed:
-            made = self.made.pop(one.id, None)
+        for spent in consumed:
+            made = self.made.pop(spent.id, None)
             if made is not None:
-                self.unspent_rows.pop(one.id)
+                self.unspent_rows.pop(spent.id)
             else:
-                made = self.known.get(one.id)
+                made = self.known.get(spent.id)
                 if made is None:
-                    made = self._outside(tx, one)
+                    made = self._add_unknown(tx, spent)
                 else:
-                    self.spent.append(one.id)
+                    self.spent.append(spent.id)
             self._spends.append((made.output, tx.key))
             tx.touched.update(made.owners)
             keys.append(made.output)
@@ -143,9 +146,9 @@ class IndexBatch:
             # The first column is the key; what was written last stands.
             bulk.replace(self.connection, table, list({row[0]: row for row in rows}.values()))
         self.spends.write(self.connection, self._spends)
-        self.touches.flush(self.connection)
-        if self.completed:
-            replace_placeholders(self.connection, self.touches, self.spends, self.completed)
+        self.address_txs.flush(self.connection)
+        if self.late:
+            replace_placeholders(self.connection, self.address_txs, self.spends, self.late)
 
     def _emit(self, key: int, tx: TxInProgress, output: LedgerOutput, origin: int | None) -> None:
         asset, owners = self._columns(output)
@@ -158,29 +161,28 @@ class IndexBatch:
         tx.touched.update(owners[1])
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
-            self.completed.append(LateOutput(output.id, early, key, owners[1]))
+            self.late.append(LateOutput(output.id, early, key, owners[1]))
         elif not output.staked:
-            self._offer(key, output, asset, owners)
+            self._add_unspent(key, output, asset, owners)
 
-    def _offer(self, key: int, output: LedgerOutput, asset: int, owners: Owners) -> None:
+    def _add_unspent(self, key: int, output: LedgerOutput, asset: int, owners: Owners) -> None:
         held_on = self._number_of(output.held_on)
         if held_on is None:
             return
-        one = output.id
-        self.made[one] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, owners[1])
-        self.unspent_rows[one] = (key, asset, to_column(output.amount), held_on, *_owner_columns(owners))
+        self.made[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, owners[1])
+        self.unspent_rows[output.id] = (key, asset, to_column(output.amount), held_on, *_owner_columns(owners))
 
-    def _outside(self, tx: TxInProgress, consumed: Consumed) -> UnspentOutput:
-        """Write an output that no block made that was read so far."""
+    def _add_unknown(self, tx: TxInProgress, consumed: Consumed) -> UnspentOutput:
+        """Write an output that no indexed block has made yet."""
         external = self.outputs.external(consumed.id)
         if external is not None:
-            self.external.append(external)
+            self.external_outputs.append(external)
         output = external or consumed.reconstructed
         if output is None:
-            raise IndexDamaged(f"output {consumed.id.hex()} is spent and was never written")
+            raise IndexDamaged(f"output {consumed.id.hex()} is spent but was never written")
         asset, owners = self._columns(output)
-        key = self.numbers.output
-        self.numbers.output += 1
+        key = self.next_keys.output
+        self.next_keys.output += 1
         self._output_rows.append(self._row((key, None, None), output, (asset, owners), output.tx_id))
         if output.created_on != output.held_on:
             self.add(EARLY_SPENDS, (prefix_of(output.id), output.id[8:], key, tx.key))
@@ -194,24 +196,24 @@ class IndexBatch:
         columns: tuple[int, Owners],
         unindexed: bytes | None,
     ) -> Row:
-        """Return a row. keys: its own, of who made it, and of whose id it has; unindexed: that id itself."""
+        """Return a row. keys: of output, transaction and origin; unindexed: the id of a transaction without a row."""
         created_on = self._number_of(output.created_on) or 0
         flags = type_codes.flags_of(output, created_on, self._number_of(output.held_on) or 0)
         asset, owners = columns
-        what = (output.output_index, asset, to_column(output.amount), flags)
-        return (*keys, *what, *_owner_columns(owners), _detail(output, unindexed))
+        columns_of_output = (output.output_index, asset, to_column(output.amount), flags)
+        return (*keys, *columns_of_output, *_owner_columns(owners), _detail(output, unindexed))
 
     def _columns(self, output: LedgerOutput) -> tuple[int, Owners]:
-        keys, addresses = self.names.keys, output.addresses
+        keys, addresses = self.ids.keys, output.addresses
         if len(addresses) == 1:
             return keys[output.asset_id], (output.threshold, (keys[addresses[0]],))
-        return keys[output.asset_id], (output.threshold, tuple([keys[one] for one in addresses]))
+        return keys[output.asset_id], (output.threshold, tuple([keys[address] for address in addresses]))
 
     def _number_of(self, chain_id: ChainID) -> int | None:
-        number = self._numbers.get(chain_id)
+        number = self._chain_numbers.get(chain_id)
         if number is None:
             try:
-                number = self._numbers[chain_id] = self.chains.number_of(chain_id)
+                number = self._chain_numbers[chain_id] = self.chains.number_of(chain_id)
             except KeyError:
                 return None
         return number

@@ -98,7 +98,7 @@ class BlockWriter:
         for tx in effects.txs:
             self._p_tx(batch, chain, tx, time_s)
         for out in effects.l1_deactivated:
-            row = (batch.names.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
+            row = (batch.ids.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
             batch.add(VALIDATION_STOPS, row)
         place = BlockRow(
             block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),

@@ -1,4 +1,4 @@
-"""How far a chain is written, and how indexing it stands: what who indexes and who answers tell each other."""
+"""The checkpoint of a chain, and the status of its indexing, written by the indexer and read by the API."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from warpseal.history.chains import PrimaryChain
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Up to where a chain is written. first_height: below it nothing is; proposer: of the block at `height`.
+    """The last written block of a chain. first_height: the first one; proposer: of the block at `height`.
 
-    is_complete: whether it was begun with all that was there before `first_height`.
+    is_complete: whether the index has everything before `first_height`.
     """
 
     height: int
@@ -26,11 +26,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChainStatus:
-    """How indexing a chain stands, for whoever answers questions about it.
+    """The status of indexing a chain.
 
-    node_height: the highest that a node told; is_node_behind: the node is not bootstrapped, or another knows more.
-    reported_at: when it told, unix seconds; written again and again: one that is old means that nobody asks any more.
-    stopped, stopped_at, detail, raw: of a failure; "" and None where all is well. rate_blocks_s, eta_s: of catching up.
+    node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.
+    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is stopped
+    or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None. rate_blocks_s, eta_s:
+    of catching up.
     """
 
     chain: PrimaryChain
@@ -45,11 +46,11 @@ class ChainStatus:
     reported_at: int = 0
 
 
-def encode_status(note: ChainStatus) -> bytes:
-    """Return a note as bytes."""
-    return msgspec.msgpack.encode(note)
+def encode_status(status: ChainStatus) -> bytes:
+    """Return a status as bytes."""
+    return msgspec.msgpack.encode(status)
 
 
 def decode_status(raw: bytes) -> ChainStatus:
-    """Return the note that `encode_note` wrote."""
+    """Return the status that `encode_status` wrote."""
     return msgspec.msgpack.decode(bytes(raw), type=ChainStatus)

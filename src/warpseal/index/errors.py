@@ -1,4 +1,4 @@
-"""What can go wrong with the index itself."""
+"""Errors of the index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["IndexDamaged", "IndexMoved", "OutOfOrder", "RebuildFailed", "StoreDo
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Turn what the database says into StoreDown, without the secrets of its URL."""
+    """Raise StoreDown for an error of the database, without the password of its URL."""
     try:
         yield
     except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout) as error:
@@ -30,7 +30,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 
 class RebuildFailed(Exception):
-    """Rows cannot be made anew of what is kept, from a height of a chain on: a newer program has to."""
+    """Rows cannot be derived from the stored blocks from a height of a chain on; a newer version is needed."""
 
     def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
         super().__init__(f"the {chain} from block {height} on: {reason}")
@@ -39,12 +39,12 @@ class RebuildFailed(Exception):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[RebuildFailed], tuple[PrimaryChain, int, str]]:
-        """Let it travel between processes."""
+        """Support pickling between processes."""
         return RebuildFailed, (self.chain, self.height, self.reason)
 
 
 class OutOfOrder(ValueError):
-    """A block was given that does not follow the last one. Nothing was written."""
+    """A block does not follow the last one. Nothing was written."""
 
     def __init__(self, chain: str, height: int, reason: str) -> None:
         super().__init__(f"block {height} of the {chain}: {reason}")

@@ -1,4 +1,4 @@
-"""The keys of ids and the ids of keys, as the writer hands them out: whatever comes again and again is stored once."""
+"""The keys of ids, as the writer assigns them: an id that many rows name is stored once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from warpseal.index.keys import prefix_of
 from warpseal.index.schema import IDS
 
 ACCOUNT: Final = b"\x00"
-"""In front of an account of the C-Chain, which is no address of P or X."""
+"""In front of an account of the C-Chain, to tell it from an address of P or X."""
 
-_AT_ONCE: Final = 2_000
+_BATCH_ROWS: Final = 2_000
 _BY_PREFIX: Final = "SELECT key, id FROM ids WHERE prefix IN {keys}"
 
 
 class IdTable:
-    """Keys of ids: all of a batch are loaded at once, then looked up in `keys`. capacity: how many are remembered."""
+    """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: how many are cached."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -28,22 +28,22 @@ class IdTable:
         self._next = 1
 
     def open(self, connection: Connection) -> None:
-        """Begin behind the keys that were handed out before."""
+        """Continue behind the keys of the database."""
         ((last,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
         self._next = (last or 0) + 1
         self.keys.clear()
         self._new.clear()
 
     def load(self, connection: Connection, ids: Iterable[bytes]) -> None:
-        """Find or make the keys of these; new ones are written by `flush`."""
+        """Find the keys of ids, or assign new ones, which `flush` writes."""
         keys = self.keys
         if len(keys) > self._capacity:
-            self._forget_oldest()
+            self._evict_oldest()
         wanted = {raw for raw in ids if raw not in keys}
         found: set[bytes] = set()
         prefixes = sorted(map(prefix_of, wanted))
-        for start in range(0, len(prefixes), _AT_ONCE):
-            for key, raw in bulk.run(connection, _BY_PREFIX, prefixes[start : start + _AT_ONCE]):
+        for start in range(0, len(prefixes), _BATCH_ROWS):
+            for key, raw in bulk.run(connection, _BY_PREFIX, prefixes[start : start + _BATCH_ROWS]):
                 raw = bytes(raw)
                 if raw in wanted:
                     keys[raw] = key
@@ -59,10 +59,10 @@ class IdTable:
         return self.keys[raw]
 
     def flush(self, connection: Connection) -> None:
-        """Write the new ones."""
+        """Write the new ids."""
         bulk.insert(connection, IDS, self._new)
         self._new = []
 
-    def _forget_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         for raw in list(self.keys)[: self._capacity // 2]:
             del self.keys[raw]

@@ -135,7 +135,7 @@ def _detail(
     batch: IndexBatch, tx: TxEffects, staking: Staking | None, inputs: tuple[int, ...], released: tuple[int, ...]
 ) -> TxDetail:
     unsigned: Any = tx.tx.unsigned
-    key = batch.names.key
+    key = batch.ids.key
     detail = TxDetail(inputs, released)
     base = getattr(unsigned, "base", None)
     if base is not None:
@@ -162,7 +162,7 @@ def _detail(
 
 
 def _add_subnet_detail(batch: IndexBatch, detail: TxDetail, tx: TxEffects, unsigned: Any) -> None:
-    key = batch.names.key
+    key = batch.ids.key
     if isinstance(unsigned, RemoveSubnetValidatorTx):
         detail.node, detail.subnet = key(unsigned.node_id), key(unsigned.subnet_id)
     elif isinstance(unsigned, AddSubnetValidatorTx):
@@ -177,15 +177,15 @@ def _add_subnet_detail(batch: IndexBatch, detail: TxDetail, tx: TxEffects, unsig
 
 
 def _owner(batch: IndexBatch, owner: OutputOwners) -> tuple[int, int, tuple[int, ...]]:
-    return owner.locktime, owner.threshold, tuple(map(batch.names.key, owner.addresses))
+    return owner.locktime, owner.threshold, tuple(map(batch.ids.key, owner.addresses))
 
 
 def _l1(batch: IndexBatch, change: L1ValidatorChange) -> tuple[int, int, int, int]:
-    return batch.names.key(change.validation_id), change.weight, change.balance, change.balance_change
+    return batch.ids.key(change.validation_id), change.weight, change.balance, change.balance_change
 
 
 def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, place: TxInProgress) -> None:
-    key = batch.names.key
+    key = batch.ids.key
     validation = key(change.validation_id)
     batch.add(VALIDATION_TXS, (validation, place.key, place.kind))
     if change.is_new:
@@ -209,7 +209,7 @@ def _write_chain(batch: IndexBatch, tx: TxEffects, key: int) -> None:
     assert made is not None
     assert isinstance(unsigned, CreateChainTx)
     genesis = zstandard.compress(unsigned.genesis)
-    ids = batch.names.key(made.chain_id), batch.names.key(made.subnet_id)
+    ids = batch.ids.key(made.chain_id), batch.ids.key(made.subnet_id)
     batch.add(BLOCKCHAINS, (*ids, made.vm_id, made.name, key, genesis))
 
 
@@ -219,17 +219,17 @@ def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking | None, wh
     for output_key, output in enumerate(tx.emitted, first_out):
         if output.reward is None:
             continue
-        reward = batch.numbers.reward
-        batch.numbers.reward += 1
+        reward = batch.next_keys.reward
+        batch.next_keys.reward += 1
         batch.add(REWARDS, (reward, output_key, staking.tx, when.key, when.settled_s))
         batch.add(REWARD_NODES, (staking.node, reward))
         for address in dict.fromkeys(output.addresses):
-            batch.add(REWARD_ADDRESSES, (batch.names.key(address), reward))
+            batch.add(REWARD_ADDRESSES, (batch.ids.key(address), reward))
 
 
 def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime, first_out: int) -> None:
     if tx.opened is not None:
-        stakings.begin(batch.names, tx.opened, when.key, first_out, when.settled_s)
+        stakings.begin(batch.ids, tx.opened, when.key, first_out, when.settled_s)
     if tx.closed is not None:
         stakings.close(tx.closed, when.key)
     if tx.renewed is not None:
@@ -244,4 +244,4 @@ def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: T
         unsigned = tx.tx.unsigned
         assert isinstance(unsigned, TransformSubnetTx)
         limits = (unsigned.max_validator_stake, unsigned.max_validator_weight_factor)
-        stakings.set_limits(batch.names.key(tx.subnet.subnet_id), to_column(limits[0]), limits[1])
+        stakings.set_limits(batch.ids.key(tx.subnet.subnet_id), to_column(limits[0]), limits[1])

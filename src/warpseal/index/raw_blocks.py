@@ -1,4 +1,4 @@
-"""The blocks as they came, compressed some together, so that every row can be derived again without a node.
+"""The blocks as a node sent them, many in a compressed row, so that every row can be derived again without a node.
 
 Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md describes it.
 """
@@ -27,13 +27,15 @@ _LEVEL: Final = 3
 
 
 class RecordKind(IntEnum):
-    """What an entry is: a block, the genesis of a chain, a transaction from before the X-Chain had blocks, or an output
-    of a transaction that is not indexed, as a node told of it.
+    """The kind of an entry.
+
+    It is a block, the genesis of a chain, a pre-linearization transaction of the X-Chain, or an output of a transaction
+    that is not indexed, as a node reported it.
     """
 
     BLOCK = 0
     GENESIS = 1
-    PAST = 2
+    PRE_LINEARIZATION = 2
     OUTPUT = 3
 
 
@@ -48,30 +50,30 @@ class _StoredCBlock(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
-    """Return what is kept of a block of the C-Chain, as bytes: its header and its atomic transactions."""
-    place = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
-    return msgspec.msgpack.encode(_StoredCBlock(*place, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
+    """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format of this module."""
+    fields = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
+    return msgspec.msgpack.encode(_StoredCBlock(*fields, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
 
 
 def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
-    """Return what `c_raw` was given. Raises msgspec.MsgspecError and MalformedChainBytes."""
-    kept = msgspec.msgpack.decode(raw, type=_StoredCBlock)
-    place = (kept.number, kept.hash, kept.parent_hash, kept.time_s, kept.size_bytes, kept.evm_tx_count)
-    return CHeader(*place), parse_atomic_txs(kept.atomic, batch=True)
+    """Return the input of `encode_c_block`. Raises msgspec.MsgspecError and MalformedChainBytes."""
+    stored = msgspec.msgpack.decode(raw, type=_StoredCBlock)
+    fields = (stored.number, stored.hash, stored.parent_hash, stored.time_s, stored.size_bytes, stored.evm_tx_count)
+    return CHeader(*fields), parse_atomic_txs(stored.atomic, batch=True)
 
 
 def encode_output(output: LedgerOutput) -> bytes:
-    """Return what is kept of an output of a transaction that is not indexed."""
+    """Return an output of a transaction that is not indexed as bytes."""
     return msgspec.msgpack.encode(output)
 
 
 def parse_output(raw: bytes) -> LedgerOutput:
-    """Return what `output_raw` was given. Raises msgspec.MsgspecError."""
+    """Return the input of `encode_output`. Raises msgspec.MsgspecError."""
     return msgspec.msgpack.decode(raw, type=LedgerOutput)
 
 
 class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a transaction from before the X-Chain had blocks. vertex: id, height, time."""
+    """A stored pre-linearization transaction of the X-Chain. vertex: id, height, time."""
 
     raw: bytes
     time_s: int
@@ -79,17 +81,16 @@ class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, raw: bytes, time_s: int, vertex: Vertex | None) -> PreLinearizationTx:
-        """Return what is kept of a container."""
-        told = None if vertex is None else (vertex.vertex_id, vertex.height, vertex.time)
-        return cls(raw, time_s, told)
+        """Return the stored form of a container."""
+        return cls(raw, time_s, None if vertex is None else (vertex.vertex_id, vertex.height, vertex.time))
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the bytes."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def parse(cls, raw: bytes) -> PreLinearizationTx:
-        """Return what `encode` wrote. Raises msgspec.MsgspecError."""
+        """Return the transaction that `encode` wrote. Raises msgspec.MsgspecError."""
         return msgspec.msgpack.decode(raw, type=cls)
 
 
@@ -104,28 +105,28 @@ class Segment:
 
 
 class SegmentWriter:
-    """Gathers entries in the order in which they are written, and closes a segment when it is large."""
+    """Collects entries in the order of writing, and closes a segment when it is large."""
 
-    def __init__(self, first_number: int, most_bytes: int) -> None:
+    def __init__(self, first_number: int, max_bytes: int) -> None:
         self.number = first_number
         self.rows: list[Row] = []
-        self._most = most_bytes
+        self._max_bytes = max_bytes
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
         self._open: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
         self._size: dict[int, int] = {}
 
     def add(self, chain: int, kind: RecordKind, number: int, entry: bytes) -> None:
         """Add an entry."""
-        held = self._open.get(chain)
-        if held is not None and (held[0] is not kind or held[1] + len(held[2]) != number):
+        segment = self._open.get(chain)
+        if segment is not None and (segment[0] is not kind or segment[1] + len(segment[2]) != number):
             self._close(chain)
-            held = None
-        if held is None:
-            held = self._open[chain] = (kind, number, [])
+            segment = None
+        if segment is None:
+            segment = self._open[chain] = (kind, number, [])
             self._size[chain] = 0
-        held[2].append(entry)
+        segment[2].append(entry)
         self._size[chain] += len(entry)
-        if self._size[chain] >= self._most:
+        if self._size[chain] >= self._max_bytes:
             self._close(chain)
 
     def finish(self) -> list[Row]:
@@ -142,7 +143,7 @@ class SegmentWriter:
 
 
 def read_segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
-    """Yield all segments in the order in which they were written, with their numbers; behind: of the last one seen."""
+    """Yield all segments in the order of writing, with their numbers. behind: the number of the last segment seen."""
     while True:
         text = "SELECT number, chain, kind, first, body FROM raw_blocks WHERE number > ? ORDER BY number LIMIT 1"
         rows = bulk.fetch(connection, text, behind)
@@ -153,7 +154,7 @@ def read_segments(connection: Connection, behind: int = -1) -> Iterator[tuple[in
 
 
 def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
-    """Yield the blocks of a chain from one height to another, both included, as far as they are kept."""
+    """Yield the blocks of a chain from one height to another, both included, as far as they are stored."""
     text = (
         "SELECT first, last, body FROM raw_blocks WHERE chain = ? AND kind = 0 AND first <= ?"
         " ORDER BY first DESC LIMIT 1"

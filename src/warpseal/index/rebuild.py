@@ -99,7 +99,7 @@ class RowRebuilder:
                 done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), -1 if place is None else place.height)
                 if number == X:
                     past = self._writer.pre_linearization_count() - 1
-                    done |= {RecordKind.PAST: past, RecordKind.GENESIS: past}
+                    done |= {RecordKind.PRE_LINEARIZATION: past, RecordKind.GENESIS: past}
                 if any(_last_stored(connection, number, kind) > height for kind, height in done.items()):
                     return True
         return False

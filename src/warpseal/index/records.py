@@ -1,4 +1,4 @@
-"""What the index is given to write: what a block does, and its bytes, so that all rows can be derived again."""
+"""The input of the index: the effects of a block, and its bytes, from which all rows can be derived again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpseal.warp.ids import NodeID, node_id_from_certificate
 
 @dataclass(frozen=True, slots=True)
 class PRecord:
-    """A block of the P-Chain. raw: the block as it came, wrapped by the proposervm or not; of block 0 the genesis."""
+    """A block of the P-Chain. raw: as a node sent it, wrapped by the proposervm or not; of block 0 the genesis."""
 
     effects: BlockEffects
     raw: bytes
@@ -25,7 +25,7 @@ class PRecord:
 
 @dataclass(frozen=True, slots=True)
 class XRecord:
-    """A block of the X-Chain. raw: as it came, wrapped by the proposervm or not."""
+    """A block of the X-Chain. raw: as a node sent it, wrapped by the proposervm or not."""
 
     effects: XBlockEffects
     raw: bytes
@@ -36,7 +36,7 @@ class XRecord:
 class XPreLinearizationRecord:
     """Transactions of the X-Chain from before it had blocks. number: of the container, from 0 on, without gaps.
 
-    The genesis is number -1. time_s: of the container; vertex: which it was, where that is known.
+    The genesis is number -1. time_s: of the container; vertex: None if it is not known.
     """
 
     number: int
@@ -48,7 +48,7 @@ class XPreLinearizationRecord:
 
 @dataclass(frozen=True, slots=True)
 class CRecord:
-    """A block of the C-Chain. raw: as raws.py writes it from header and atomic transactions."""
+    """A block of the C-Chain. raw: as raw_blocks.py encodes it from header and atomic transactions."""
 
     effects: CBlockEffects
     raw: bytes
@@ -62,7 +62,7 @@ _CACHED_CERTIFICATES: Final = 8192
 
 
 def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
-    """Return what is told of a block's proposer. before: of the block in front, whose header counts for options."""
+    """Return the proposer of a block. before: of the parent, whose header counts for option blocks."""
     if isinstance(outer, ProposedBlock):
         node_id = _node_id_of(outer.certificate) if outer.certificate else None
         return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)

@@ -1,4 +1,4 @@
-"""Which transaction spent which output: in a small table first, and from there many at once, in order.
+"""The transactions that spent outputs: first in a small table, from there many at a time into the large one, in order.
 
 Outputs of any age are spent at any time: one by one, their rows would go to random places of a large table.
 """
@@ -21,41 +21,44 @@ from warpseal.index.schema import EARLY_SPENDS, OUTPUTS, RECENT_SPENDS, SPENDS
 Spend = tuple[int, int]
 """Keys of an output and of the transaction that spent it."""
 
-_SETTLE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
+_MOVE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
 
 
 class SpendWriter:
-    """capacity: how many wait in the small table at most."""
+    """Writes spends. capacity: the size of the small table."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._count: int | None = None
 
     def forget(self) -> None:
-        """Begin anew with what the database has."""
+        """Drop everything in memory."""
         self._count = None
 
     def write(self, connection: Connection, spends: Sequence[Spend]) -> None:
-        """Write new ones."""
+        """Write new spends."""
         if self._count is None:
             self._count = int(bulk.fetch(connection, "SELECT count(*) FROM recent_spends")[0][0])
         bulk.insert(connection, RECENT_SPENDS, sorted(spends))
         self._count += len(spends)
         if self._count > self._capacity:
-            bulk.execute(connection, _SETTLE)
+            bulk.execute(connection, _MOVE)
             bulk.execute(connection, "DELETE FROM recent_spends")
             self._count = 0
 
-    def rename(self, connection: Connection, gone: Sequence[int], spends: Sequence[Spend]) -> None:
-        """Remove those of some outputs, and write others in their place."""
-        bulk.delete(connection, SPENDS, gone)
-        bulk.delete(connection, RECENT_SPENDS, gone)
+    def replace(self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]) -> None:
+        """Delete the spends of outputs, and write others in their place."""
+        bulk.delete(connection, SPENDS, outputs)
+        bulk.delete(connection, RECENT_SPENDS, outputs)
         self.write(connection, spends)
 
 
 @dataclass(frozen=True, slots=True)
 class SpentBeforeMade:
-    """An output that was spent before the chain that made it was read that far: the row it has, who spent it."""
+    """An output that was spent before the index had read the chain that made it that far.
+
+    output: key of its placeholder row, which shows what the input shows; spender, kind: of the transaction.
+    """
 
     output: int
     spender: int
@@ -64,7 +67,7 @@ class SpentBeforeMade:
 
 @dataclass(frozen=True, slots=True)
 class LateOutput:
-    """Such an output, now that it is made: the key that it has from now on, and whom it belonged to."""
+    """Such an output, now that it is made. output: its own key; owners: keys of its addresses."""
 
     utxo_id: UtxoID
     early: SpentBeforeMade
@@ -73,7 +76,7 @@ class LateOutput:
 
 
 def load_early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, SpentBeforeMade]:
-    """Return, of these outputs, those that were spent early."""
+    """Return the outputs that were spent early, of these."""
     wanted = set(ids)
     text = (
         "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early_spends e JOIN txs t ON t.key = e.tx"
@@ -88,23 +91,23 @@ def load_early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[Utx
 
 
 def replace_placeholders(
-    connection: Connection, touches: AddressTxWriter, spends: SpendWriter, completed: Sequence[LateOutput]
+    connection: Connection, address_txs: AddressTxWriter, spends: SpendWriter, late: Sequence[LateOutput]
 ) -> None:
-    """Let who spent them name the outputs' own rows, and the addresses of those; drop the rows made from inputs."""
-    _rename_inputs(connection, completed)
-    bulk.delete(connection, OUTPUTS, [one.early.output for one in completed])
-    renamed = [(one.output, one.early.spender) for one in completed]
-    spends.rename(connection, [one.early.output for one in completed], renamed)
-    bulk.delete_ids(connection, EARLY_SPENDS, [(prefix_of(one.utxo_id), one.utxo_id[8:]) for one in completed])
-    for one in completed:
-        touches.add(one.early.spender, one.early.kind, one.owners)
-    touches.flush(connection, is_new=False)
+    """Make the spenders name the outputs' own rows, and the addresses of those; delete the placeholder rows."""
+    _replace_inputs(connection, late)
+    placeholders = [output.early.output for output in late]
+    bulk.delete(connection, OUTPUTS, placeholders)
+    spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
+    bulk.delete_ids(connection, EARLY_SPENDS, [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late])
+    for output in late:
+        address_txs.add(output.early.spender, output.early.kind, output.owners)
+    address_txs.flush(connection, is_new=False)
 
 
-def _rename_inputs(connection: Connection, completed: Sequence[LateOutput]) -> None:
-    names = {one.early.output: one.output for one in completed}
-    spenders = sorted({one.early.spender for one in completed})
+def _replace_inputs(connection: Connection, late: Sequence[LateOutput]) -> None:
+    replaced = {output.early.output: output.output for output in late}
+    spenders = sorted({output.early.spender for output in late})
     for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
         detail = decode_tx(bytes(raw))
-        detail.inputs = tuple([names.get(one, one) for one in detail.inputs])
+        detail.inputs = tuple([replaced.get(output, output) for output in detail.inputs])
         bulk.execute(connection, "UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)

@@ -159,7 +159,7 @@ class IndexWriter:
             self.outputs.forget()
             raise
         self._chains = chains
-        self.outputs.written(batch.made, batch.spent)
+        self.outputs.on_written(batch.made, batch.spent)
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
     def _write(
@@ -180,7 +180,7 @@ class IndexWriter:
     def _keep(self, batch: IndexBatch, records: Sequence[Record]) -> None:
         segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
         # In front of the blocks that spend them.
-        for number, output in enumerate(batch.external):
+        for number, output in enumerate(batch.external_outputs):
             segments.add(X, RecordKind.OUTPUT, number, encode_output(output))
         for record in records:
             segments.add(*_entry(record))
@@ -256,7 +256,7 @@ def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
         case XRecord(effects=x_effects, raw=raw):
             return X, RecordKind.BLOCK, x_effects.block.height, raw
         case XPreLinearizationRecord(number=number, raw=raw):
-            kind = RecordKind.PAST if number >= 0 else RecordKind.GENESIS
+            kind = RecordKind.PRE_LINEARIZATION if number >= 0 else RecordKind.GENESIS
             return X, kind, number, PreLinearizationTx.of(raw, record.time_s, record.vertex).encode()
         case CRecord(effects=c_effects, raw=raw):
             return C, RecordKind.BLOCK, c_effects.header.number, raw

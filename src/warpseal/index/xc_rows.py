@@ -49,8 +49,8 @@ def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, past: Vertex | bool
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
     _add_signatures(detail, tx.tx, tx.consumed)
     if tx.asset is not None:
-        detail.asset = batch.names.key(tx.asset.asset_id)
-        batch.change(ASSETS, asset_row(batch.names, tx.asset, when.time_s))
+        detail.asset = batch.ids.key(tx.asset.asset_id)
+        batch.change(ASSETS, asset_row(batch.ids, tx.asset, when.time_s))
     detail.is_approximate = past is not False
     if isinstance(past, Vertex):
         detail.vertices = ((past.vertex_id, past.height, past.time),)
@@ -109,7 +109,7 @@ def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Co
 def _accounts(
     batch: IndexBatch, tx: CTxEffects, used: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, int, int, tuple[int, ...]], ...]:
-    key = batch.names.key
+    key = batch.ids.key
     moved = _moved(tx)
     signed = used if tx.evm_inputs else ((),) * len(moved)
     return tuple(
