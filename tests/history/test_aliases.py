@@ -18,8 +18,8 @@ X, C, L1 = (ChainID(bytes([number]) * 32) for number in (1, 2, 3))
 
 def known() -> ChainAliases:
     aliases = ChainAliases()
-    aliases.primary_chains(X, C)
-    aliases.know(L1, 12345)
+    aliases.add_primary_chains(X, C)
+    aliases.add_chain(L1, 12345)
     return aliases
 
 
@@ -52,62 +52,62 @@ def test_names_stand_for_chains(name: str, chain_id: bytes | None) -> None:
 
 def test_aliases_are_told_in_the_order_of_a_node() -> None:
     aliases = known()
-    aliases.alias(C, "later")
-    assert aliases.of(C) == ("C", "evm", id_text(C), "later")
-    assert aliases.of(ChainID(bytes([9]) * 32)) == ()
-    assert [aliases.primary(one) for one in (P_CHAIN, X, C, L1)] == ["P", "X", "C", id_text(L1)]
+    aliases.add_alias(C, "later")
+    assert aliases.aliases_of(C) == ("C", "evm", id_text(C), "later")
+    assert aliases.aliases_of(ChainID(bytes([9]) * 32)) == ()
+    assert [aliases.primary_alias(one) for one in (P_CHAIN, X, C, L1)] == ["P", "X", "C", id_text(L1)]
 
 
 def test_aliases_of_a_file_come_before_the_id_where_they_are_given_first() -> None:
     aliases = ChainAliases()
     aliases.configure({L1: ("mine", "own")})
-    aliases.know(L1)
-    assert aliases.of(L1) == ("mine", "own", id_text(L1))
-    assert aliases.primary(L1) == "mine"
+    aliases.add_chain(L1)
+    assert aliases.aliases_of(L1) == ("mine", "own", id_text(L1))
+    assert aliases.primary_alias(L1) == "mine"
 
 
 def test_names_of_a_primary_chain_come_first_whatever_a_file_gave_it_before_its_id_was_known() -> None:
     aliases = ChainAliases()
     aliases.configure({C: ("mine",)})
-    aliases.primary_chains(X, C)
-    assert aliases.of(C) == ("C", "evm", "mine", id_text(C))
-    assert aliases.primary(C) == "C"
+    aliases.add_primary_chains(X, C)
+    assert aliases.aliases_of(C) == ("C", "evm", "mine", id_text(C))
+    assert aliases.primary_alias(C) == "C"
 
 
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])
 def test_an_alias_stands_for_one_chain(alias: str) -> None:
     with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {alias}"):
-        known().alias(X, alias)
+        known().add_alias(X, alias)
 
 
 @pytest.mark.parametrize("alias", ["c-chain", "43114", "0", L1.hex(), "0x" + L1.hex(), id_text(bytes([9]) * 32), ""])
 def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias):
-        known().alias(X, alias)
+        known().add_alias(X, alias)
 
 
 def test_an_evm_chain_id_stands_for_the_first_chain_that_has_it() -> None:
     aliases = known()
-    aliases.know(C, 12345)
-    aliases.know(C, 43112)
+    aliases.add_chain(C, 12345)
+    aliases.add_chain(C, 43112)
     assert (aliases.find("12345"), aliases.find("43112")) == (L1, C)
 
 
 @pytest.mark.parametrize("name", ["X", "avm", "C", "evm"])
 def test_names_of_the_primary_chains_are_taken_before_their_ids_are_known(name: str) -> None:
     with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {name}"):
-        ChainAliases().alias(L1, name)
+        ChainAliases().add_alias(L1, name)
 
 
 @given(st.text(max_size=600))
 def test_what_is_taken_as_an_alias_is_found_again(alias: str) -> None:
     aliases = known()
     try:
-        aliases.alias(L1, alias)
+        aliases.add_alias(L1, alias)
     except InvalidAlias:
         return
     assert aliases.find(alias) == L1
-    assert alias in aliases.of(L1)
+    assert alias in aliases.aliases_of(L1)
 
 
 def test_a_file_of_aliases_is_read(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus

@@ -42,7 +42,7 @@ class ApiEndpoints:
 
 def api_app(doors: ApiEndpoints, settings: ApiSettings, observer: HttpObserver) -> Starlette:
     """Return the app of the API port."""
-    keyed, health = doors.data.access.keyed, doors.health
+    keyed, health = doors.data.access.require_key, doors.health
     routes = [
         Route(V1_AGGREGATE, keyed(doors.aggregator.v1), methods=["POST"]),
         Route(V1_L1_MESSAGE, keyed(doors.l1_messages.get), methods=["GET"]),

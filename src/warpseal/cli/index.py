@@ -14,8 +14,7 @@ from warpseal.cli.loop import run_on_loop
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
 from warpseal.daemon.index_process import SUFFIX, find_index, read_index_status, run_index, verify_index
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.warp.ids import MalformedID
 

@@ -19,8 +19,7 @@ from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_ALIASES
-from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url

@@ -103,7 +103,7 @@ class NodeApi:
             for name in names:
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         for chain in self._config.node.evm_chains:
-            self.aliases.know(chain.blockchain_id)
+            self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
         loggers, profilers = (
             ClusterLoggers(self._loggers, self._control_server),
@@ -171,7 +171,7 @@ class NodeApi:
         chains, evm_id = PUBLIC_CHAINS.get(network_id), PUBLIC_C_CHAIN_EVM_IDS.get(network_id)
         if chains is None:
             chains = await _patiently(from_nodes)
-        self.aliases.primary_chains(chains.x, chains.c)
+        self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, X_NAMES, PrimaryChain.X)
         self._route(chains.c, C_NAMES, PrimaryChain.C)
         self.add_evm_chain_id(chains.c, await _patiently(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id)
@@ -180,7 +180,7 @@ class NodeApi:
         """Let an EVM chain id name its blockchain, in paths too; where two chains have the same, the first."""
         named = self.aliases.find(str(evm_id))
         if named is None:
-            self.aliases.know(chain_id, evm_id)
+            self.aliases.add_chain(chain_id, evm_id)
             _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
         elif named != chain_id:
             told = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}

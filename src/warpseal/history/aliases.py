@@ -1,4 +1,4 @@
-"""Names that stand for blockchain ids, and in which order what a caller wrote is understood.
+"""Aliases of blockchain ids, and the order in which a name is resolved.
 
 Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alias of an id is its primary one) and
 `genesis/aliases.go`. An alias never hides a blockchain id, a name of the specification or an EVM chain id.
@@ -28,26 +28,26 @@ SPECIFIED_NAMES: Final = ("p-chain", "x-chain", "c-chain")
 
 
 class InvalidAlias(ValueError):
-    """An alias that cannot be given, or a name that stands for nothing; the text says why."""
+    """An alias that cannot be added, or an unknown name; the text has the reason."""
 
 
 class ChainAliases:
-    """All aliases of all chains. Those given while the daemon runs end with it."""
+    """All aliases of all chains. Aliases that are added while the daemon runs are not stored."""
 
     def __init__(self) -> None:
         self._ids: dict[str, ChainID] = {}
         self._aliases: dict[ChainID, list[str]] = {}
         self._specified: dict[str, ChainID] = {}
         self._evm_ids: dict[int, ChainID] = {}
-        self._begin(P_CHAIN, P_NAMES, "p-chain")
+        self._add_primary(P_CHAIN, P_NAMES, "p-chain")
 
-    def primary_chains(self, x_chain: ChainID, c_chain: ChainID) -> None:
-        """Learn the ids of the other primary chains, once the network is known."""
-        self._begin(x_chain, X_NAMES, "x-chain")
-        self._begin(c_chain, C_NAMES, "c-chain")
+    def add_primary_chains(self, x_chain: ChainID, c_chain: ChainID) -> None:
+        """Add the ids of the other primary chains, once the network is known."""
+        self._add_primary(x_chain, X_NAMES, "x-chain")
+        self._add_primary(c_chain, C_NAMES, "c-chain")
 
-    def know(self, chain_id: ChainID, evm_chain_id: int | None = None) -> None:
-        """Learn of a chain: its id is from now on the last of the aliases that it began with.
+    def add_chain(self, chain_id: ChainID, evm_chain_id: int | None = None) -> None:
+        """Add a chain: its id becomes the last of its initial aliases.
 
         An EVM chain id names the first chain that has it.
         """
@@ -58,13 +58,13 @@ class ChainAliases:
             self._evm_ids.setdefault(evm_chain_id, chain_id)
 
     def configure(self, aliases: Mapping[ChainID, Iterable[str]]) -> None:
-        """Give the aliases of a file. Raises AliasRefused at the first that cannot be."""
+        """Add the aliases of a file. Raises InvalidAlias at the first invalid one."""
         for chain_id, names in aliases.items():
             for name in names:
-                self.alias(chain_id, name)
+                self.add_alias(chain_id, name)
 
-    def alias(self, chain_id: ChainID, alias: str) -> None:
-        """Let an alias stand for a chain. Raises AliasRefused."""
+    def add_alias(self, chain_id: ChainID, alias: str) -> None:
+        """Add an alias of a chain. Raises InvalidAlias."""
         if len(alias) > MAX_ALIAS_CHARACTERS:
             raise InvalidAlias("alias length is too long")
         if alias in self._ids or alias in (*X_NAMES, *C_NAMES):
@@ -76,7 +76,7 @@ class ChainAliases:
         self._put(chain_id, alias)
 
     def find(self, name: str) -> ChainID | None:
-        """Return what a name stands for: a blockchain id, a name of the specification, an EVM chain id, an alias."""
+        """Return the chain of a name: a blockchain id, a name of the specification, an EVM chain id, or an alias."""
         try:
             return ChainID(parse_id(name))
         except MalformedID:
@@ -88,28 +88,28 @@ class ChainAliases:
             return self._evm_ids.get(int(name))
         return self._ids.get(name)
 
-    def look_up(self, name: str) -> ChainID:
-        """Return what a name stands for. Raises AliasRefused where it is none."""
+    def resolve(self, name: str) -> ChainID:
+        """Return the chain of a name. Raises InvalidAlias for an unknown name."""
         chain_id = self.find(name)
         if chain_id is None:
             raise InvalidAlias(f"there is no ID with alias: {name}")
         return chain_id
 
-    def of(self, chain_id: ChainID) -> tuple[str, ...]:
-        """Return the aliases of a chain in the order in which they were given, its id among them if it is known."""
+    def aliases_of(self, chain_id: ChainID) -> tuple[str, ...]:
+        """Return the aliases of a chain in the order in which they were added, with its id if the chain is known."""
         return tuple(self._aliases.get(chain_id, ()))
 
-    def primary(self, chain_id: ChainID) -> str:
-        """Return the name under which logs and health know a chain: its first alias, else its id."""
+    def primary_alias(self, chain_id: ChainID) -> str:
+        """Return the name of a chain in logs and health checks: its first alias, else its id."""
         return next(iter(self._aliases.get(chain_id, ())), id_text(chain_id))
 
-    def _begin(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
-        """Learn of a primary chain: its own names come before those of the operator."""
+    def _add_primary(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
+        """Add a primary chain: its own names come before those of the operator."""
         self._specified[specified] = chain_id
-        given = self._aliases.get(chain_id, [])
-        self._aliases[chain_id] = [*names, *given]
+        configured = self._aliases.get(chain_id, [])
+        self._aliases[chain_id] = [*names, *configured]
         self._ids.update(dict.fromkeys(names, chain_id))
-        self.know(chain_id)
+        self.add_chain(chain_id)
 
     def _put(self, chain_id: ChainID, alias: str) -> None:
         self._ids[alias] = chain_id
@@ -117,7 +117,7 @@ class ChainAliases:
 
 
 def is_reserved(name: str) -> bool:
-    """Tell whether a name means something before any alias: an id, a name of the specification, an EVM chain id."""
+    """Return whether a name is no alias: an id, a name of the specification, or an EVM chain id."""
     return name in SPECIFIED_NAMES or name.isdigit() or _is_id(name)
 
 

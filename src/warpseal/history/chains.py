@@ -1,4 +1,4 @@
-"""The three primary chains: their aliases, and their blockchain ids on the network that is served.
+"""The three primary chains: their names, their blockchain ids on a network, and how far each is indexed.
 
 Source of truth: avalanchego `genesis/` for the ids of mainnet and fuji; the P-Chain's id is the same on every network.
 """
@@ -33,8 +33,31 @@ class PrimaryChains:
         return {PrimaryChain.P: P_CHAIN, PrimaryChain.X: self.x, PrimaryChain.C: self.c}[chain]
 
     def of_id(self, chain_id: bytes) -> PrimaryChain | None:
-        """Return which chain has this id; None: it is none of the three."""
+        """Return the chain with this id; None if it is no primary chain."""
         return next((chain for chain in PrimaryChain if self.id_of(chain) == chain_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFreshness:
+    """How far one chain is indexed. node_height: the tip that the node reported last. time: unix seconds of `height`.
+
+    is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
+    first_height: no block below it is indexed. block_id: of the block at `height`, 32 bytes, if known.
+    """
+
+    chain: PrimaryChain
+    height: int
+    node_height: int
+    time: int
+    is_node_behind: bool = False
+    first_height: int = 0
+    block_id: bytes | None = None
+
+    def lag_s(self, now: float) -> int:
+        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has no newer one."""
+        if self.height >= self.node_height and not self.is_node_behind:
+            return 0
+        return max(0, int(now) - self.time)
 
 
 def _chains(x: str, c: str) -> PrimaryChains:

@@ -1,6 +1,8 @@
-"""The genesis of an EVM chain, key by key.
+"""The genesis of an EVM chain as a resource, and its parser; any other genesis stays bytes.
 
-Source of truth: the specification's "Genesis data". Four keys may be null, and are where the genesis has them so.
+Source of truth: the specification's "Genesis data" for the keys, go-ethereum's `core/genesis.go` for the spellings of a
+file (numbers as hex, decimal text or plain). Any caller may create a chain, so the parser trusts nothing. Four keys may
+be null, and are null if the genesis has them so.
 """
 
 from __future__ import annotations
@@ -110,11 +112,11 @@ _HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]*)")
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 
 Reader = Callable[[Any], Any]
-"""Takes a JSON value; returns what is told, UNSET where the value makes no sense."""
+"""Takes a JSON value; returns the value of the resource, UNSET if the JSON value is invalid."""
 
 
 def evm_genesis(raw: bytes | None) -> GenesisData | None:
-    """Return the genesis of an EVM chain; None of any other, and of what is not known."""
+    """Return the genesis of an EVM chain; None for any other, and for None."""
     if not raw or raw.lstrip()[:1] != b"{" or _depth(raw) > _MAX_BRACKETS:
         return None
     try:
@@ -125,12 +127,12 @@ def evm_genesis(raw: bytes | None) -> GenesisData | None:
         return None
     if _whole(decoded["config"].get("chainId")) is UNSET or not isinstance(decoded.get("alloc"), dict):
         return None
-    told: GenesisData = _object(GenesisData)(decoded)
-    return told
+    genesis: GenesisData = _object(GenesisData)(decoded)
+    return genesis
 
 
 def sdk_genesis(genesis: GenesisData) -> GenesisData:
-    """Return a genesis as SDKs read it: two of its numbers as such, as exactly as JavaScript holds them."""
+    """Return a genesis in the SDKs' dialect: two of its texts as numbers, as exactly as JavaScript holds them."""
     return replace(
         genesis,
         airdrop_amount=_as_number(genesis.airdrop_amount),
@@ -150,7 +152,7 @@ def chain_id_of(genesis: GenesisData | None) -> int | None:
 
 
 def genesis_text(raw: bytes) -> str:
-    """Return a genesis that is none of an EVM chain as text: itself where it is one, else hex with 0x."""
+    """Return a genesis of another VM as text: itself if it is printable, else hex with 0x."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -167,7 +169,7 @@ def _depth(raw: bytes) -> int:
 
 
 def _whole(value: Any) -> Any:
-    """Read a number of 64 bits, in whichever of the three ways files spell it."""
+    """Return a number of 64 bits from any of the three spellings."""
     number = _number(value)
     return number if number is not None and number <= _MAX_UINT64 else UNSET
 
@@ -210,26 +212,26 @@ def _addresses(value: Any) -> Any:
 
 
 def _hex_map(read: Reader) -> Reader:
-    """Return what reads an object whose keys are hex; entries that make no sense are left out."""
+    """Return a reader of an object with hex keys; invalid entries are left out."""
 
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             return UNSET
-        pairs = ((_hex_bytes(key), read(one)) for key, one in value.items())
-        return {key: told for key, told in pairs if key is not UNSET and told is not UNSET}
+        pairs = ((_hex_bytes(key), read(entry)) for key, entry in value.items())
+        return {key: entry for key, entry in pairs if key is not UNSET and entry is not UNSET}
 
     return reader
 
 
 def _object(kind: type[Any]) -> Reader:
-    """Return what reads a JSON object as `kind`; keys that it does not know, or that make no sense, are left out."""
+    """Return a reader of a JSON object as `kind`; unknown keys and invalid values are left out."""
     names = {field.encode_name: field.name for field in fields(kind)}
 
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             return UNSET
-        special, usual = _READERS[kind]
-        return kind(**{name: special.get(key, usual)(value[key]) for key, name in names.items() if key in value})
+        special, default = _READERS[kind]
+        return kind(**{name: special.get(key, default)(value[key]) for key, name in names.items() if key in value})
 
     return reader
 
@@ -266,4 +268,4 @@ _READERS: Final[Mapping[type[Any], tuple[Mapping[str, Reader], Reader]]] = {
     WarpConfig: ({"requirePrimaryNetworkSigners": _flag}, _whole),
     PrecompileConfig: ({"blockTimestamp": _whole}, _addresses),
 }
-"""For each resource: how keys that need their own way are read, and how all others are."""
+"""For each resource: the readers of special keys, and the reader of all other keys."""

@@ -1,4 +1,4 @@
-"""What can be asked of the primary chains' history: filters, order, and where a page begins."""
+"""Queries of the primary chains' history: filters, order and pages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from warpseal.warp.ids import NodeID, ValidationID
 T_co = TypeVar("T_co", covariant=True)
 
 Position = tuple[int | bytes, ...]
-"""The keyset position behind the last item of a page; only who made it reads it. At most a few dozen bytes."""
+"""The keyset position behind the last item of a page; opaque to callers. At most a few dozen bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """At most `size` items, behind the position `after`; None: from the beginning."""
+    """At most `size` items behind the position `after`; None: from the beginning."""
 
     size: int
     after: Position | None = None
@@ -26,7 +26,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T_co]):
-    """Some items, and where the next page begins; None: there is none. A page may be shorter than was asked for."""
+    """Items, and the position of the next page, None if there is none. A page may be shorter than requested."""
 
     items: tuple[T_co, ...]
     next: Position | None = None
@@ -44,9 +44,9 @@ class TimeRange:
 class TransactionQuery:
     """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
 
-    addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction that touches one of either
-    counts. kinds: names of types as they are told to
-    callers, "UNKNOWN" for all that have none; empty: any. validation_id: of the P-Chain only.
+    addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of
+    either. kinds: names of types as in answers, "UNKNOWN" for types without a name; empty: any. validation_id: of the
+    P-Chain only.
     """
 
     chain: PrimaryChain
@@ -68,9 +68,9 @@ class BlockQuery:
 
 @dataclass(frozen=True, slots=True)
 class RewardQuery:
-    """Rewards paid to any of the addresses, or for any of the nodes' validations; where both are given, both hold.
+    """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both filters apply.
 
-    Sorted by the time at which they were paid.
+    Sorted by the time of payment.
     """
 
     addresses: tuple[Address, ...] = ()
@@ -80,7 +80,7 @@ class RewardQuery:
 
 @dataclass(frozen=True, slots=True)
 class ValidationQuery:
-    """Validations of one node, sorted by when they began."""
+    """Validations of one node, sorted by their start."""
 
     node_id: NodeID
     status: ValidationStatusType | None = None

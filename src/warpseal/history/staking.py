@@ -1,4 +1,4 @@
-"""Validations and rewards, as they are told to callers."""
+"""Validations and rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BlsKey(Struct, frozen=True, gc=False):
 
 
 class Rewards(Struct, frozen=True, gc=False):
-    """What a validation earned or would earn, for itself and as its share of its delegations' rewards."""
+    """The rewards of a validation: its own, and its share of its delegations' rewards."""
 
     validation: int
     delegation: int
@@ -27,11 +27,11 @@ class Rewards(Struct, frozen=True, gc=False):
 
 
 class Pending(Struct, frozen=True, gc=False):
-    """It has not begun."""
+    """The validation has not started."""
 
 
 class Active(Struct, frozen=True, gc=False, kw_only=True):
-    """It is under way. amounts: nAVAX, or the subnet's asset. total_stake: of all active validations of the subnet.
+    """The validation is active. Amounts: nAVAX, or the subnet's asset. total_stake: of the subnet's active validations.
 
     delegated, capacity: None of a permissioned subnet, which has no delegations.
     """
@@ -44,7 +44,7 @@ class Active(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Completed(Struct, frozen=True, gc=False, kw_only=True):
-    """It ended at its time; without a reward, `rewards` holds zeros."""
+    """The validation ended at its end time; without a reward, `rewards` has zeros."""
 
     delegator_count: int
     rewards: Rewards
@@ -52,14 +52,14 @@ class Completed(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Removed(Struct, frozen=True, gc=False):
-    """A subnet's owner ended it."""
+    """The subnet's owner ended the validation."""
 
     tx_id: TxID
     time: int
 
 
 class Validation(Struct, frozen=True, gc=False, kw_only=True):
-    """One time of one node as validator of one subnet. fee_shares: of 1,000,000; None where there is no delegation."""
+    """One validation of a subnet by a node. fee_shares: of 1,000,000; None without delegations."""
 
     tx_id: TxID
     node_id: NodeID
@@ -73,7 +73,7 @@ class Validation(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Reward(Struct, frozen=True, gc=False, kw_only=True):
-    """A reward that was paid. tx_id: the staking transaction; the output is told by its id and index.
+    """A reward that was paid. tx_id: the staking transaction; utxo_id, output_index: of the output.
 
     paid_at: unix seconds of the block in which it was paid.
     """

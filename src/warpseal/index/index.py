@@ -20,8 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from warpseal.chains.ids import Address
 from warpseal.errors import StoreDown
 from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.text import NetworkText

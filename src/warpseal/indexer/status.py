@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics import IndexSample
 

@@ -10,9 +10,9 @@ from tests.api.data.values import Block, CTransaction, PTransaction, Transaction
 from warpseal.chains.ids import Address
 from warpseal.history import transactions as resources
 from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
 from warpseal.history.outputs import Asset
-from warpseal.history.ports import ChainFreshness, Connectivity, ObservedUptime
+from warpseal.history.ports import Connectivity, ObservedUptime
 from warpseal.history.queries import (
     BlockQuery,
     Page,

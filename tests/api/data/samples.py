@@ -22,9 +22,8 @@ from tests.api.data.values import (
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
 from warpseal.history.blocks import Blockchain, Proposer, Vertex
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
 from warpseal.history.outputs import Amount, Asset
-from warpseal.history.ports import ChainFreshness
 from warpseal.history.resources import RewardType
 from warpseal.history.staking import Active, BlsKey, Completed, Pending, Removed, Reward, Rewards, Validation
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get
-from warpseal.api.data.access import REMEMBERED_S, ApiAccess, client_network
+from warpseal.api.data.access import KEY_TTL_S, ApiAccess, client_network
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
@@ -65,7 +65,7 @@ async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then
                 pass
         assert secrets.looked_up == 1
         secrets.keys.clear()
-        world.clock.now += REMEMBERED_S + 1
+        world.clock.now += KEY_TTL_S + 1
         async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as answer:
             assert answer.status == 403
 
@@ -154,59 +154,59 @@ def test_who_an_address_belongs_to(address: str, site: str, is_loopback: bool) -
     assert client_network(address) == (site, is_loopback)
 
 
-def test_no_limit_means_no_verdict() -> None:
-    assert RateLimiter().take("a", ComputeUnitLimits(0, 0), 100, 0.0) is None
+def test_no_limit_means_no_result() -> None:
+    assert RateLimiter().consume("a", ComputeUnitLimits(0, 0), 100, 0.0) is None
 
 
 def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
-    buckets, limits = RateLimiter(), ComputeUnitLimits(100, 250)
-    assert [_passes(buckets, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
-    verdict = buckets.take("a", limits, 100, 240.0)
-    assert verdict is not None
-    assert (verdict.limit, verdict.window_s) == (250, DAY_S)
-    assert verdict.reset_s > MINUTE_S
+    limiter, limits = RateLimiter(), ComputeUnitLimits(100, 250)
+    assert [_passes(limiter, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
+    result = limiter.consume("a", limits, 100, 240.0)
+    assert result is not None
+    assert (result.limit, result.window_s) == (250, DAY_S)
+    assert result.reset_s > MINUTE_S
 
 
 def test_what_costs_more_than_a_window_passes_when_the_bucket_is_full() -> None:
-    buckets, limits = RateLimiter(), ComputeUnitLimits(10, 0)
-    assert _passes(buckets, limits, 100, 0.0)
-    assert not _passes(buckets, limits, 1, 1.0)
-    assert _passes(buckets, limits, 100, 60.0)
+    limiter, limits = RateLimiter(), ComputeUnitLimits(10, 0)
+    assert _passes(limiter, limits, 100, 0.0)
+    assert not _passes(limiter, limits, 1, 1.0)
+    assert _passes(limiter, limits, 100, 60.0)
 
 
 def test_only_so_many_callers_are_remembered() -> None:
-    buckets = RateLimiter(max_callers=2)
+    limiter = RateLimiter(max_callers=2)
     limits = ComputeUnitLimits(1, 0)
     for caller in ("a", "b", "c"):
-        assert buckets.take(caller, limits, 1, 0.0)
-    again = buckets.take("a", limits, 1, 0.0)
+        assert limiter.consume(caller, limits, 1, 0.0)
+    again = limiter.consume("a", limits, 1, 0.0)
     assert again is not None
-    assert again.passes
+    assert again.is_allowed
 
 
-def _passes(buckets: RateLimiter, limits: ComputeUnitLimits, units: int, now: float) -> bool:
-    verdict = buckets.take("a", limits, units, now)
-    assert verdict is not None
-    return verdict.passes
+def _passes(limiter: RateLimiter, limits: ComputeUnitLimits, units: int, now: float) -> bool:
+    result = limiter.consume("a", limits, units, now)
+    assert result is not None
+    return result.is_allowed
 
 
 @given(st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60), st.integers(1, 500))
 @settings(max_examples=100)
 def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
-    buckets, now, used = RateLimiter(), 0.0, 0
+    limiter, now, used = RateLimiter(), 0.0, 0
     for units, pause_s in steps:
         now += pause_s
-        verdict = buckets.take("a", ComputeUnitLimits(limit, 0), units, now)
-        assert verdict is not None
-        assert 0 <= verdict.remaining <= limit
-        if verdict.passes:
+        result = limiter.consume("a", ComputeUnitLimits(limit, 0), units, now)
+        assert result is not None
+        assert 0 <= result.remaining <= limit
+        if result.is_allowed:
             used += min(units, limit)
-        elif verdict.reset_s:
-            later = buckets.take("a", ComputeUnitLimits(limit, 0), units, now + verdict.reset_s + 0.001)
+        elif result.reset_s:
+            later = limiter.consume("a", ComputeUnitLimits(limit, 0), units, now + result.reset_s + 0.001)
             assert later is not None
-            assert later.passes
+            assert later.is_allowed
             used += min(units, limit)
-            now += verdict.reset_s + 0.001
+            now += result.reset_s + 0.001
         assert used <= limit + limit * now / MINUTE_S + 1
 
 

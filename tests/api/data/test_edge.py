@@ -15,8 +15,7 @@ from tests.api.world import exchange, serving
 from warpseal.api.data.request_context import header_of
 from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness
+from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

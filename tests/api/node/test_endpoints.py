@@ -59,7 +59,7 @@ async def test_an_alias_that_would_be_understood_as_something_else_is_refused(al
     async with world() as node:
         said = await node.admin("aliasChain", chain="C", alias=alias)
         assert "alias" in said
-        assert alias not in node.aliases.of(C_CHAIN) or alias == id_text(C_CHAIN)
+        assert alias not in node.aliases.aliases_of(C_CHAIN) or alias == id_text(C_CHAIN)
 
 
 async def test_512_characters_are_an_alias_whatever_their_bytes() -> None:

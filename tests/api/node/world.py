@@ -141,7 +141,7 @@ async def world(
     node = node or NodeApiSettings(admin_enabled=True)
     interfaces = NodeInterfaces(settings, data or DataApiSettings(), node, Metrics())
     registry, aliases, loggers = HealthRegistry(HealthSettings()), ChainAliases(), DaemonLoggers("debug")
-    aliases.primary_chains(X_CHAIN, C_CHAIN)
+    aliases.add_primary_chains(X_CHAIN, C_CHAIN)
     loggers.know_chains(("P", "X", "C"))
     plugins, profiler = OwnPlugins(), OwnProfiler()
     interfaces.node_id = NODE_ID

@@ -1,1 +1,5 @@
-"""The Data API: what the history of the primary chains is asked, and how it is told."""
+"""The Data API: the history of the primary chains over HTTP.
+
+Start with `routes.py`. `operations.py` and `parameters.py` describe the endpoints for the routes and for the OpenAPI
+document; `chain_endpoints.py` and `staking_endpoints.py` handle requests; `request_context.py` is what they share.
+"""

@@ -1,4 +1,4 @@
-"""Who may use `/v1`, and how much: API keys, and compute units by key or by client address.
+"""Access to `/v1`: API keys, and limits of compute units by key or by client address.
 
 Source of truth: the specification's Authentication section; header names and default limits of the hosted service.
 """
@@ -6,12 +6,12 @@ Source of truth: the specification's Authentication section; header names and de
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
+from cachetools import TTLCache
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,15 +27,15 @@ from warpseal.store.api_key import ApiKey, digest_of
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
-REMEMBERED_S: Final = 10.0
-MAX_REMEMBERED: Final = 10_000
-_IPV6_SITE_BITS: Final = 64
+KEY_TTL_S: Final = 10.0
+MAX_CACHED_KEYS: Final = 10_000
+_IPV6_NETWORK_BITS: Final = 64
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class ApiAccess:
-    """Lets requests pass or not. now: monotonic seconds."""
+    """Checks keys and limits. now: monotonic seconds."""
 
     def __init__(
         self, gate: StartupGate[DataServices], settings: DataApiSettings, now: Callable[[], float] = time.monotonic
@@ -44,8 +44,8 @@ class ApiAccess:
         self._settings = settings
         self._now = now
         self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
-        self._buckets = RateLimiter()
-        self._known: OrderedDict[bytes, tuple[ApiKey | None, float]] = OrderedDict()
+        self._limiter = RateLimiter()
+        self._keys: TTLCache[bytes, ApiKey | None] = TTLCache(MAX_CACHED_KEYS, KEY_TTL_S, timer=now)
 
     @property
     def is_private(self) -> bool:
@@ -53,7 +53,7 @@ class ApiAccess:
         return self._settings.require_api_key
 
     def guard(self, endpoint: Endpoint, units: int) -> Endpoint:
-        """Return an endpoint that lets a request through only when it may pass, at a cost of so many units."""
+        """Return an endpoint that requires access and costs compute units."""
 
         async def guarded(request: Request) -> Response:
             await self.admit(request, units)
@@ -61,10 +61,10 @@ class ApiAccess:
 
         return guarded
 
-    def keyed(self, endpoint: Endpoint) -> Endpoint:
-        """Return an endpoint that lets a request through where a key is not required, or is there; at no cost.
+    def require_key(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that requires a key if the settings do, and costs no units.
 
-        Signing has limits of its own, and relayers must not be turned away for asking often.
+        Signing has limits of its own, and relayers must not be refused for frequent requests.
         """
 
         async def guarded(request: Request) -> Response:
@@ -76,66 +76,64 @@ class ApiAccess:
         return guarded
 
     async def admit(self, request: Request, units: int) -> None:
-        """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown where a key is required."""
+        """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required."""
         key = await self._key(request)
-        verdict = self._count(request, key, units)
-        if verdict is None:
+        result = self._consume(request, key, units)
+        if result is None:
             return
         headers = response_headers(request.scope)
-        headers.update(_rate_limit_headers(verdict))
-        if not verdict.passes:
-            headers["ratelimit-reset"] = str(verdict.reset_s)
-            raise RateLimited(verdict.limit, verdict.window_s, verdict.reset_s)
+        headers.update(_rate_limit_headers(result))
+        if not result.is_allowed:
+            headers["ratelimit-reset"] = str(result.reset_s)
+            raise RateLimited(result.limit, result.window_s, result.reset_s)
 
-    def _count(self, request: Request, key: ApiKey | None, units: int) -> RateLimitResult | None:
+    def _consume(self, request: Request, key: ApiKey | None, units: int) -> RateLimitResult | None:
         if key is not None:
             log_fields(request.scope)["api_key"] = key.name
-            return self._buckets.take(
+            return self._limiter.consume(
                 f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day), units, self._now()
             )
         caller, is_loopback = client_network(client_address(request.scope))
         if is_loopback and not self._settings.rate_limit_loopback:
             return None
-        return self._buckets.take(caller, self._anonymous, units, self._now())
+        return self._limiter.consume(caller, self._anonymous, units, self._now())
 
     async def _key(self, request: Request) -> ApiKey | None:
-        """Return the caller's key; without a need for one, a key that is none counts as not given."""
-        text = _given_key(request)
+        """Return the caller's key; if none is required, an invalid key counts as not given."""
+        text = _key_text(request)
         if not self._settings.require_api_key:
-            return await self._valid(text) if text else None
+            return await self._valid_key(text) if text else None
         if text is None:
             raise ApiKeyRequired
-        key = await self._valid(text)
+        key = await self._valid_key(text)
         if key is None:
             raise ApiKeyRefused
         return key
 
-    async def _valid(self, text: str) -> ApiKey | None:
+    async def _valid_key(self, text: str) -> ApiKey | None:
         digest = digest_of(text)
         if digest is None:
             return None
         try:
-            key = await self._look_up(digest)
+            key = await self._find(digest)
         except StoreDown:
             if self._settings.require_api_key:
                 raise
             return None
         return None if key is None or key.revoked_at is not None else key
 
-    async def _look_up(self, digest: bytes) -> ApiKey | None:
-        known = self._known.get(digest)
-        if known is not None and known[1] > self._now():
-            return known[0]
-        key = await (await self._gate.wait()).key_store.key_of(digest)
-        self._known[digest] = key, self._now() + REMEMBERED_S
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+    async def _find(self, digest: bytes) -> ApiKey | None:
+        try:
+            return self._keys[digest]
+        except KeyError:
+            services = await self._gate.wait()
+        key = self._keys[digest] = await services.key_store.key_of(digest)
         return key
 
 
-@lru_cache(MAX_REMEMBERED)
+@lru_cache(MAX_CACHED_KEYS)
 def client_network(address: str) -> tuple[str, bool]:
-    """Return whom an address belongs to, and whether it is of this machine; of IPv6, 64 bits are one site."""
+    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one network."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -143,12 +141,12 @@ def client_network(address: str) -> tuple[str, bool]:
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     if isinstance(parsed, IPv6Address):
-        return str(ip_network((parsed, _IPV6_SITE_BITS), strict=False)), parsed.is_loopback
+        return str(ip_network((parsed, _IPV6_NETWORK_BITS), strict=False)), parsed.is_loopback
     return str(parsed), parsed.is_loopback
 
 
-def _given_key(request: Request) -> str | None:
-    """Return the key that a request carries, as it stands there."""
+def _key_text(request: Request) -> str | None:
+    """Return the key of a request as it was sent."""
     for wanted in _RAW_KEY_HEADERS:
         for name, value in request.scope["headers"]:
             if name == wanted and value:
@@ -156,9 +154,9 @@ def _given_key(request: Request) -> str | None:
     return None
 
 
-def _rate_limit_headers(verdict: RateLimitResult) -> dict[str, str]:
+def _rate_limit_headers(result: RateLimitResult) -> dict[str, str]:
     return {
-        "ratelimit-policy": f"{verdict.limit};w={verdict.window_s}",
-        "ratelimit-limit": str(verdict.limit),
-        "ratelimit-remaining": str(verdict.remaining),
+        "ratelimit-policy": f"{result.limit};w={result.window_s}",
+        "ratelimit-limit": str(result.limit),
+        "ratelimit-remaining": str(result.remaining),
     }

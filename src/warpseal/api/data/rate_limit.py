@@ -1,11 +1,12 @@
-"""Compute units that callers may use: two token buckets each, one of a minute and one of a day. Pure."""
+"""Rate limits in compute units: two token buckets for each caller, one of a minute and one of a day. Pure."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
+
+from cachetools import LRUCache
 
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
@@ -14,27 +15,27 @@ MAX_CALLERS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnitLimits:
-    """Compute units of a minute and of a day; 0: any number."""
+    """Compute units of a minute and of a day; 0: unlimited."""
 
     per_minute: int
     per_day: int
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """The limits that hold: (units, seconds)."""
+        """The limits that apply: (units, seconds)."""
         both = ((self.per_minute, MINUTE_S), (self.per_day, DAY_S))
         return tuple((units, window_s) for units, window_s in both if units)
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimitResult:
-    """Whether a request may pass, and how the caller stands.
+    """Whether a request is allowed, and the state of the caller's limits.
 
-    limit, window_s: of the window that is nearest to being used up. remaining: units. reset_s: until it is full
-    again; where it may not pass, until there are enough units for it.
+    limit, window_s: of the window with the smallest fraction left. remaining: units. reset_s: until it is full again;
+    if the request is refused, until there are enough units for it.
     """
 
-    passes: bool
+    is_allowed: bool
     limit: int
     window_s: int
     remaining: int
@@ -42,7 +43,7 @@ class RateLimitResult:
 
 
 class _TokenBucket:
-    """Fills evenly to `units` in `window_s`; begins full."""
+    """Fills evenly to `units` in `window_s`; starts full."""
 
     __slots__ = ("at", "left", "units", "window_s")
 
@@ -55,47 +56,43 @@ class _TokenBucket:
         self.at = now
 
     def wait_s(self, units: float) -> int:
-        """Return whole seconds until so many units are there."""
+        """Return whole seconds until the bucket has so many units."""
         return max(0, ceil((units - self.left) * self.window_s / self.units))
 
 
 class RateLimiter:
-    """The buckets of every caller; those that were idle longest are forgotten first."""
+    """The buckets of all callers; the least recently used ones are evicted first."""
 
     def __init__(self, max_callers: int = MAX_CALLERS) -> None:
-        self._max_callers = max_callers
-        self._callers: OrderedDict[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = OrderedDict()
+        self._callers: LRUCache[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = LRUCache(max_callers)
 
-    def take(self, caller: str, limits: ComputeUnitLimits, units: int, now: float) -> RateLimitResult | None:
-        """Take units of a caller where there are enough in both windows; None: nothing limits it. now: seconds.
+    def consume(self, caller: str, limits: ComputeUnitLimits, units: int, now: float) -> RateLimitResult | None:
+        """Consume units of a caller if both windows have enough; None: the caller is not limited. now: seconds.
 
-        What costs more than a whole window holds passes when the bucket is full, and empties it.
+        A request that costs more than a whole window is allowed when the bucket is full, and empties it.
         """
         if not limits.windows:
             return None
-        buckets = self._of(caller, limits, now)
+        buckets = self._buckets(caller, limits, now)
         for bucket in buckets:
             bucket.refill(now)
         short = [bucket for bucket in buckets if bucket.left < min(units, bucket.units)]
         if short:
             slowest = max(short, key=lambda bucket: bucket.wait_s(min(units, bucket.units)))
-            return _result(slowest, passes=False, reset_s=slowest.wait_s(min(units, slowest.units)))
+            return _result(slowest, is_allowed=False, reset_s=slowest.wait_s(min(units, slowest.units)))
         for bucket in buckets:
             bucket.left = max(0.0, bucket.left - units)
         nearest = min(buckets, key=lambda bucket: bucket.left / bucket.units)
-        return _result(nearest, passes=True, reset_s=nearest.wait_s(nearest.units))
+        return _result(nearest, is_allowed=True, reset_s=nearest.wait_s(nearest.units))
 
-    def _of(self, caller: str, limits: ComputeUnitLimits, now: float) -> tuple[_TokenBucket, ...]:
+    def _buckets(self, caller: str, limits: ComputeUnitLimits, now: float) -> tuple[_TokenBucket, ...]:
         key = (caller, limits)
-        found = self._callers.get(key)
-        if found is None:
-            found = tuple(_TokenBucket(units, window_s, now) for units, window_s in limits.windows)
-            self._callers[key] = found
-            if len(self._callers) > self._max_callers:
-                self._callers.popitem(last=False)
-        self._callers.move_to_end(key)
-        return found
+        buckets = self._callers.get(key)
+        if buckets is None:
+            buckets = tuple(_TokenBucket(units, window_s, now) for units, window_s in limits.windows)
+            self._callers[key] = buckets
+        return buckets
 
 
-def _result(bucket: _TokenBucket, *, passes: bool, reset_s: int) -> RateLimitResult:
-    return RateLimitResult(passes, bucket.units, bucket.window_s, int(bucket.left), reset_s)
+def _result(bucket: _TokenBucket, *, is_allowed: bool, reset_s: int) -> RateLimitResult:
+    return RateLimitResult(is_allowed, bucket.units, bucket.window_s, int(bucket.left), reset_s)

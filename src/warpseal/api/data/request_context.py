@@ -21,8 +21,8 @@ from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import ChainFreshness, PrimaryNetworkIndex
+from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.history.ports import PrimaryNetworkIndex
 from warpseal.history.resources import Resource
 from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id

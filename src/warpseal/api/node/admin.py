@@ -14,10 +14,10 @@ import msgspec
 from warpseal.api.node.cb58_errors import chain_id_of
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
-from warpseal.api.node.ports import Aliases, Loggers, Plugins
+from warpseal.api.node.ports import Loggers, Plugins
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
-from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, InvalidAlias, is_reserved
+from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.ops.logs.loggers import LEVELS
 from warpseal.ops.profiles.ipc import ProfilerControl
 from warpseal.warp.ids import id_text
@@ -67,7 +67,7 @@ class AdminServices:
     """What administration works on."""
 
     router: Router
-    aliases: Aliases
+    aliases: ChainAliases
     loggers: Loggers
     plugins: Plugins
     profiler: ProfilerControl
@@ -107,8 +107,8 @@ class AdminMethods:
         """Let an alias stand for a chain, in paths too. Raises CallRefused."""
         _check_length(params.alias)
         try:
-            chain_id = self._aliases.look_up(params.chain)
-            self._aliases.alias(chain_id, params.alias)
+            chain_id = self._aliases.resolve(params.chain)
+            self._aliases.add_alias(chain_id, params.alias)
         except InvalidAlias as error:
             raise CallRefused(str(error)) from None
         self._router.alias(CHAINS + id_text(chain_id), CHAINS + params.alias)
@@ -116,7 +116,7 @@ class AdminMethods:
 
     async def chain_aliases(self, params: ChainParams) -> Done:
         """Return the aliases of a chain, which only its id names here. Raises CallRefused."""
-        return {"aliases": list(self._aliases.of(chain_id_of(params.chain)))}
+        return {"aliases": list(self._aliases.aliases_of(chain_id_of(params.chain)))}
 
     async def logger_level(self, params: LoggerParams) -> Done:
         """Return the levels of one logger, or of all. Raises CallRefused."""

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from warpseal.ops.logs.loggers import Levels
 from warpseal.ops.plugins.registry import LoadedVMs
-from warpseal.warp.ids import ChainID
 
 
 class Loggers(Protocol):
@@ -27,22 +26,6 @@ class Plugins(Protocol):
 
     async def load(self) -> LoadedVMs:
         """Try what is new. Raises CallRefused."""
-        ...
-
-
-class Aliases(Protocol):
-    """Names of blockchains."""
-
-    def look_up(self, name: str) -> ChainID:
-        """Return what a name stands for. Raises AliasRefused."""
-        ...
-
-    def alias(self, chain_id: ChainID, alias: str) -> None:
-        """Let an alias stand for a chain. Raises AliasRefused."""
-        ...
-
-    def of(self, chain_id: ChainID) -> Sequence[str]:
-        """Return the aliases of a chain."""
         ...
 
 
