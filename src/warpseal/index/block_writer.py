@@ -25,12 +25,12 @@ from warpseal.index.xc_rows import write_c, write_x
 from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.warp.ids import P_CHAIN
 
-_NOTHING = (None, None, None)
+_NO_STATE = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
-    """A transaction whose outcome the next block decides. is_written: an earlier batch has written its row."""
+    """A transaction whose outcome the next block decides. is_written: an earlier batch wrote its row."""
 
     key: int
     tx_id: TxID
@@ -41,14 +41,14 @@ class _Proposal:
 
 
 class BlockWriter:
-    """Writes blocks of all chains; remembers the proposal that the P-Chain's next block decides."""
+    """Writes blocks of all chains; holds the proposal that the P-Chain's next block decides."""
 
     def __init__(self, stakings: Stakings) -> None:
         self._stakings = stakings
         self._proposal: _Proposal | None = None
 
     def open(self, connection: Connection) -> None:
-        """Begin where the last batch ended."""
+        """Load the open proposal of the last batch."""
         text = (
             "SELECT key, tx_id, kind, height, time FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
@@ -59,19 +59,19 @@ class BlockWriter:
             self._proposal = _Proposal(key, TxID(bytes(tx_id)), type_codes.tx_name(kind), height, time_s, True)
 
     def write(self, batch: IndexBatch, chains: dict[int, ChainRow], record: Record) -> None:
-        """Write one block, or one transaction from before there were blocks. Raises OutOfOrder, IndexDamaged."""
+        """Write a block, or a pre-linearization transaction. Raises OutOfOrder, IndexDamaged."""
         match record:
             case PRecord():
                 self._p(batch, chains, record)
             case XRecord():
                 _x(batch, chains, record)
             case XPreLinearizationRecord():
-                _x_past(batch, chains, record)
+                _x_pre_linearization(batch, chains, record)
             case CRecord():
                 _c(batch, chains, record)
 
     def finish(self, batch: IndexBatch) -> None:
-        """Write what is only proposed so far."""
+        """Write the row of an open proposal."""
         proposal = self._proposal
         if proposal is not None and not proposal.is_written:
             when = TxTime(proposal.key, proposal.time_s, proposal.time_s)
@@ -97,17 +97,21 @@ class BlockWriter:
         first_tx = chain.next_tx
         for tx in effects.txs:
             self._p_tx(batch, chain, tx, time_s)
-        for out in effects.l1_deactivated:
-            row = (batch.ids.key(out.validation_id), block_key(P, block.height), int(out.after_transactions))
+        for deactivated in effects.l1_deactivated:
+            row = (
+                batch.ids.key(deactivated.validation_id),
+                block_key(P, block.height),
+                int(deactivated.after_transactions),
+            )
             batch.add(VALIDATION_STOPS, row)
-        place = BlockRow(
+        block_row = BlockRow(
             block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),
             effects.size_bytes, effects.tx_count, record.proposer,
         )  # fmt: skip
-        write_block(batch, chain, place, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
+        write_block(batch, chain, block_row, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
 
     def _p_tx(self, batch: IndexBatch, chain: ChainRow, tx: TxEffects, time_s: int) -> None:
-        key = chain.take_tx()
+        key = chain.next_tx_key()
         if tx.outcome is TxOutcome.PROPOSED:
             self._proposal = _Proposal(key, tx.tx.id, tx.api_type, tx.height, time_s, False)
         else:
@@ -116,14 +120,14 @@ class BlockWriter:
     def _settle(self, batch: IndexBatch, tx: TxEffects, time_s: int) -> None:
         proposal = self._proposal
         if proposal is None or proposal.tx_id != tx.tx.id:
-            raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided and was never proposed")
+            raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided but was never proposed")
         when = TxTime(proposal.key, proposal.time_s, time_s)
         write_tx(batch, self._stakings, tx, when, is_written=proposal.is_written)
         self._proposal = None
 
 
 def _write_genesis(batch: IndexBatch, record: PRecord, time_s: int) -> None:
-    """Write the genesis' outputs as those of a transaction that nobody sees: its id is their transaction id, zeros."""
+    """Write the genesis' outputs as those of a transaction that no page shows; its id is 32 zero bytes."""
     emitted = record.effects.emitted
     place = TxInProgress(first_key(P), type_codes.UNKNOWN, TxID(bytes(32)))
     first_out = batch.emit(place, emitted)
@@ -136,20 +140,20 @@ def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
     effects, block = record.effects, record.effects.block
     chain = _chain(chains, X, lambda: ChainRow.new(X, effects.chain_id, block.height, block.parent_id))
     if not chain.block_id:
-        _begin_blocks(chain, block.height, block.parent_id)
+        _start_blocks(chain, block.height, block.parent_id)
     check_follows(chain, block.height, block.parent_id)
     time_s = effects.time_s
     first_tx = chain.next_tx
     for tx in effects.txs:
-        write_x(batch, tx, TxTime(chain.take_tx(), time_s, time_s), False)
+        write_x(batch, tx, TxTime(chain.next_tx_key(), time_s, time_s), False)
     kind = type_codes.block_number("StandardBlock")
-    place = BlockRow(
+    block_row = BlockRow(
         block.height, block.id, block.parent_id, time_s, kind, effects.size_bytes, effects.tx_count, record.proposer
     )
-    write_block(batch, chain, place, first_tx, _NOTHING)
+    write_block(batch, chain, block_row, first_tx, _NO_STATE)
 
 
-def _x_past(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord) -> None:
+def _x_pre_linearization(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord) -> None:
     chain = _chain(chains, X, lambda: ChainRow.new(X, batch.chains.x, 0, b""))
     if chain.block_id:
         raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
@@ -158,11 +162,11 @@ def _x_past(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLineariz
     chain.containers = record.number + 1
     chain.time = max(chain.time, record.time_s)
     for tx in record.txs:
-        when = TxTime(chain.take_tx(), chain.time, chain.time)
+        when = TxTime(chain.next_tx_key(), chain.time, chain.time)
         write_x(batch, tx, when, record.vertex or True)
 
 
-def _begin_blocks(chain: ChainRow, height: int, parent_id: BlockID) -> None:
+def _start_blocks(chain: ChainRow, height: int, parent_id: BlockID) -> None:
     """Let a chain's blocks begin behind what is from before them."""
     chain.first_height, chain.first_parent = height, parent_id
     chain.height, chain.block_id = height - 1, parent_id
@@ -176,13 +180,13 @@ def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
     time_s = header.time_s
     first_tx = chain.next_tx
     for tx in () if effects.is_repeat else effects.txs:
-        write_c(batch, tx, TxTime(chain.take_tx(), time_s, time_s))
+        write_c(batch, tx, TxTime(chain.next_tx_key(), time_s, time_s))
     repeated = b"".join(tx.tx.id for tx in effects.txs) if effects.is_repeat else None
-    place = BlockRow(
+    block_row = BlockRow(
         header.number, header.hash, header.parent_hash, time_s, type_codes.EVM_BLOCK, header.size_bytes,
         0 if effects.is_repeat else effects.tx_count, record.proposer, repeated,
     )  # fmt: skip
-    write_block(batch, chain, place, first_tx, _NOTHING)
+    write_block(batch, chain, block_row, first_tx, _NO_STATE)
 
 
 def _chain(chains: dict[int, ChainRow], number: int, new: Callable[[], ChainRow]) -> ChainRow:
@@ -194,7 +198,7 @@ def _chain(chains: dict[int, ChainRow], number: int, new: Callable[[], ChainRow]
 
 @dataclass(slots=True)
 class ChainRow:
-    """One chain; the names are those of the columns."""
+    """A row of `chains`."""
 
     chain: int
     chain_id: bytes
@@ -209,15 +213,15 @@ class ChainRow:
 
     @classmethod
     def new(cls, chain: int, chain_id: bytes, first_height: int, first_parent: bytes) -> ChainRow:
-        """Return a chain of which nothing is written, in front of block `first_height`."""
+        """Return a chain without blocks, before block `first_height`."""
         place = (first_height, first_parent, first_height - 1, first_parent)
         return cls(chain, chain_id, *place, 0, first_key(chain) + 1, -1, 1)
 
     def copy(self) -> ChainRow:
-        """Return it once more, to be changed."""
+        """Return a copy."""
         return ChainRow(*astuple(self))
 
-    def take_tx(self) -> int:
+    def next_tx_key(self) -> int:
         """Return the key of the next transaction."""
         self.next_tx += 1
         return self.next_tx - 1
@@ -225,7 +229,7 @@ class ChainRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block in its chain. time_s: chain time after it; kind: its number; tx_count: transactions that it holds."""
+    """The columns of a block. time_s: chain time after it; kind: its type's number; tx_count: of its transactions."""
 
     height: int
     block_id: bytes
@@ -239,7 +243,7 @@ class BlockRow:
 
 
 def check_follows(chain: ChainRow, height: int, parent_id: bytes) -> None:
-    """Raise OutOfOrder where a block does not follow the last one."""
+    """Raise OutOfOrder if a block does not follow the last one."""
     name = CHAINS[chain.chain]
     if height != chain.height + 1:
         raise OutOfOrder(name, height, f"block {chain.height + 1} is the next")
@@ -250,7 +254,7 @@ def check_follows(chain: ChainRow, height: int, parent_id: bytes) -> None:
 def write_block(
     batch: IndexBatch, chain: ChainRow, block: BlockRow, first_tx: int, state: tuple[int | None, int | None, int | None]
 ) -> None:
-    """Write a block's row and move the chain on. state: supply, accrued fees and active L1 validators after it."""
+    """Write a block's row and advance the chain. state: supply, accrued fees and active L1 validators after it."""
     chain.height, chain.block_id, chain.time = block.height, block.block_id, block.time_s
     key = block_key(chain.chain, block.height)
     place = (key, block.block_id, block.time_s, block.kind, block.size_bytes, first_tx, block.tx_count)
@@ -258,7 +262,7 @@ def write_block(
 
 
 def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
-    """Return the chains that are written, by number."""
+    """Return the chains of the database by their numbers."""
     rows = [ChainRow(*row) for row in bulk.fetch(connection, "SELECT * FROM chains")]
     for row in rows:
         row.chain_id, row.first_parent, row.block_id = bytes(row.chain_id), bytes(row.first_parent), bytes(row.block_id)
@@ -266,13 +270,13 @@ def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
 
 
 def write_chains(batch: IndexBatch, chains: dict[int, ChainRow]) -> None:
-    """Write how far they are."""
+    """Write the rows of chains."""
     for chain in chains.values():
         batch.change(CHAINS_TABLE, astuple(chain))
 
 
 def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
-    """Return up to where a chain is written."""
+    """Return the checkpoint of a chain."""
     text = "SELECT proposer FROM blocks WHERE key = ?"
     rows = bulk.fetch(connection, text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
     proposer = decode_proposer(rows[0][0]) if rows else None
@@ -281,12 +285,12 @@ def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
 
 
 def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
-    """Hold the rows of the chains, and raise IndexMoved where another process wrote some of them."""
+    """Lock the rows of the chains. Raises IndexMoved if another process wrote one of them."""
     lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
-    found = {
+    written = {
         row[0]: tuple(row[1:]) for row in bulk.fetch(connection, "SELECT chain, height, next_tx FROM chains" + lock)
     }
     known = {number: (row.height, row.next_tx) for number, row in chains.items()}
-    if found != known:
-        changed = next(number for number in (*found, *known) if found.get(number) != known.get(number))
+    if written != known:
+        changed = next(number for number in (*written, *known) if written.get(number) != known.get(number))
         raise IndexMoved(CHAINS[changed])

@@ -1,4 +1,4 @@
-"""The rows of the P-Chain's transactions: what the ledger says that they do, and what their bytes say beside it."""
+"""The rows of the P-Chain's transactions, from the ledger's effects and from the transactions themselves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PROPOSED: Final = OUTCOMES[TxOutcome.PROPOSED]
 
 @dataclass(frozen=True, slots=True)
 class TxTime:
-    """Key of the transaction; time_s: of its block; settled_s: of the block that decided, its own in most cases."""
+    """key: of the transaction; time_s: of its block; settled_s: of the block that decided it, mostly its own."""
 
     key: int
     time_s: int
@@ -60,8 +60,8 @@ class TxTime:
 
 
 def ids_in(tx: TxEffects) -> Iterator[bytes]:
-    """Yield the ids that the rows of a transaction need keys of."""
-    # Stakes that come back were made long ago: nobody else names their owners now.
+    """Yield the ids whose keys the rows of a transaction need."""
+    # Released stakes were made long ago, so no other output of the batch may name their owners.
     for output in (*tx.emitted, *tx.released):
         yield output.asset_id
         yield from output.addresses
@@ -89,7 +89,7 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
 
 
 def write_tx(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime, *, is_written: bool = False) -> None:
-    """Write a transaction that has its effect. is_written: its row is there, from when it was proposed."""
+    """Write a transaction that took effect. is_written: its row exists, since it was proposed."""
     place = TxInProgress(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
     inputs = batch.consume(place, tx.consumed)
     staking = _closing(stakings, tx)
@@ -109,7 +109,7 @@ def write_tx(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime,
 
 
 def write_proposed(batch: IndexBatch, tx_id: TxID, api_type: str, height: int, when: TxTime) -> None:
-    """Write the row of a transaction whose outcome is not known yet."""
+    """Write the row of a proposed transaction."""
     row = (when.key, tx_id, height, when.time_s, type_codes.tx_number(api_type), PROPOSED, 0, 0, 0, encode(TxDetail()))
     batch.add(TXS, row)
     batch.add(TX_IDS, (partition_of(when.key), prefix_of(tx_id), when.key))

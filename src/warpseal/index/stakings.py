@@ -1,6 +1,6 @@
-"""Stakings as they begin, wait, end: the open ones in memory, every change of one written back as its row.
+"""Stakings: the open ones are in memory, and every change is written as a row.
 
-Source of truth: the effects of the ledger; what delegations would bring follows its rule of splitting rewards.
+Source of truth: the effects of the ledger, and its rule of splitting a delegation's reward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx W
 
 @dataclass(slots=True)
 class Staking:
-    """One row, its amounts as numbers; tx_id: of the transaction. The names are those of the columns."""
+    """A row of `stakings`, its amounts unsigned. tx_id: of the transaction."""
 
     tx_id: TxID
     tx: int
@@ -74,7 +74,7 @@ class Staking:
 
 
 class Stakings:
-    """All stakings that are not over, and what changed since the last flush."""
+    """All open stakings, and the changes since the last flush."""
 
     def __init__(self) -> None:
         self._open: dict[TxID, Staking] = {}
@@ -83,10 +83,10 @@ class Stakings:
         self._new: dict[int, Staking] = {}
         self._changed: dict[int, Staking] = {}
         self._subnets: dict[int, list[int | None]] = {}
-        self._touched: set[int] = set()
+        self._changed_subnets: set[int] = set()
 
     def load(self, connection: Connection) -> None:
-        """Begin with what the database has."""
+        """Load the open stakings and the subnets."""
         self.__init__()  # type: ignore[misc]
         for row in bulk.fetch(connection, _OPEN):
             *columns, tx_id = row
@@ -95,46 +95,46 @@ class Stakings:
             staking.active_weight = from_column(staking.active_weight)
             staking.total_weight = from_column(staking.total_weight)
             staking.detail = bytes(staking.detail)
-            self._hold(staking)
+            self._add_open(staking)
         for subnet, *values in bulk.fetch(connection, "SELECT * FROM subnets"):
             self._subnets[subnet] = [from_column(values[0]), *values[1:]]
 
     def find(self, tx_id: TxID) -> Staking | None:
-        """Return one that is not over."""
+        """Return an open staking."""
         return self._open.get(tx_id)
 
     def set_limits(self, subnet: int, max_stake: int, factor: int) -> None:
-        """Note how much a validator of a subnet may have, and how many times its own stake."""
-        held = self._subnets.setdefault(subnet, [0, None, None])
-        if held[1:] != [max_stake, factor]:
-            held[1:] = [max_stake, factor]
-            self._touched.add(subnet)
+        """Set the bounds of a validator's weight in a subnet: absolute, and as a multiple of its own stake."""
+        subnet_row = self._subnets.setdefault(subnet, [0, None, None])
+        if subnet_row[1:] != [max_stake, factor]:
+            subnet_row[1:] = [max_stake, factor]
+            self._changed_subnets.add(subnet)
 
-    def begin(self, names: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
-        """Take in a staking that a transaction opened in a block of that time."""
-        key = names.key
+    def begin(self, ids: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
+        """Add a staking that a transaction opened in a block of this time."""
+        key = ids.key
         staking = Staking(
             period.tx_id, tx, key(period.node_id), key(period.subnet_id), period.start_s, period.end_s, period.weight,
             period.shares, PENDING, int(period.is_delegation), None, period.potential_reward, first_out,
-            None, None, 0, 0, 0, 0, 0, 0, 0, _detail(names, period),
+            None, None, 0, 0, 0, 0, 0, 0, 0, _detail(ids, period),
         )  # fmt: skip
         if period.is_delegation:
             validator = self._validators.get((staking.subnet, staking.node))
             staking.validator = validator.tx if validator is not None else None
-        self._hold(staking)
+        self._add_open(staking)
         self._new[tx] = staking
         if period.potential_reward is not None or period.start_s <= time_s:
             self._activate(staking)
 
     def start(self, started: PeriodStarted) -> None:
-        """Let one start that waited."""
+        """Start a pending staking."""
         staking = self._open.get(started.tx_id)
         if staking is not None and staking.state == PENDING:
             staking.potential = started.potential_reward
             self._activate(staking)
 
     def close(self, closed: PeriodClosed, by: int) -> None:
-        """End one, with what it is paid. by: key of the transaction."""
+        """Complete a staking with its rewards. by: key of the transaction."""
         staking = self._open.get(closed.tx_id)
         if staking is None:
             return
@@ -145,51 +145,51 @@ class Stakings:
         validator = self._by_key.get(staking.validator or -1)
         if validator is not None and closed.validator_share and not closed.is_deferred:
             validator.fees += closed.validator_share
-        self._drop(staking)
+        self._remove_open(staking)
 
     def renew(self, renewed: PeriodRenewed, earned: int, fees: int) -> None:
-        """Let a validator go on that renews itself, with what was paid out of the cycle."""
+        """Renew a staking with the rewards that the ended cycle paid."""
         staking = self._open.get(renewed.tx_id)
         if staking is None:
             return
-        self._weigh(staking, -1)
+        self._add_stake(staking, -1)
         staking.end_s, staking.weight, staking.potential = renewed.end_s, renewed.weight, renewed.potential_reward
         staking.earned += earned
         staking.fees += fees
-        self._weigh(staking, 1)
-        self._note(staking)
+        self._add_stake(staking, 1)
+        self._mark_changed(staking)
 
     def remove(self, tx_id: TxID, by: int, time_s: int) -> None:
-        """End one that the subnet's owner removed."""
+        """End a staking that the subnet's owner removed."""
         self._end(tx_id, REMOVED, by, time_s)
 
     def expire(self, tx_id: TxID) -> None:
-        """End a permissioned one whose time is over."""
+        """Complete a permissioned staking at its end time."""
         self._end(tx_id, COMPLETED, None, None)
 
     def flush(self, batch: IndexBatch) -> None:
-        """Hand over the rows of everything that changed."""
+        """Add the changed rows to a batch."""
         for staking in self._new.values():
             batch.add(STAKINGS, staking.row())
         for key, staking in self._changed.items():
             if key not in self._new:
                 batch.change(STAKINGS, staking.row())
-        for subnet in sorted(self._touched):
+        for subnet in sorted(self._changed_subnets):
             total, *limits = self._subnets[subnet]
             batch.change(SUBNETS, (subnet, to_column(total or 0), *limits))
-        self._new, self._changed, self._touched = {}, {}, set()
+        self._new, self._changed, self._changed_subnets = {}, {}, set()
 
     def _end(self, tx_id: TxID, state: int, by: int | None, time_s: int | None) -> None:
         staking = self._open.get(tx_id)
         if staking is not None:
             self._deactivate(staking, is_rewarded=False)
             staking.state, staking.closed_by, staking.closed_at = state, by, time_s
-            self._drop(staking)
+            self._remove_open(staking)
 
     def _activate(self, staking: Staking) -> None:
         staking.state = ACTIVE
-        self._weigh(staking, 1)
-        self._note(staking)
+        self._add_stake(staking, 1)
+        self._mark_changed(staking)
         validator = self._by_key.get(staking.validator or -1)
         if validator is not None:
             validator.active_count += 1
@@ -197,44 +197,44 @@ class Stakings:
             validator.total_count += 1
             validator.total_weight += staking.weight
             validator.fees_due += _share(staking, validator)
-            self._note(validator)
+            self._mark_changed(validator)
 
     def _deactivate(self, staking: Staking, *, is_rewarded: bool) -> None:
-        """Take one out of the sums; what it would have brought stays when it was rewarded."""
-        self._note(staking)
+        """Subtract a staking from the sums; a rewarded one stays in the fees due."""
+        self._mark_changed(staking)
         if staking.state != ACTIVE:
             return
-        self._weigh(staking, -1)
+        self._add_stake(staking, -1)
         validator = self._by_key.get(staking.validator or -1)
         if validator is not None:
             validator.active_count -= 1
             validator.active_weight -= staking.weight
             if not is_rewarded:
                 validator.fees_due -= _share(staking, validator)
-            self._note(validator)
+            self._mark_changed(validator)
 
-    def _weigh(self, staking: Staking, sign: int) -> None:
-        held = self._subnets.setdefault(staking.subnet, [0, None, None])
-        held[0] = (held[0] or 0) + sign * staking.weight
-        self._touched.add(staking.subnet)
+    def _add_stake(self, staking: Staking, sign: int) -> None:
+        subnet_row = self._subnets.setdefault(staking.subnet, [0, None, None])
+        subnet_row[0] = (subnet_row[0] or 0) + sign * staking.weight
+        self._changed_subnets.add(staking.subnet)
 
-    def _hold(self, staking: Staking) -> None:
+    def _add_open(self, staking: Staking) -> None:
         self._open[staking.tx_id] = self._by_key[staking.tx] = staking
         if not staking.is_delegation:
             self._validators[staking.subnet, staking.node] = staking
 
-    def _drop(self, staking: Staking) -> None:
+    def _remove_open(self, staking: Staking) -> None:
         del self._open[staking.tx_id], self._by_key[staking.tx]
         place = (staking.subnet, staking.node)
         if self._validators.get(place) is staking:
             del self._validators[place]
 
-    def _note(self, staking: Staking) -> None:
+    def _mark_changed(self, staking: Staking) -> None:
         self._changed[staking.tx] = staking
 
 
 def ids_of(period: StakingPeriod) -> Iterable[bytes]:
-    """Yield the ids that `begin` needs keys of."""
+    """Yield the ids whose keys `begin` needs."""
     yield period.node_id
     yield period.subnet_id
     for owner in (period.validation_owner, period.delegation_owner):
@@ -246,9 +246,9 @@ def _share(staking: Staking, validator: Staking) -> int:
     return split_reward(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
 
 
-def _detail(names: IdTable, period: StakingPeriod) -> bytes:
+def _detail(ids: IdTable, period: StakingPeriod) -> bytes:
     owners = (period.validation_owner, period.delegation_owner)
-    keys = [() if owner is None else tuple(map(names.key, owner.addresses)) for owner in owners]
+    keys = [() if owner is None else tuple(map(ids.key, owner.addresses)) for owner in owners]
     signer = period.signer
     bls = b"" if signer is None else signer.public_key + signer.proof
     return encode(StakeDetail(keys[0], keys[1], bls))

@@ -23,7 +23,7 @@ from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
 
 
 def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
-    """Yield the ids that the rows of a transaction need keys of."""
+    """Yield the ids whose keys the rows of a transaction need."""
     for output in tx.emitted:
         yield output.asset_id
         yield from output.addresses
@@ -32,15 +32,15 @@ def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
         if consumed.reconstructed is not None:
             yield from consumed.reconstructed.addresses
     if isinstance(tx, CTxEffects):
-        for moved in _moved(tx):
-            yield ACCOUNT + moved.address
-            yield moved.asset_id
+        for account in _evm_accounts(tx):
+            yield ACCOUNT + account.address
+            yield account.asset_id
     elif tx.asset is not None:
         yield tx.asset.asset_id
 
 
-def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, past: Vertex | bool) -> None:
-    """Write a transaction of the X-Chain. past: its vertex, or whether it is from before there were blocks."""
+def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, pre_linearization: Vertex | bool) -> None:
+    """Write a transaction of the X-Chain. pre_linearization: its vertex if known, or whether it is from that time."""
     place = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
     detail = TxDetail(batch.consume(place, tx.consumed))
     first_out = batch.emit(place, tx.emitted)
@@ -51,9 +51,10 @@ def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, past: Vertex | bool
     if tx.asset is not None:
         detail.asset = batch.ids.key(tx.asset.asset_id)
         batch.change(ASSETS, asset_row(batch.ids, tx.asset, when.time_s))
-    detail.is_approximate = past is not False
-    if isinstance(past, Vertex):
-        detail.vertices = ((past.vertex_id, past.height, past.time),)
+    detail.is_approximate = pre_linearization is not False
+    if isinstance(pre_linearization, Vertex):
+        vertex = pre_linearization
+        detail.vertices = ((vertex.vertex_id, vertex.height, vertex.time),)
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
@@ -70,16 +71,16 @@ def write_c(batch: IndexBatch, tx: CTxEffects, when: TxTime) -> None:
     _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
-def asset_row(names: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
-    """Return the row of an asset; what cannot be stored as text is left out of its names."""
+def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
+    """Return the row of an asset; its names without zero bytes, which a text column cannot store."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
-    return (names.key(asset.asset_id), *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
+    return (ids.key(asset.asset_id), *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
 
 
-def staking_asset_row(names: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
+def staking_asset_row(ids: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
     """Return the row of AVAX, for an index without the X-Chain that creates it."""
-    return asset_row(names, AssetCreation(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
+    return asset_row(ids, AssetCreation(asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False), 0)
 
 
 def _put(
@@ -93,12 +94,12 @@ def _put(
 
 
 def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:
-    """Note all signatures, each once, whose they are, and which of them each input has."""
+    """Set all signatures, each once, their public keys, and the signatures of each input."""
     places: dict[bytes, int] = {}
     used: list[tuple[int, ...]] = []
     credentials = tx.credentials
-    for number, one in enumerate(spent):
-        credential = one.credential if isinstance(one, Consumed) else number
+    for number, consumed in enumerate(spent):
+        credential = consumed.credential if isinstance(consumed, Consumed) else number
         signatures = credentials[credential].signatures if credential < len(credentials) else ()
         used.append(tuple([places.setdefault(signature, len(places)) for signature in signatures]))
     digest = hash_unsigned_tx(tx.encode_unsigned()) if places else b""
@@ -110,15 +111,15 @@ def _accounts(
     batch: IndexBatch, tx: CTxEffects, used: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, int, int, tuple[int, ...]], ...]:
     key = batch.ids.key
-    moved = _moved(tx)
-    signed = used if tx.evm_inputs else ((),) * len(moved)
+    accounts = _evm_accounts(tx)
+    signed = used if tx.evm_inputs else ((),) * len(accounts)
     return tuple(
         [
-            (key(ACCOUNT + one.address), key(one.asset_id), one.amount, signatures)
-            for one, signatures in zip(moved, signed, strict=True)
+            (key(ACCOUNT + account.address), key(account.asset_id), account.amount, signatures)
+            for account, signatures in zip(accounts, signed, strict=True)
         ]
     )
 
 
-def _moved(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:
+def _evm_accounts(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:
     return (*tx.evm_inputs, *tx.evm_outputs)
