@@ -18,7 +18,7 @@ POSTGRESQL: Final = "postgresql"
 
 
 def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows, their values in the order of the table's columns; those with equal keys must not be there."""
+    """Add rows, their values in the order of the table's columns; no row with an equal key may exist."""
     if not rows:
         return
     if connection.dialect.name == POSTGRESQL:
@@ -28,7 +28,7 @@ def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows; those whose key is there already are left as they are."""
+    """Add rows; existing rows with an equal key stay."""
     if not rows:
         return
     text, mark = _insert_text(table), "?"
@@ -39,7 +39,7 @@ def insert_new(connection: Connection, table: Table, rows: Sequence[Row]) -> Non
 
 
 def replace(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows, in place of those with the same first column."""
+    """Replace the rows with the same first column."""
     if rows:
         delete(connection, table, [row[0] for row in rows])
         insert(connection, table, rows)
@@ -69,7 +69,7 @@ def delete_ids(connection: Connection, table: Table, ids: Sequence[tuple[int, by
 def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
     """Run a statement of which `{keys}` is a list of numbers; the other values (`?`) come behind it in the text.
 
-    Returns its rows, none for a statement that gives none.
+    Returns its rows, none for a statement without any.
     """
     if connection.dialect.name == POSTGRESQL:
         prepared, given = _postgresql_text(text), list(keys)

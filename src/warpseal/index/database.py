@@ -1,4 +1,4 @@
-"""Where the index is: a SQLite file of its own, or a schema of its own in a PostgreSQL database, at its version.
+"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
 
 Source of truth for the versions: migrations/, run as those of the store are.
 """
@@ -23,13 +23,13 @@ SCHEMA: Final = "warpseal_index"
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
 _PAGE_BYTES: Final = 4_096
-# What is written again and again between two checkpoints goes into the file once. The log takes half as much of the
-# system's memory as there is for pages.
+# A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
+# of the system's memory as the page cache.
 _LOG_OF_CACHE: Final = 0.5
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
-    """Return where the index is. folder: the network's, of a daemon. Raises StoreUnusable where it can be nowhere."""
+    """Return the URL of the index. folder: the network's folder of a daemon. Raises StoreUnusable if there is none."""
     if not settings.url:
         if folder is None:
             raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
@@ -61,7 +61,7 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
 
 
 def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
-    """Return an engine that reads; a file that is not there yet is told by the first statement."""
+    """Return an engine that reads; the first statement fails if the file does not exist yet."""
     return reading_engine(url, settings.readers)
 
 
@@ -71,7 +71,7 @@ def _pragmas(cache_bytes: int) -> tuple[str, ...]:
         f"cache_size = -{cache_bytes // 1024}",
         f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",
         f"journal_size_limit = {log_bytes}",
-        # Nothing in it is secret, and what is deleted need not be written over.
+        # The index has no secrets, so deleted rows need not be overwritten.
         "secure_delete = OFF",
     )
 
@@ -85,10 +85,10 @@ def _with(pragmas: tuple[str, ...]) -> Any:
 
 
 def _in_schema(address: str) -> str:
-    """Return a URL whose sessions find the schema's tables first, and no others."""
+    """Return a URL whose sessions use the schema's tables only."""
     parts = urlsplit(address)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    options = " ".join([value for name, value in given if name == "options"] + [f"-c search_path={SCHEMA}"])
-    kept = [(name, value) for name, value in given if name != "options"]
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={SCHEMA}"])
+    kept = [(name, value) for name, value in parameters if name != "options"]
     query = urlencode([*kept, ("options", options)], quote_via=quote, safe="/")
     return urlunsplit(parts._replace(query=query))

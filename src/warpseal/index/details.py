@@ -1,6 +1,6 @@
-"""What the columns of a transaction, an output or a staking leave to bytes: MessagePack with one-letter names.
+"""The rare fields of a transaction, an output or a staking in one column: MessagePack with one-letter names.
 
-Source of truth: this module. A field that has its default costs nothing. Numbers are keys, amounts or unix seconds.
+Source of truth: this module. A field with its default value takes no bytes. Numbers are keys, amounts or unix seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from warpseal.history.blocks import Proposer
 from warpseal.warp.ids import NodeID
 
-# A chain: its number, or the id of one that is none of the three.
+# The number of a primary chain, or the id of another chain.
 ChainRef = int | bytes
 
 
@@ -43,15 +43,15 @@ _TX_NAMES: Final = {
 
 
 class TxDetail(msgspec.Struct, omit_defaults=True, gc=False, rename=_TX_NAMES):
-    """What one transaction has beside its columns.
+    """The fields of a transaction beside its columns.
 
-    inputs: keys of the outputs that it consumes, in its order; released: keys of those. burned: by asset; l1_funded:
-    asset and amount put into balances of L1 validators. source, destination: of imports and exports. manager: its
-    chain and address. l1: L1 validators as it left them (key, weight, balance, change). owner: a subnet's (locktime,
-    threshold, addresses). closes: the staking that it closes: its key, or its id where it is not indexed. bls: key
-    and proof. signatures: each once; signers: the public key behind each, empty where there is none; signed: for each
-    input, which of them. accounts: what leaves or reaches them
-    (account, asset, amount, which signatures). vertices: id, height, time.
+    inputs: keys of the outputs that it consumes, in its order; released: keys of the released ones. burned: by asset;
+    l1_funded: asset and amount put into balances of L1 validators. source, destination: of imports and exports.
+    manager: its chain and address. l1: L1 validators after it (key, weight, balance, change). owner: a subnet's
+    (locktime, threshold, addresses). closes: the staking that it closes: its key, or its id if it is not indexed. bls:
+    key and proof. signatures: each once; signers: the public key of each, empty if there is none; signed: for each
+    input, the places of its signatures. accounts: EVM inputs or outputs (account, asset, amount, signatures).
+    vertices: id, height, time.
     """
 
     inputs: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ _OUTPUT_NAMES: Final = {"locktime": "l", "stakeable_locktime": "s", "group_id": 
 
 
 class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False, rename=_OUTPUT_NAMES):
-    """What few outputs have. tx_id: of the transaction that made it, where that is not indexed."""
+    """The rare fields of an output. tx_id: of the transaction that made it, if that is not indexed."""
 
     locktime: int = 0
     stakeable_locktime: int = 0

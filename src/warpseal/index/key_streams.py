@@ -1,6 +1,6 @@
-"""Which transactions a question is about: keys in order, from covering indexes, merged and never sorted whole.
+"""The keys of the transactions that match a query, in order, from covering indexes, merged and never sorted as a whole.
 
-A page costs what its items cost, wherever it stands: everything begins at a key.
+The cost of a page does not depend on its position, since every statement begins at a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 
-# How many candidates are looked at for one page where no index knows the whole answer.
+# How many candidates are read for one page if no index fits the whole query.
 MOST_SCANNED: Final = 2_000
 
 _BETWEEN: Final = "tx BETWEEN ? AND ? ORDER BY tx {order} LIMIT ?"
@@ -44,11 +44,11 @@ class KeyRange:
 
     @property
     def order(self) -> str:
-        """How a statement says it."""
+        """The order in SQL."""
         return "DESC" if self.is_newest_first else "ASC"
 
     def behind(self, key: int) -> KeyRange:
-        """Return what is left behind a key."""
+        """Return the rest of the range behind a key."""
         return (
             replace(self, high=min(self.high, key - 1))
             if self.is_newest_first
@@ -58,7 +58,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """Keys in order. scanned_to: nothing more was looked at behind this one; None: there may be no more."""
+    """Keys in order. scanned_to: the last candidate that was read; None if all were."""
 
     keys: Sequence[int]
     scanned_to: int | None = None
@@ -71,7 +71,7 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
         key_range = key_range.behind(after)
     if key_range is None or key_range.low > key_range.high:
         return KeyPage(())
-    named = [*query.addresses, *(ACCOUNT + one for one in query.evm_addresses)]
+    named = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
     wanted = sorted(map(type_codes.tx_number, query.kinds))
     addresses = list(session.keys_of(named).values())
     if query.validation_id is not None:
@@ -82,7 +82,7 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
 
 
 def merge_keys(lists: Iterable[Sequence[int]], key_range: KeyRange, limit: int) -> list[int]:
-    """Return the first of sorted lists together, each once."""
+    """Return the first keys of sorted lists, without duplicates."""
     keys: list[int] = []
     for key in merge(*lists, reverse=key_range.is_newest_first):
         if not keys or keys[-1] != key:
@@ -93,7 +93,7 @@ def merge_keys(lists: Iterable[Sequence[int]], key_range: KeyRange, limit: int) 
 
 
 def key_bounds(session: ReadSession, number: int, times: TimeRange) -> tuple[int, int]:
-    """Return the first and the last key of a chain's transactions within times; in between there may be none."""
+    """Return the bounds of the keys of a chain's transactions within times; the range may be empty."""
     low, high = first_key(number) + 1, last_key(number)
     if times.since is not None:
         low = _first_at(session, number, times.since)
@@ -118,7 +118,7 @@ def _first_at(session: ReadSession, number: int, time_s: int) -> int:
 
 
 def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) -> int:
-    """Return the first key at a time among the X-Chain's transactions from before it had blocks."""
+    """Return the first key at or after a time among the X-Chain's pre-linearization transactions."""
     rows = session.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
     newest = session.rows("SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X))[0][0]
     low, high = first_key(X) + 1, rows[0][0] if rows else (newest or first_key(X)) + 1
@@ -144,7 +144,7 @@ def _address_keys(
         statement = _partition_text(key_range.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
         text = _LATERAL.format(kinds=_KINDS if wanted else "", statement=statement)
         given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
-        # The server gives each address' few in no order.
+        # The server returns the keys of the addresses unordered.
         found = {row[0] for row in session.rows(text, *given, *ends)}
         return merge_keys([sorted(found, reverse=key_range.is_newest_first)], key_range, limit)
     if wanted:
@@ -171,7 +171,7 @@ def _validation_keys(
     filters: tuple[Sequence[int], Sequence[int] | None],
     limit: int,
 ) -> KeyPage:
-    """Look through the transactions of one L1 validator, of which there are few."""
+    """Filter the transactions of one L1 validator; there are few."""
     wanted, addresses = filters
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
@@ -186,7 +186,7 @@ def _validation_keys(
 
 
 def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
-    """Return those of some transactions that touch an address."""
+    """Return the transactions that touch one of the addresses."""
     text = "SELECT tx FROM address_txs WHERE tx IN {keys} AND partition = ? AND address = ?"
     partitions: dict[int, list[int]] = {}
     for key in keys:
@@ -200,7 +200,7 @@ def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence
 
 
 def _chain_keys(session: ReadSession, wanted: Sequence[int], key_range: KeyRange, limit: int) -> KeyPage:
-    """Look through all transactions of a chain."""
+    """Filter all transactions of a chain."""
     most = MOST_SCANNED if wanted else limit
     text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {key_range.order} LIMIT ?"
     rows = session.rows(text, key_range.low, key_range.high, most)

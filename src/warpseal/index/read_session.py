@@ -1,13 +1,13 @@
-"""One look at the index: statements straight at the driver, and what never changes remembered across looks.
+"""Statements of one read, straight at the driver, and a cache of immutable rows for all reads.
 
-A page takes a dozen small statements; what SQLAlchemy does around each costs more than the statement itself.
+A page takes a dozen small statements; SQLAlchemy's own work around each costs more than the statement itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache as cached_text
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -17,7 +17,7 @@ from warpseal.history.outputs import Asset
 from warpseal.index.bulk import POSTGRESQL
 from warpseal.index.keys import prefix_of
 
-_REMEMBERED: Final = 100_000
+_MAX_CACHED: Final = 100_000
 _ASSETS: Final = (
     "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
     " FROM assets a JOIN ids i ON i.key = a.asset WHERE a.asset IN {keys}"
@@ -25,7 +25,10 @@ _ASSETS: Final = (
 
 
 class ReadCache:
-    """Ids by key, keys by id, and assets: none of them ever changes. Threads may share it."""
+    """Ids by key, keys by id, and assets, all immutable. Threads may share it.
+
+    Every row of a page reads it, so it is plain dictionaries that are cleared when they are full.
+    """
 
     def __init__(self) -> None:
         self.ids: dict[int, bytes] = {}
@@ -33,24 +36,24 @@ class ReadCache:
         self.assets: dict[int, Asset] = {}
 
     def trim(self) -> None:
-        """Forget all when it is too much."""
-        for part in (self.ids, self.keys, self.assets):
-            if len(part) > _REMEMBERED:
-                part.clear()
+        """Clear the dictionaries that are full."""
+        for cached in (self.ids, self.keys, self.assets):
+            if len(cached) > _MAX_CACHED:
+                cached.clear()
 
     def clear(self) -> None:
-        """Forget all: the rows were made anew."""
-        for part in (self.ids, self.keys, self.assets):
-            part.clear()
+        """Clear everything, since the rows were rebuilt."""
+        for cached in (self.ids, self.keys, self.assets):
+            cached.clear()
 
 
 class ReadSession:
-    """Statements on one connection, and what they found. Their texts have `?` for values and `{keys}` for numbers."""
+    """Statements on one connection, and their ids and assets. Texts have `?` for values and `{keys}` for numbers."""
 
-    def __init__(self, connection: Connection, memory: ReadCache) -> None:
+    def __init__(self, connection: Connection, cache: ReadCache) -> None:
         self.is_postgresql = connection.dialect.name == POSTGRESQL
         self._driver: Any = connection.connection.driver_connection
-        self._memory = memory
+        self._cache = cache
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
 
@@ -60,7 +63,7 @@ class ReadSession:
         return rows
 
     def by_keys(self, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
-        """Return all rows of a statement that names `{keys}` before all values; none for no keys."""
+        """Return all rows of a statement that names `{keys}` before all values; none without keys."""
         listed = list(keys)
         if not listed:
             return ()
@@ -69,8 +72,8 @@ class ReadSession:
         return self.rows(_sqlite(text), json.dumps(listed), *values)
 
     def load_ids(self, keys: Iterable[int]) -> None:
-        """Find the ids behind keys, for `id_of`."""
-        known, found = self._memory.ids, self._ids
+        """Load the ids of keys, for `id_of`."""
+        known, found = self._cache.ids, self._ids
         missing = []
         for key in keys:
             raw = known.get(key)
@@ -82,12 +85,12 @@ class ReadSession:
             found[key] = known[key] = bytes(raw)
 
     def id_of(self, key: int) -> bytes:
-        """Return the id behind a key that was loaded."""
+        """Return the id of a key that was loaded."""
         return self._ids[key]
 
     def keys_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the keys of ids, of those that have one."""
-        known, found = self._memory.keys, {}
+        """Return the keys of ids that have one."""
+        known, found = self._cache.keys, {}
         missing = []
         for raw in ids:
             key = known.get(raw)
@@ -103,8 +106,8 @@ class ReadSession:
         return found
 
     def load_assets(self, keys: Iterable[int]) -> None:
-        """Find assets, for `asset_of`; one that nobody has described has its id and no name."""
-        known, found = self._memory.assets, self._assets
+        """Load assets, for `asset_of`; an asset without a description has its id and no name."""
+        known, found = self._cache.assets, self._assets
         missing = []
         for key in keys:
             asset = known.get(key)
@@ -126,11 +129,11 @@ class ReadSession:
         return self._assets[key]
 
 
-@cache
+@cached_text
 def _sqlite(text: str) -> str:
     return text.replace("{keys}", "(SELECT value FROM json_each(?))")
 
 
-@cache
+@cached_text
 def _postgresql(text: str) -> str:
     return text.replace("%", "%%").replace("?", "%s")

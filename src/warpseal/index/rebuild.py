@@ -1,7 +1,6 @@
-"""Derives all rows anew from the blocks that are kept, without a node: after a change of the schema, or of a rule.
+"""Derives all rows again from the stored blocks, without a node, after a change of the schema or of a rule.
 
-Source of truth: the blocks, and the ledger's rules. What it wrote when it was ended in the middle stays, and it goes on
-there.
+Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped continues where it was.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 
 OnProgress = Callable[[PrimaryChain, int], None]
-"""Called with a chain and the last height that is derived."""
+"""Called with a chain and its last rebuilt height."""
 RebuildProgress = tuple[PrimaryChain, int]
-"""A chain and the last height, or number of a container, that is derived."""
+"""A chain and its last rebuilt height, or number of a container."""
 
 _LEDGER_EVERY: Final = 5_000
 
@@ -55,58 +54,59 @@ _LEDGER_EVERY: Final = 5_000
 def rebuild_rows(
     writer: IndexWriter, engine: Engine, params: Parameters, progress: OnProgress = lambda *_: None
 ) -> None:
-    """Derive what is not derived yet; after `writer.drop_rows`, everything. engine: reads the same index.
+    """Derive the rows that are missing; after `writer.drop_rows`, all rows. engine: reads the same index.
 
-    Raises StoreDown, and RebuildFailed for blocks that a newer program has to derive.
+    Raises StoreDown, and RebuildFailed for blocks that need a newer version.
     """
     for chain, last in _rebuild(writer, engine, params):
         progress(chain, last)
 
 
 class RowRebuilder:
-    """What is left to be derived, piece by piece, in one thread. engine: reads the same index; closed with it."""
+    """Rebuilds rows in steps, in one thread. engine: reads the same index; the last step closes it."""
 
     def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
         self._writer = writer
         self._engine = engine
         self._params = params
-        self._under_way: Iterator[RebuildProgress] | None = None
+        self._progress: Iterator[RebuildProgress] | None = None
 
     def step(self, seconds: float) -> RebuildProgress | None:
-        """Derive for about so long; return how far it is, None once there is nothing left.
+        """Derive rows for about so many seconds; return the progress, None once all rows exist.
 
-        Raises StoreDown, RebuildFailed; the next step begins behind what is derived.
+        Raises StoreDown, RebuildFailed; the next step continues behind the last row.
         """
         until, last = monotonic() + seconds, None
         try:
-            if self._under_way is None and self._is_needed():
-                self._under_way = _rebuild(self._writer, self._engine, self._params)
-            for last in self._under_way or ():
+            if self._progress is None and self._is_needed():
+                self._progress = _rebuild(self._writer, self._engine, self._params)
+            for last in self._progress or ():
                 if monotonic() >= until:
                     return last
         except BaseException:
-            self._under_way = None
+            self._progress = None
             raise
-        self._under_way = None
+        self._progress = None
         self._engine.dispose()
         return None
 
     def _is_needed(self) -> bool:
-        """Tell whether blocks are kept that have no rows."""
+        """Return whether stored blocks have no rows."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             for chain, number in NUMBERS.items():
-                place = self._writer.checkpoint(chain)
-                done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), -1 if place is None else place.height)
+                checkpoint = self._writer.checkpoint(chain)
+                height = -1 if checkpoint is None else checkpoint.height
+                done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), height)
                 if number == X:
-                    past = self._writer.pre_linearization_count() - 1
-                    done |= {RecordKind.PRE_LINEARIZATION: past, RecordKind.GENESIS: past}
-                if any(_last_stored(connection, number, kind) > height for kind, height in done.items()):
+                    containers = self._writer.pre_linearization_count() - 1
+                    done |= {RecordKind.PRE_LINEARIZATION: containers, RecordKind.GENESIS: containers}
+                if any(_last_stored(connection, number, kind) > last for kind, last in done.items()):
                     return True
         return False
 
 
 def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
-    """Return the last height, or number, of which the bytes are kept; below all others where none are."""
+    """Return the last height, or number, of stored entries; -3 if there are none."""
     text = "SELECT last FROM raw_blocks WHERE chain = ? AND kind = ? ORDER BY first DESC LIMIT 1"
     rows = bulk.fetch(connection, text, chain, int(kind))
     return rows[0][0] if rows else -3
@@ -115,14 +115,14 @@ def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
         complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM chain_origin"))
-        derivation = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
+        replay = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
         for _, segment in read_segments(connection):
             try:
-                derivation.take(segment)
+                replay.write(segment)
             except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
                 raise RebuildFailed(CHAINS[segment.chain], segment.first, str(fault)) from None
             yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
-        derivation.finish()
+        replay.finish()
 
 
 class _RecordReplay:
@@ -130,23 +130,25 @@ class _RecordReplay:
         self._writer = writer
         self._params = params
         self._is_complete = is_complete
-        self._places = {chain: writer.checkpoint(chain) for chain in CHAINS}
-        self._past = writer.pre_linearization_count()
+        self._checkpoints = {chain: writer.checkpoint(chain) for chain in CHAINS}
+        self._containers = writer.pre_linearization_count()
         self._before: dict[int, Proposer | None] = {
-            number: None if place is None else place.proposer for number, place in enumerate(self._places.values())
+            number: None if place is None else place.proposer for number, place in enumerate(self._checkpoints.values())
         }
         self._state = self._state_now()
         self._ledger_height = self._state.height if self._state is not None else -1
 
-    def take(self, segment: Segment) -> None:
-        """Write what is new of a segment."""
+    def write(self, segment: Segment) -> None:
+        """Write the entries of a segment that have no rows."""
         chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
         if segment.kind is RecordKind.OUTPUT:
             self._writer.outputs.add_external(map(parse_output, entries))
             return
-        done = self._past if segment.chain == X and segment.kind is not RecordKind.BLOCK else self._height(chain) + 1
+        done = (
+            self._containers if segment.chain == X and segment.kind is not RecordKind.BLOCK else self._height(chain) + 1
+        )
         if segment.kind is RecordKind.GENESIS and segment.chain == X:
-            done = 0 if self._past >= 0 else -1
+            done = 0 if self._containers >= 0 else -1
         new = entries[max(0, done - first) :]
         if not new:
             return
@@ -154,12 +156,12 @@ class _RecordReplay:
         self._writer.rewrite(records, self._due(), is_complete=self._is_complete.get(chain, True))
 
     def finish(self) -> None:
-        """Keep the state that the P-Chain ended with."""
+        """Write the last state of the P-Chain."""
         if self._state is not None and self._ledger_height != self._state.height:
             self._writer.rewrite([], encode_checkpoint(self._state))
 
     def _height(self, chain: PrimaryChain) -> int:
-        place = self._places[chain]
+        place = self._checkpoints[chain]
         return -1 if place is None else place.height
 
     def _due(self) -> bytes | None:
@@ -173,7 +175,11 @@ class _RecordReplay:
         if segment.chain == P:
             return self._p_genesis(entries[0]) if segment.kind is RecordKind.GENESIS else self._p(entries)
         if segment.chain == X:
-            return self._x(entries) if segment.kind is RecordKind.BLOCK else self._x_past(segment.kind, first, entries)
+            return (
+                self._x(entries)
+                if segment.kind is RecordKind.BLOCK
+                else self._x_pre_linearization(segment.kind, first, entries)
+            )
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -205,7 +211,7 @@ class _RecordReplay:
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
-    def _x_past(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+    def _x_pre_linearization(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
         kept = [PreLinearizationTx.parse(entry) for entry in entries]
         if kind is RecordKind.GENESIS:
@@ -239,8 +245,8 @@ class _RecordReplay:
         return outer.inner, proposer
 
     def _state_now(self) -> PChainState | None:
-        """Return the P-Chain's state behind the last block whose rows are there."""
-        place, kept = self._places[PrimaryChain.P], self._writer.ledger()
+        """Return the P-Chain's state after the last block that has rows."""
+        place, kept = self._checkpoints[PrimaryChain.P], self._writer.ledger()
         if place is None or kept is None:
             return None
         state = decode_checkpoint(kept[1], self._params)
@@ -251,7 +257,7 @@ class _RecordReplay:
 
 
 def state_before(block: PBlock, params: Parameters) -> PChainState:
-    """Return the state in front of the first block of an index that does not begin with the genesis."""
+    """Return the state before the first block of an index that does not begin with the genesis."""
     state = state_without_genesis(params, block.time or 0, block.height)
     state.block_id = block.parent_id
     return state

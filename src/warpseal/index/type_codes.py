@@ -1,4 +1,4 @@
-"""The small numbers that stand for types of transactions and blocks, and for what an output is, in the index.
+"""The numbers of transaction types and block types, and the flags of outputs, in the index.
 
 Source of truth: this module; numbers are never given a new meaning. The names are the nodes' own.
 """
@@ -58,7 +58,7 @@ def block_name(number: int) -> str:
 
 
 def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
-    """Return what an output is, in one number. created_on, held_on: numbers of chains."""
+    """Return the flags of an output. created_on, held_on: numbers of chains."""
     flags = created_on | held_on << 2 | _OUTPUT_NUMBERS[output.kind] << 4
     if output.reward is not None:
         flags |= _REWARD_NUMBERS[output.reward.value] << 9
@@ -78,20 +78,20 @@ def held_on(flags: int) -> int:
 
 
 def output_kind(flags: int) -> OutputKind:
-    """Return what it holds."""
+    """Return the kind of the output."""
     return _OUTPUT_KINDS[flags >> 4 & 7]
 
 
 def reward_of(flags: int) -> RewardType | None:
-    """Return what it pays as a reward."""
+    """Return the reward that the output pays, if any."""
     return _REWARDS[flags >> 9 & 3]
 
 
 def is_staked(flags: int) -> bool:
-    """Tell whether it was made by staking it."""
+    """Return whether the output was made by a staking."""
     return bool(flags & _STAKED)
 
 
 def is_incomplete(flags: int) -> bool:
-    """Tell whether it is only known from the input that spent it."""
+    """Return whether the output is only known from the input that spent it."""
     return bool(flags & _INCOMPLETE)

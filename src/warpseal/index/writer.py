@@ -1,7 +1,7 @@
-"""Writes what blocks do: many blocks, how far the chains are, and the ledger's state in one transaction.
+"""Writes blocks with their effects, the checkpoints of the chains and the ledger's state in one transaction.
 
-Everything here blocks: it is for one thread of the process that indexes. After a failure nothing of the batch is
-there, in the database or in memory.
+All methods block; one thread of the index process calls them. After a failure no part of the batch is in the database
+or in memory.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ _LAST_KEYS: Final = (
 
 
 class IndexWriter:
-    """The one who writes. outputs: what the ledger asks for the outputs of earlier blocks.
+    """The only writer of an index. outputs: the ledger's source of the outputs of earlier blocks.
 
-    engine: of `writing_index`. Every method raises StoreDown; its kinds IndexMoved, where another process has written,
-    and IndexDamaged; after it the next one begins anew with what the database has.
+    engine: of `writing_index`. Every method raises StoreDown and its subclasses: IndexMoved if another process has
+    written, and IndexDamaged. After an error the next call loads its state from the database again.
     """
 
     def __init__(self, engine: Engine, params: Parameters, settings: IndexSettings) -> None:
         self._engine = engine
         self._settings = settings
         self._params = params
-        self._ids = ChainIds(params.x_chain_id, params.c_chain_id)
-        self.outputs = UnspentOutputs(engine, self._ids, settings.recent_outputs)
-        self._names = IdTable(settings.known_addresses)
-        self._touches = AddressTxWriter()
+        self._chain_ids = ChainIds(params.x_chain_id, params.c_chain_id)
+        self.outputs = UnspentOutputs(engine, self._chain_ids, settings.recent_outputs)
+        self._id_table = IdTable(settings.known_addresses)
+        self._address_txs = AddressTxWriter()
         self._spends = SpendWriter(settings.recent_outputs)
         self._stakings = Stakings()
         self._blocks = BlockWriter(self._stakings)
         self._chains: dict[int, ChainRow] = {}
-        self._numbers = NextKeys(1, 1, 0)
+        self._next_keys = NextKeys(1, 1, 0)
         self._has_early = False
         self._is_open = False
 
@@ -85,7 +85,7 @@ class IndexWriter:
         self._engine.dispose()
 
     def checkpoint(self, chain: PrimaryChain) -> Checkpoint | None:
-        """Return up to where a chain is written; None: nothing is."""
+        """Return the checkpoint of a chain; None if it has no block."""
         self._open()
         row = self._chains.get(NUMBERS[chain])
         if row is None or not row.block_id:
@@ -94,43 +94,42 @@ class IndexWriter:
             return read_checkpoint(connection, row)
 
     def pre_linearization_count(self) -> int:
-        """Return how many containers are written from before the X-Chain had blocks; -1: nor is the genesis."""
+        """Return how many pre-linearization containers are written; -1 if even the genesis is not."""
         self._open()
         row = self._chains.get(X)
         return -1 if row is None else row.containers
 
     def ledger(self) -> tuple[int, bytes] | None:
-        """Return the P-Chain's state that was written last, and the height that it is of."""
+        """Return the last written state of the P-Chain, behind its height."""
         with translate_errors(self._engine), self._engine.begin() as connection:
             rows = bulk.fetch(connection, "SELECT height, body FROM ledgers")
         return (rows[0][0], bytes(rows[0][1])) if rows else None
 
     def raw_blocks(self, chain: PrimaryChain, first: int, last: int) -> Iterator[bytes]:
-        """Yield the bytes of written blocks as they came, in order, both heights included."""
+        """Yield the bytes of written blocks as a node sent them, in order, both heights included."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             yield from read_blocks(connection, NUMBERS[chain], first, last)
 
     def write(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
         """Write blocks of any chains, each chain's in order, in one transaction.
 
-        ledger: the P-Chain's state behind the last of its blocks here. is_complete: whether all that was there before
-        a chain's first block is known; it counts for chains that begin here. Raises OutOfOrder.
+        ledger: the P-Chain's state after the last of its blocks here. is_complete: whether the index has everything
+        before the first block, for chains whose first block is here. Raises OutOfOrder.
         """
-        self._commit(records, ledger, is_complete=is_complete, keep_raw=True)
+        self._commit(records, ledger, is_complete=is_complete, store_raw=True)
 
     def rewrite(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
-        """Write the rows of blocks that are kept already; otherwise as `write`."""
-        self._commit(records, ledger, is_complete=is_complete, keep_raw=False)
+        """Write the rows of blocks that are stored already; otherwise as `write`."""
+        self._commit(records, ledger, is_complete=is_complete, store_raw=False)
 
-    def write_status(self, note: ChainStatus) -> None:
-        """Write how a chain stands."""
-        number = NUMBERS[note.chain]
-        row = (number, note.node_height, int(note.is_node_behind), encode_status(note))
+    def write_status(self, status: ChainStatus) -> None:
+        """Write the status of a chain."""
+        row = (NUMBERS[status.chain], status.node_height, int(status.is_node_behind), encode_status(status))
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.replace(connection, CHAIN_STATUS, [row])
 
     def drop_rows(self) -> None:
-        """Drop everything that follows from the blocks that are kept, to be derived anew."""
+        """Drop all derived rows, so that they can be derived again from the stored blocks."""
         with translate_errors(self._engine), self._engine.begin() as connection:
             create_row_tables(connection)
         self._is_open = False
@@ -141,7 +140,7 @@ class IndexWriter:
                 self._read(connection)
             self._is_open = True
 
-    def _commit(self, records: Sequence[Record], ledger: bytes | None, *, is_complete: bool, keep_raw: bool) -> None:
+    def _commit(self, records: Sequence[Record], ledger: bytes | None, *, is_complete: bool, store_raw: bool) -> None:
         self._open()
         chains = {number: row.copy() for number, row in self._chains.items()}
         try:
@@ -151,8 +150,8 @@ class IndexWriter:
                 self._write(batch, records, chains, is_complete=is_complete)
                 if ledger is not None:
                     batch.change(LEDGERS, (P, chains[P].height, ledger))
-                if keep_raw:
-                    self._keep(batch, records)
+                if store_raw:
+                    self._store_blocks(batch, records)
                 batch.flush()
         except BaseException:
             self._is_open = False
@@ -165,31 +164,31 @@ class IndexWriter:
     def _write(
         self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
     ) -> None:
-        begun = set(chains)
+        known = set(chains)
         for record in records:
             self._blocks.write(batch, chains, record)
         for number, chain in chains.items():
-            if number not in begun:
+            if number not in known:
                 chain.is_complete = int(is_complete)
                 batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
         self._blocks.finish(batch)
         self._stakings.flush(batch)
-        self._names.flush(batch.connection)
+        self._id_table.flush(batch.connection)
         write_chains(batch, chains)
 
-    def _keep(self, batch: IndexBatch, records: Sequence[Record]) -> None:
-        segments = SegmentWriter(self._numbers.raw, self._settings.raw_bytes)
-        # In front of the blocks that spend them.
+    def _store_blocks(self, batch: IndexBatch, records: Sequence[Record]) -> None:
+        segments = SegmentWriter(self._next_keys.raw, self._settings.raw_bytes)
+        # Before the blocks that spend them.
         for number, output in enumerate(batch.external_outputs):
             segments.add(X, RecordKind.OUTPUT, number, encode_output(output))
         for record in records:
             segments.add(*_entry(record))
         for row in segments.finish():
             batch.add(RAW_BLOCKS, row)
-        self._numbers.raw = segments.number
+        self._next_keys.raw = segments.number
 
     def _batch(self, connection: Connection, records: Sequence[Record]) -> IndexBatch:
-        """Look up everything that the records name, in a few statements."""
+        """Look up all ids and outputs that the records name, in a few statements."""
         ids: set[bytes] = {PRIMARY_NETWORK, self._params.staking_asset_id}
         spent: list[UtxoID] = []
         made: set[UtxoID] = set()
@@ -197,45 +196,45 @@ class IndexWriter:
         for record in records:
             for tx in _txs(record):
                 ids.update(p_rows.ids_in(tx) if isinstance(tx, TxEffects) else xc_rows.ids_in(tx))
-                spent += [one.id for one in tx.consumed]
-                made.update([one.id for one in tx.emitted])
-                crossing += [one.id for one in tx.emitted if one.created_on != one.held_on]
+                spent += [consumed.id for consumed in tx.consumed]
+                made.update([output.id for output in tx.emitted])
+                crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]
             if isinstance(record, PRecord):
-                ids.update(one.validation_id for one in record.effects.l1_deactivated)
+                ids.update(deactivated.validation_id for deactivated in record.effects.l1_deactivated)
                 for output in record.effects.emitted:
                     ids.update((output.asset_id, *output.addresses))
-        self._add_adopted(ids, spent)
-        self._names.load(connection, ids)
-        known = self.outputs.rows(connection, [one for one in spent if one not in made])
+        self._add_external_ids(ids, spent)
+        self._id_table.load(connection, ids)
+        known = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in made])
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
-        avax = self._names.key(self._params.staking_asset_id)
-        shared = (self._names, self.outputs, self._ids, self._numbers, self._touches, self._spends)
+        avax = self._id_table.key(self._params.staking_asset_id)
+        shared = (self._id_table, self.outputs, self._chain_ids, self._next_keys, self._address_txs, self._spends)
         batch = IndexBatch(connection, *shared, avax, known, early)
-        self._set_up(batch)
+        self._write_first_rows(batch)
         return batch
 
-    def _add_adopted(self, ids: set[bytes], spent: Sequence[UtxoID]) -> None:
-        for one in spent:
-            external = self.outputs.external(one)
+    def _add_external_ids(self, ids: set[bytes], spent: Sequence[UtxoID]) -> None:
+        for utxo_id in spent:
+            external = self.outputs.external(utxo_id)
             if external is not None:
                 ids.update((external.asset_id, *external.addresses))
 
-    def _set_up(self, batch: IndexBatch) -> None:
-        """Write what a new index begins with: AVAX, and the bounds of the Primary Network's validators."""
+    def _write_first_rows(self, batch: IndexBatch) -> None:
+        """Write the first rows of a new index: AVAX, and the bounds of the Primary Network's validators."""
         if not self._chains:
-            batch.change(ASSETS, xc_rows.staking_asset_row(self._names, self._params.staking_asset_id))
-        primary = self._names.key(PRIMARY_NETWORK)
+            batch.change(ASSETS, xc_rows.staking_asset_row(self._id_table, self._params.staking_asset_id))
+        primary = self._id_table.key(PRIMARY_NETWORK)
         self._stakings.set_limits(primary, self._params.max_validator_stake, _PRIMARY_FACTOR)
 
     def _read(self, connection: Connection) -> None:
-        self._names.open(connection)
-        self._touches.forget()
+        self._id_table.open(connection)
+        self._address_txs.forget()
         self._spends.forget()
         self._stakings.load(connection)
         self._blocks.open(connection)
         self._chains = read_chain_rows(connection)
         ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)
-        self._numbers = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
+        self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
         self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early_spends LIMIT 1"))
         self.outputs.forget()
 
@@ -248,7 +247,7 @@ def _txs(record: Record) -> Sequence[AnyTx]:
 
 
 def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
-    """Return chain, kind, number and bytes of what is kept."""
+    """Return chain, kind, number and bytes of a stored entry."""
     match record:
         case PRecord(effects=effects, raw=raw):
             height = effects.block.height

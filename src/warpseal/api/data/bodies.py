@@ -1,4 +1,8 @@
-"""Whole answers: pages of resources, and what a failure looks like. A last page has no nextPageToken at all."""
+"""JSON bodies: pages of resources, errors, and the bodies of endpoints outside the history.
+
+A last page has no nextPageToken. The handlers of aggregation, health and readiness do not use these types, which
+describe them in the OpenAPI document; tests compare the fields of both.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The outermost edge of the API port: what browsers must be told (CORS), and the headers noted for every answer.
+"""The outermost middleware of the API port: CORS, and the headers that were set before the response.
 
-Source of truth: the Fetch standard's CORS protocol. No credentials are ever allowed, so a page learns nothing that
-anybody could not ask for; request headers are therefore granted as asked.
+Source of truth: the Fetch standard's CORS protocol. Credentials are never allowed, so a page reads nothing that any
+client could not read; request headers are therefore allowed as requested. Starlette's CORSMiddleware answers preflights
+with a body and status 200, refuses those of other sites itself, and knows no wildcard inside a name.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ EXPOSED: Final = (
     "x-warpseal-signing-subnet-id, x-warpseal-source"
 )
 _MAX_AGE_S: Final = 86_400
-_FAILED: Final = 400
+_FIRST_FAILURE: Final = 400
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{1,1024}")
 
 Headers = Mapping[bytes, bytes]
 
 
 class CorsMiddleware:
-    """Wraps an app: preflights are answered here; every other answer gets its CORS and its noted headers.
+    """Answers preflights, and adds CORS headers and `response_headers` to every other answer.
 
-    No cache may keep a failure, which it else may for a 404.
+    It forbids caches to store a failure, which they may otherwise do for a 404.
     """
 
     def __init__(self, app: ASGIApp, settings: DataApiSettings) -> None:
@@ -47,25 +48,25 @@ class CorsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"])
-        allowed = self._allowed(given)
-        if allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
-            await _answer_preflight(given, allowed, send)
+        request = dict(scope["headers"])
+        allowed = self._allow_headers(request)
+        if allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in request:
+            await _answer_preflight(request, allowed, send)
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                noted = [(name.encode(), value.encode("latin-1")) for name, value in response_headers(scope).items()]
+                early = [(name.encode(), value.encode("latin-1")) for name, value in response_headers(scope).items()]
                 exposed = [(b"access-control-expose-headers", EXPOSED.encode())] if allowed else []
-                kept = [(b"cache-control", b"no-store")] if message["status"] >= _FAILED else []
-                message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *noted, *kept]
+                uncached = [(b"cache-control", b"no-store")] if message["status"] >= _FIRST_FAILURE else []
+                message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *early, *uncached]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
-    def _allowed(self, given: Headers) -> list[tuple[bytes, bytes]]:
-        """Return what tells a browser that its page may read the answer; nothing where it may not."""
-        origin = given.get(b"origin")
+    def _allow_headers(self, request: Headers) -> list[tuple[bytes, bytes]]:
+        """Return the headers that allow a browser's page to read the answer; none if it may not."""
+        origin = request.get(b"origin")
         if self._origins.is_any:
             return [(b"access-control-allow-origin", b"*")] if origin else []
         if not origin or not self._origins.allow(origin.decode("latin-1")):
@@ -73,13 +74,13 @@ class CorsMiddleware:
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-async def _answer_preflight(given: Headers, allowed: list[tuple[bytes, bytes]], send: Send) -> None:
-    wanted = given.get(b"access-control-request-headers", b"")
-    granted = wanted if _HEADER_NAMES.fullmatch(wanted) else REQUEST_HEADERS.encode()
+async def _answer_preflight(request: Headers, allowed: list[tuple[bytes, bytes]], send: Send) -> None:
+    requested = request.get(b"access-control-request-headers", b"")
+    allowed_headers = requested if _HEADER_NAMES.fullmatch(requested) else REQUEST_HEADERS.encode()
     headers = [
         *allowed,
         (b"access-control-allow-methods", METHODS.encode()),
-        (b"access-control-allow-headers", granted),
+        (b"access-control-allow-headers", allowed_headers),
         (b"access-control-max-age", str(_MAX_AGE_S).encode()),
         (b"content-length", b"0"),
     ]

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as one readable page that needs nothing from elsewhere."""
+"""`/docs`: the OpenAPI document as one HTML page without scripts or external files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>{escape(info['title'])} API <small>{escape(info['version'])}</small></h1>"
     yield f"<p>{escape(info['description'])}</p><p>For programs: <a href='/openapi.json'>openapi.json</a>.</p>"
     operations = [
-        (method, path, told) for path, methods in document["paths"].items() for method, told in methods.items()
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
     ]
     yield "<nav><ul>"
-    for method, path, told in operations:
-        yield f"<li><a href='#{escape(told['operationId'])}'>{_call(method, path)}</a></li>"
+    for method, path, operation in operations:
+        yield f"<li><a href='#{escape(operation['operationId'])}'>{_call(method, path)}</a></li>"
     yield "</ul></nav>"
-    for method, path, told in operations:
-        yield from _operation(method, path, told)
+    for method, path, operation in operations:
+        yield from _operation(method, path, operation)
     yield "<h2>Schemas</h2>"
     for name, schema in document["components"]["schemas"].items():
         yield from _schema(name, schema)
@@ -51,25 +53,26 @@ def _call(method: str, path: str) -> str:
     return f"<code><span class=method>{escape(method)}</span> {escape(path)}</code>"
 
 
-def _operation(method: str, path: str, told: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<section id='{escape(told['operationId'])}'><h3>{_call(method, path)}</h3><p>{escape(told['summary'])}"
-    if "x-compute-units" in told:
-        yield f" Costs {told['x-compute-units']} compute units."
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<section id='{escape(operation['operationId'])}'><h3>{_call(method, path)}</h3>"
+    yield f"<p>{escape(operation['summary'])}"
+    if "x-compute-units" in operation:
+        yield f" Costs {operation['x-compute-units']} compute units."
     yield "</p>"
-    body = told.get("requestBody")
+    body = operation.get("requestBody")
     if body is not None:
         yield f"<p>Body: {_type(body['content']['application/json']['schema'])}</p>"
-    if told["parameters"]:
+    if operation["parameters"]:
         yield "<table><tr><th>Parameter<th>Type<th>Meaning</tr>"
-        for one in told["parameters"]:
-            required = " (required)" if one.get("required") else ""
-            yield f"<tr><td><code>{escape(one['name'])}</code><br>{escape(one['in'])}{required}"
-            yield f"<td>{_type(one['schema'])}<td>{escape(one['description'])}</tr>"
+        for parameter in operation["parameters"]:
+            required = " (required)" if parameter.get("required") else ""
+            yield f"<tr><td><code>{escape(parameter['name'])}</code><br>{escape(parameter['in'])}{required}"
+            yield f"<td>{_type(parameter['schema'])}<td>{escape(parameter['description'])}</tr>"
         yield "</table>"
     yield "<details><summary>Answers</summary><table>"
-    for status, answer in told["responses"].items():
-        shown = [_type(content["schema"]) for content in answer.get("content", {}).values()]
-        yield f"<tr><td>{escape(status)}<td>{escape(answer['description'])}<td>{', '.join(shown)}</tr>"
+    for status, answer in operation["responses"].items():
+        types = [_type(content["schema"]) for content in answer.get("content", {}).values()]
+        yield f"<tr><td>{escape(status)}<td>{escape(answer['description'])}<td>{', '.join(types)}</tr>"
     yield "</table></details></section>"
 
 
@@ -81,10 +84,10 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if "properties" in schema:
         required = schema.get("required", ())
         yield "<table>"
-        for key, one in schema["properties"].items():
+        for key, value in schema["properties"].items():
             always = "" if key in required else " (may be absent)"
-            meaning = escape(one.get("description", ""))
-            yield f"<tr><td><code>{escape(key)}</code>{always}<td>{_type(one)}<td>{meaning}</tr>"
+            meaning = escape(value.get("description", ""))
+            yield f"<tr><td><code>{escape(key)}</code>{always}<td>{_type(value)}<td>{meaning}</tr>"
         yield "</table>"
     yield "</details>"
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API port, made of the objects that encode answers and the tables that are parsed with.
+"""The OpenAPI document of the API port, made from the resources and from the tables of operations and parameters.
 
 Source of truth: OpenAPI 3.1.
 """
@@ -43,8 +43,8 @@ _ABOUT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Other:
-    """An endpoint that is no part of the history. answers: shape by status; parameters: of the query, ready-made."""
+class _OtherEndpoint:
+    """An endpoint outside the history. answers: resource by status; parameters: of the query, JSON-ready."""
 
     method: str
     path: str
@@ -76,7 +76,7 @@ _L1_PARAMETERS: Final = (
     _query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
 )
 _OTHERS: Final = (
-    _Other(
+    _OtherEndpoint(
         "post",
         _V1_AGGREGATE,
         "aggregateSignatures",
@@ -85,7 +85,7 @@ _OTHERS: Final = (
         {201: SignedMessage},
         body=AggregateSignaturesRequest,
     ),
-    _Other(
+    _OtherEndpoint(
         "get",
         _V1_AGGREGATE + "/{txHash}",
         "getAggregatedSignatures",
@@ -94,7 +94,7 @@ _OTHERS: Final = (
         {201: SignedMessage, 200: Explanation},
         parameters=_L1_PARAMETERS,
     ),
-    _Other(
+    _OtherEndpoint(
         "post",
         "/aggregate-signatures",
         "aggregateSignaturesAsReference",
@@ -105,8 +105,8 @@ _OTHERS: Final = (
         _KEBAB_ERRORS,
         body=AggregateSignaturesRequest,
     ),
-    _Other("get", "/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health}, None, ()),
-    _Other(
+    _OtherEndpoint("get", "/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health}, None, ()),
+    _OtherEndpoint(
         "get",
         "/ready",
         "ready",
@@ -121,14 +121,14 @@ _OTHERS: Final = (
 
 def document() -> dict[str, Any]:
     """Return the whole document, JSON-ready."""
-    shapes = _shapes()
-    references, components = msgspec.json.schema_components(shapes, ref_template=_COMPONENT)
-    of = dict(zip(shapes, references, strict=True))
+    resources = _resources()
+    references, components = msgspec.json.schema_components(resources, ref_template=_COMPONENT)
+    of = dict(zip(resources, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})["get"] = _told(operation, of)
+        paths.setdefault(operation.path, {})["get"] = _describe(operation, of)
     for other in _OTHERS:
-        paths.setdefault(other.path, {})[other.method] = _told_other(other, of)
+        paths.setdefault(other.path, {})[other.method] = _describe_other(other, of)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
@@ -142,19 +142,19 @@ def document() -> dict[str, Any]:
     }
 
 
-def _shapes() -> list[type[Resource]]:
-    """Return every shape that an answer or a body has, each once."""
-    shapes: dict[type[Resource], None] = dict.fromkeys([Error])
+def _resources() -> list[type[Resource]]:
+    """Return the resources of all answers and bodies, without duplicates."""
+    resources: dict[type[Resource], None] = dict.fromkeys([Error])
     for operation in OPERATIONS:
-        shapes.update(dict.fromkeys(operation.answers))
+        resources.update(dict.fromkeys(operation.answers))
     for other in _OTHERS:
-        shapes.update(dict.fromkeys(other.answers.values()))
-        shapes.update(dict.fromkeys(shape for shape in (other.body, other.failure) if shape is not None))
-    return list(shapes)
+        resources.update(dict.fromkeys(other.answers.values()))
+        resources.update(dict.fromkeys(resource for resource in (other.body, other.failure) if resource is not None))
+    return list(resources)
 
 
-def _told(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
-    schemas = [of[shape] for shape in operation.answers]
+def _describe(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
+    schemas = [of[resource] for resource in operation.answers]
     answer = {
         "description": "Success.",
         "headers": _HEADERS,
@@ -165,7 +165,7 @@ def _told(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> 
         "summary": operation.summary,
         "tags": [operation.tag],
         "x-compute-units": operation.units,
-        "parameters": [*_path_parameters(operation.path), *map(_told_parameter, operation.parameters)],
+        "parameters": [*_path_parameters(operation.path), *map(_describe_parameter, operation.parameters)],
         "responses": {
             "200": answer,
             "304": {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."},
@@ -174,31 +174,31 @@ def _told(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> 
     }
 
 
-def _told_other(other: _Other, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _describe_other(other: _OtherEndpoint, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
+    described: dict[str, Any] = {
         "operationId": other.name,
         "summary": other.summary,
         "tags": [other.tag],
         "parameters": [*_path_parameters(other.path), *other.parameters],
         "responses": {
             **{
-                str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": of[shape]}}}
-                for status, shape in other.answers.items()
+                str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": of[resource]}}}
+                for status, resource in other.answers.items()
             },
             **(_failures(other.errors, of[other.failure]) if other.failure else {}),
         },
     }
     if other.body is not None:
-        told["requestBody"] = {"required": True, "content": {_JSON: {"schema": of[other.body]}}}
-    return told
+        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": of[other.body]}}}
+    return described
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [{"name": name, "in": "path", "required": True, **PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)]
 
 
-def _told_parameter(parameter: Parameter) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
+    described: dict[str, Any] = {
         "name": parameter.name,
         "in": "query",
         "description": parameter.description,
@@ -206,8 +206,8 @@ def _told_parameter(parameter: Parameter) -> dict[str, Any]:
         "schema": dict(parameter.schema),
     }
     if parameter.schema.get("type") == "array":
-        told |= {"style": "form", "explode": True}
-    return told
+        described |= {"style": "form", "explode": True}
+    return described
 
 
 def _failures(statuses: Iterable[int], error: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The operations of the Data API: path, parameters, what they answer, what they cost.
+"""The operations of the Data API: paths, parameters, answers and compute units.
 
 Source of truth: the specification's endpoints 3 to 8; operation ids and compute units are the hosted service's. The
 routes are mounted from this table and the OpenAPI document is made of it.
@@ -30,7 +30,7 @@ _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One endpoint. path: a template. answers: the shapes of a success. units: compute units of one request."""
+    """An endpoint. path: a template. answers: the resources of a success. units: compute units of a request."""
 
     name: str
     path: str
@@ -115,4 +115,4 @@ PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "schema": {"type": "string"},
     },
 }
-"""What stands in paths."""
+"""The parameters in paths."""

@@ -1,4 +1,4 @@
-"""The Data API as one: its doors, who may pass them, its routes."""
+"""The routes of the Data API, and access to them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Clocks:
 
 
 class DataApi:
-    """Mounted on the API port. `gate` is opened as soon as there is something behind the doors.
+    """The Data API, for the API port to mount. Requests wait at `gate` for the services.
 
-    settings: those of the CorsMiddleware that must wrap the app. access: guards other routes, too.
+    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class DataApi:
     ) -> None:
         clocks = clocks or Clocks()
         self.settings = data
-        reception = ContextFactory(gate, settings, data, clocks.now)
+        contexts = ContextFactory(gate, settings, data, clocks.now)
         self.access = ApiAccess(gate, data, clocks.monotonic)
-        self._chains = ChainEndpoints(reception)
-        self._staking = StakingEndpoints(reception)
+        self._chains = ChainEndpoints(contexts)
+        self._staking = StakingEndpoints(contexts)
 
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
