@@ -46,19 +46,19 @@ def known() -> ChainAliases:
         ("9" * 400, None),
     ],
 )
-def test_names_stand_for_chains(name: str, chain_id: bytes | None) -> None:
+def test_names_resolve_to_chains(name: str, chain_id: bytes | None) -> None:
     assert known().find(name) == chain_id
 
 
-def test_aliases_are_told_in_the_order_of_a_node() -> None:
+def test_aliases_have_the_order_of_a_node() -> None:
     aliases = known()
     aliases.add_alias(C, "later")
     assert aliases.aliases_of(C) == ("C", "evm", id_text(C), "later")
     assert aliases.aliases_of(ChainID(bytes([9]) * 32)) == ()
-    assert [aliases.primary_alias(one) for one in (P_CHAIN, X, C, L1)] == ["P", "X", "C", id_text(L1)]
+    assert [aliases.primary_alias(item) for item in (P_CHAIN, X, C, L1)] == ["P", "X", "C", id_text(L1)]
 
 
-def test_aliases_of_a_file_come_before_the_id_where_they_are_given_first() -> None:
+def test_aliases_of_a_file_come_before_the_id_if_they_are_added_first() -> None:
     aliases = ChainAliases()
     aliases.configure({L1: ("mine", "own")})
     aliases.add_chain(L1)
@@ -66,7 +66,7 @@ def test_aliases_of_a_file_come_before_the_id_where_they_are_given_first() -> No
     assert aliases.primary_alias(L1) == "mine"
 
 
-def test_names_of_a_primary_chain_come_first_whatever_a_file_gave_it_before_its_id_was_known() -> None:
+def test_names_of_a_primary_chain_come_before_aliases_of_a_file() -> None:
     aliases = ChainAliases()
     aliases.configure({C: ("mine",)})
     aliases.add_primary_chains(X, C)
@@ -75,18 +75,18 @@ def test_names_of_a_primary_chain_come_first_whatever_a_file_gave_it_before_its_
 
 
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])
-def test_an_alias_stands_for_one_chain(alias: str) -> None:
+def test_an_alias_of_another_chain_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {alias}"):
         known().add_alias(X, alias)
 
 
 @pytest.mark.parametrize("alias", ["c-chain", "43114", "0", L1.hex(), "0x" + L1.hex(), id_text(bytes([9]) * 32), ""])
-def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused(alias: str) -> None:
+def test_an_alias_that_looks_like_an_id_or_a_reserved_name_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias):
         known().add_alias(X, alias)
 
 
-def test_an_evm_chain_id_stands_for_the_first_chain_that_has_it() -> None:
+def test_an_evm_chain_id_resolves_to_the_first_chain_that_has_it() -> None:
     aliases = known()
     aliases.add_chain(C, 12345)
     aliases.add_chain(C, 43112)
@@ -94,13 +94,13 @@ def test_an_evm_chain_id_stands_for_the_first_chain_that_has_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["X", "avm", "C", "evm"])
-def test_names_of_the_primary_chains_are_taken_before_their_ids_are_known(name: str) -> None:
+def test_names_of_the_primary_chains_are_reserved_before_their_ids_are_known(name: str) -> None:
     with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {name}"):
         ChainAliases().add_alias(L1, name)
 
 
 @given(st.text(max_size=600))
-def test_what_is_taken_as_an_alias_is_found_again(alias: str) -> None:
+def test_an_accepted_alias_resolves_to_its_chain(alias: str) -> None:
     aliases = known()
     try:
         aliases.add_alias(L1, alias)
@@ -118,7 +118,7 @@ def test_a_file_of_aliases_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": ["a"]}', '{"x": "a"}', "{", json.dumps({id_text(L1): [1]})])
-def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+def test_an_error_names_an_invalid_alias_file(tmp_path: Path, content: str) -> None:
     file = tmp_path / "aliases.json"
     file.write_text(content)
     with pytest.raises(StartupError, match=r"aliases\.json"):

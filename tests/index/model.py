@@ -115,7 +115,7 @@ class Model(StakingModel):
             txs=[self._value(tx, when) for tx, when in self.txs],
             all_blocks=self.blocks,
             blockchains=self.chains,
-            all_rewards=[self.reward(*one) for one in self.rewards],
+            all_rewards=[self.reward(*reward) for reward in self.rewards],
             all_validations=self.validations(),
             text=network_text(self.params),
         )
@@ -205,12 +205,12 @@ class Model(StakingModel):
     def _spend(
         self, consumed: Sequence[Consumed], tx_id: TxID, height: int, time: int, signed: Sequence[Any] | None
     ) -> None:
-        for one in consumed:
-            coin = self.coins.get(one.id)
+        for item in consumed:
+            coin = self.coins.get(item.id)
             if coin is None:
-                assert one.reconstructed is not None
-                coin = self.coins[one.id] = Coin(one.reconstructed, 0, 0)
-            signers = signed[one.credential] if signed is not None else ()
+                assert item.reconstructed is not None
+                coin = self.coins[item.id] = Coin(item.reconstructed, 0, 0)
+            signers = signed[item.credential] if signed is not None else ()
             coin.spent = Spending(tx_id, height, time, signers)
 
     def _block(
@@ -265,8 +265,8 @@ class Model(StakingModel):
         time, past = when
         common = {
             "tx_id": tx.tx.id, "kind": tx.tx.kind, "time": time,
-            "consumed": tuple(self._utxo(one.id) for one in tx.consumed),
-            "emitted": tuple(self._utxo(one.id) for one in tx.emitted),
+            "consumed": tuple(self._utxo(consumed.id) for consumed in tx.consumed),
+            "emitted": tuple(self._utxo(output.id) for output in tx.emitted),
             "source_chain": tx.source_chain_id, "destination_chain": tx.destination_chain_id,
         }  # fmt: skip
         if isinstance(tx, CTxEffects):
@@ -280,15 +280,15 @@ class Model(StakingModel):
 
     def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
         moved: list[Any] = [*tx.evm_inputs, *tx.evm_outputs]
-        amounts = [Amount(self._asset(one.asset_id), one.amount) for one in moved]
+        amounts = [Amount(self._asset(account.asset_id), account.amount) for account in moved]
         return CTransaction(
             **common, height=tx.height, block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
             evm_inputs=tuple(
-                EvmInput(one.address, amount, signers)
-                for one, amount, signers in zip(tx.evm_inputs, amounts, _signed(tx), strict=False)
+                EvmInput(item.address, amount, signers)
+                for item, amount, signers in zip(tx.evm_inputs, amounts, _signed(tx), strict=False)
             ),
             evm_outputs=tuple(
-                EvmOutput(one.address, amount) for one, amount in zip(tx.evm_outputs, amounts, strict=False)
+                EvmOutput(entry.address, amount) for entry, amount in zip(tx.evm_outputs, amounts, strict=False)
             ),
         )  # fmt: skip
 
@@ -329,8 +329,8 @@ class Model(StakingModel):
         return PTransaction(
             tx_id=tx.tx.id, kind=tx.api_type, time=time, height=tx.height,
             block_id=BlockID(self.block_ids[PrimaryChain.P, tx.height]),
-            consumed=tuple(self._utxo(one.id) for one in tx.consumed),
-            emitted=tuple(self._utxo(one.id) for one in emitted),
+            consumed=tuple(self._utxo(consumed.id) for consumed in tx.consumed),
+            emitted=tuple(self._utxo(output.id) for output in emitted),
             value=self._amounts(tx.amounts.value), burned=self._amounts(tx.amounts.burned),
             staked=self._amounts(tx.amounts.staked), source_chain=tx.source_chain_id,
             destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
@@ -354,15 +354,17 @@ def _signed(tx: XTxEffects | CTxEffects) -> list[tuple[Signer, ...]]:
     """Return who signed, by credential."""
     digest = sha256(tx.tx.encode_unsigned()).digest()
     return [
-        tuple(Signer(signature, plain_public_key(digest, signature)) for signature in one.signatures)
-        for one in tx.tx.credentials
+        tuple(Signer(signature, plain_public_key(digest, signature)) for signature in credential.signatures)
+        for credential in tx.tx.credentials
     ]
 
 
 def _proof(unsigned: Any, public_key: bytes) -> bytes:
     if hasattr(unsigned, "proof_of_possession"):
         return bytes(unsigned.proof_of_possession)
-    (proof,) = {one.signer.proof for one in unsigned.validators if one.signer.public_key == public_key}
+    (proof,) = {
+        validator.signer.proof for validator in unsigned.validators if validator.signer.public_key == public_key
+    }
     return bytes(proof)
 
 

@@ -84,12 +84,16 @@ class StakingModel:
 
     def _state(self, stake: Stake) -> Pending | Active | Completed | Removed:
         period, shares = stake.period, stake.period.shares
-        delegations = [one for one in self._delegations(stake) if one.state != "pending"]
+        delegations = [delegation for delegation in self._delegations(stake) if delegation.state != "pending"]
         if stake.state == "pending":
             return Pending()
         if stake.removed is not None:
             return Removed(*stake.removed)
-        paid = sum(one.closed.validator_share for one in delegations if one.closed and not one.closed.is_deferred)
+        paid = sum(
+            delegation.closed.validator_share
+            for delegation in delegations
+            if delegation.closed and not delegation.closed.is_deferred
+        )
         if stake.state == "completed":
             closed = stake.closed
             fees = paid + (closed.delegation_reward if closed else 0)
@@ -97,14 +101,18 @@ class StakingModel:
             rewards = Rewards(
                 earned, fees, reward_owners(period), closed.reward_tx_id if closed and (earned or fees) else None
             )
-            total = sum(one.period.weight for one in delegations)
+            total = sum(delegation.period.weight for delegation in delegations)
             return Completed(
                 delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
             )
-        active = [one for one in delegations if one.state == "active"]
-        weight = sum(one.period.weight for one in active)
-        would_pay = [one for one in delegations if one.state == "active" or (one.closed and one.closed.is_rewarded)]
-        due = sum(split_reward(one.potential or 0, shares or 0)[0] for one in would_pay)
+        active = [delegation for delegation in delegations if delegation.state == "active"]
+        weight = sum(delegation.period.weight for delegation in active)
+        would_pay = [
+            delegation
+            for delegation in delegations
+            if delegation.state == "active" or (delegation.closed and delegation.closed.is_rewarded)
+        ]
+        due = sum(split_reward(delegation.potential or 0, shares or 0)[0] for delegation in would_pay)
         return Active(
             delegator_count=len(active), total_stake=self._total(period.subnet_id),
             potential=Rewards(stake.potential or 0, due, reward_owners(period)),
@@ -117,7 +125,7 @@ class StakingModel:
         return max(0, min(most, factor * period.weight) - period.weight - delegated)
 
     def _total(self, subnet_id: SubnetID) -> int:
-        active = [one.period for one in self.stakes.values() if one.state == "active"]
+        active = [stake.period for stake in self.stakes.values() if stake.state == "active"]
         return sum(period.weight for period in active if period.subnet_id == subnet_id)
 
 

@@ -50,7 +50,7 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
     query: Any
     for query in transaction_queries(plain, random):
         size = random.choice((1, 3, 10, 100))
-        found = [without_bytes(one) for one in await all_pages(index.transactions, query, size)]
+        found = [without_bytes(item) for item in await all_pages(index.transactions, query, size)]
         assert found == await all_pages(plain.transactions, query, 100), query
     for query in block_queries(plain, random):
         size = random.choice((1, 7, 100))
@@ -64,7 +64,7 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
     for chain in plain.blockchains:
         assert await index.blockchain(chain.chain_id) == chain
     assert await index.blockchain(b"\x99" * 32) is None
-    (genesis,) = [one for one in plain.all_blocks if (one.chain, one.height) == (PrimaryChain.P, 0)]
+    (genesis,) = [block for block in plain.all_blocks if (block.chain, block.height) == (PrimaryChain.P, 0)]
     assert await index.blockchain(P_CHAIN) == p_chain(genesis.time)
     addresses, accounts = [*all_addresses(plain), b"\x77" * 20], [*all_accounts(plain), b"\x77" * 20]
     assert touched(await index.chains_of(addresses, accounts)) == touched(await plain.chains_of(addresses, accounts))
@@ -72,25 +72,25 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
 
 def touched(found: Any) -> Any:
     """Return chains by address, without those that touched none."""
-    return [{one: chains for one, chains in part.items() if chains} for part in found]
+    return [{item: chains for item, chains in part.items() if chains} for part in found]
 
 
 def all_addresses(plain: Any) -> list[bytes]:
     """Return all addresses, in one order."""
-    return sorted({one for tx in plain.txs for utxo in (*tx.consumed, *tx.emitted) for one in utxo.addresses})
+    return sorted({address for tx in plain.txs for utxo in (*tx.consumed, *tx.emitted) for address in utxo.addresses})
 
 
 def all_accounts(plain: Any) -> list[bytes]:
     """Return all accounts of the C-Chain, in one order."""
-    moved = [one for tx in plain.txs if tx.chain is PrimaryChain.C for one in (*tx.evm_inputs, *tx.evm_outputs)]
-    return sorted({one.address for one in moved})
+    moved = [account for tx in plain.txs if tx.chain is PrimaryChain.C for account in (*tx.evm_inputs, *tx.evm_outputs)]
+    return sorted({account.address for account in moved})
 
 
 def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
     """Return questions of every kind."""
     addresses, accounts = all_addresses(plain), all_accounts(plain)
     queries = [TransactionQuery(chain, order=order) for chain in PrimaryChain for order in SortOrder]
-    validations = sorted({one.validation_id for tx in plain.txs for one in getattr(tx, "l1_changes", ())})
+    validations = sorted({item.validation_id for tx in plain.txs for item in getattr(tx, "l1_changes", ())})
     for _ in range(60):
         chain = random.choice([tx.chain for tx in plain.txs])
         kinds = sorted({tx.kind for tx in plain.txs})
@@ -125,8 +125,8 @@ def block_queries(plain: Any, random: Random) -> list[BlockQuery]:
 
 def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
     """Return questions about rewards."""
-    nodes = sorted({one.node_id for one in plain.all_rewards})
-    owners = sorted({address for one in plain.all_rewards for address in one.addresses})
+    nodes = sorted({reward.node_id for reward in plain.all_rewards})
+    owners = sorted({address for item in plain.all_rewards for address in item.addresses})
     if not nodes:
         return []
     return [
@@ -143,6 +143,6 @@ def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
 
 def validation_queries(plain: Any) -> list[ValidationQuery]:
     """Return questions about all nodes."""
-    nodes = sorted({one.node_id for one in plain.all_validations})[:25]
+    nodes = sorted({validation.node_id for validation in plain.all_validations})[:25]
     statuses = [None, *ValidationStatusType]
     return [ValidationQuery(node, status, order) for node in nodes for status in statuses for order in SortOrder]

@@ -78,7 +78,7 @@ def failing(writer: IndexWriter, after: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_any_split_with_crashes_in_between_tells_the_same(any_index_url: str, whole: Path, seed: int) -> None:
+async def test_any_batches_with_crashes_give_the_same_answers(any_index_url: str, whole: Path, seed: int) -> None:
     random, history, at = Random(seed), records(), 0
     while at < len(history):
         # A new writer remembers nothing, as after a crash between two batches.
@@ -97,7 +97,7 @@ async def test_any_split_with_crashes_in_between_tells_the_same(any_index_url: s
     assert await everything(any_index_url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
 
 
-async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url: str) -> None:
+async def test_rows_are_rebuilt_from_the_stored_blocks(any_index_url: str) -> None:
     history = list(recorded_history())
     write_all(any_index_url, params(), history, 7)
     before = await everything(any_index_url, params())
@@ -112,7 +112,7 @@ async def test_rows_are_derived_anew_from_the_blocks_that_are_kept(any_index_url
     assert await everything(any_index_url, params()) == before
 
 
-async def test_deriving_goes_on_where_it_was_ended(tmp_path: Path, whole: Path) -> None:
+async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, whole: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, NETWORK, records(), 5)
     reading = reading_index(index_url(settings_of(url), None), settings_of(url))
@@ -153,7 +153,12 @@ def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: st
                 state = decode_checkpoint(after, NETWORK)
             else:
                 block = record.effects.block
-                spent = [one.id for tx in (record.effects.settled, *record.effects.txs) if tx for one in tx.consumed]
+                spent = [
+                    consumed.id
+                    for tx in (record.effects.settled, *record.effects.txs)
+                    if tx
+                    for consumed in tx.consumed
+                ]
                 writer.outputs.prefetch(spent)
                 effects = apply_p_block(state, block, writer.outputs)
                 assert effects == record.effects
@@ -164,7 +169,7 @@ def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: st
         assert encode_checkpoint(state) == history[-1][1]
 
 
-def test_state_and_blocks_are_there_for_who_goes_on(tmp_path: Path) -> None:
+def test_a_restarted_indexer_finds_the_state_and_the_blocks(tmp_path: Path) -> None:
     url, history = f"sqlite:///{tmp_path}/index.db", made_up_history(3, 60)
     with written(url, NETWORK) as writer:
         writer.write([record for record, _ in history[:30]], history[29][1])
@@ -194,7 +199,7 @@ def test_a_block_that_does_not_follow_is_refused(tmp_path: Path) -> None:
         writer.write(history[10:12])
 
 
-def test_a_second_writer_is_noticed_and_then_followed(any_index_url: str) -> None:
+def test_a_write_after_another_process_wrote_fails_once(any_index_url: str) -> None:
     history = records()
     with written(any_index_url, NETWORK) as one, written(any_index_url, NETWORK) as other:
         one.write(history[:10])

@@ -73,7 +73,7 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
                 (),
             )
         )
-    block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(each.tx for each in txs))
+    block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(item.tx for item in txs))
     effects = BlockEffects(
         P_CHAIN, block, len(block.raw), len(txs), 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()
     )
@@ -98,7 +98,7 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
         assert len(await all_pages(index.transactions, query, 1)) == 8
 
 
-async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(any_index_url: str) -> None:
+async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_index_url: str) -> None:
     known = MemoryUtxos()
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     known.apply(genesis.txs)
@@ -106,10 +106,10 @@ async def test_what_only_a_node_knew_of_an_output_is_kept_for_deriving_it_anew(a
     reading = reading_index(index_url(settings, None), settings)
     with written(any_index_url, params()) as writer:
         for block in x_blocks():
-            spent = [one for tx in block.txs for one in spent_ids(tx.unsigned)]
+            spent = [raw_id for tx in block.txs for raw_id in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
-            writer.outputs.add_external(known.unspent[one] for one in spent if one in known.unspent)
+            writer.outputs.add_external(known.unspent[utxo_id] for utxo_id in spent if utxo_id in known.unspent)
             effects = apply_x_block(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
@@ -149,7 +149,7 @@ def killed_while_writing(url: str) -> None:
     process.stdout.close()
 
 
-async def test_an_index_that_was_killed_while_writing_goes_on(tmp_path: Path) -> None:
+async def test_an_index_whose_writer_was_killed_continues(tmp_path: Path) -> None:
     url, whole = f"sqlite:///{tmp_path}/index.db", f"sqlite:///{tmp_path}/whole.db"
     history: list[Record] = [record for record, _ in made_up_history(3, 220)]
     killed_while_writing(url)

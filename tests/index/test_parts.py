@@ -55,7 +55,7 @@ def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any
 
     with engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": ours})
-        changes = [each for each in compare_metadata(context, metadata) if "index" not in str(each[0])]
+        changes = [item for item in compare_metadata(context, metadata) if "index" not in str(item[0])]
     engine.dispose()
     assert changes == []
 
@@ -67,18 +67,18 @@ def test_the_newest_version_is_the_programs() -> None:
 
 
 @pytest.mark.parametrize("url", ["off", "mysql://x/y"])
-def test_a_url_that_is_no_index_is_refused(url: str) -> None:
+def test_an_invalid_index_url_is_refused(url: str) -> None:
     with pytest.raises(StoreUnusable):
         index_url(IndexSettings(url=url), None)
 
 
-def test_a_server_has_a_schema_of_its_own_whatever_the_url_says_besides() -> None:
+def test_the_search_path_of_a_server_is_the_schema_of_the_index() -> None:
     url = index_url(IndexSettings(url="postgresql://me:secret@/db?host=/run/x&options=-c%20work_mem%3D9MB"), None)
     assert url.text.endswith("?host=/run/x&options=-c%20work_mem%3D9MB%20-c%20search_path%3Dwarpseal_index")
     assert "secret" not in url.redacted
 
 
-async def test_outputs_are_told_with_the_bytes_that_a_node_gives(tmp_path: Path) -> None:
+async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
     shown: set[str] = set()
@@ -94,7 +94,7 @@ async def test_outputs_are_told_with_the_bytes_that_a_node_gives(tmp_path: Path)
     assert {hex_text(raw) for raw in raws - of_genesis} <= shown
 
 
-async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_times(any_index_url: str) -> None:
+async def test_pre_linearization_transactions_have_approximate_times(any_index_url: str) -> None:
     made = [record for record in recorded_history() if isinstance(record, XRecord)]
     txs = [tx.tx for record in made for tx in record.effects.txs]
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
@@ -116,12 +116,12 @@ async def test_the_time_before_the_x_chain_had_blocks_is_told_with_approximate_t
         }
         assert shown == {(UNSET, "non-linear", True)}
         for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
-            times = TimeRange(*(None if one is None else 2_000_000_000 + one for one in (since, until)))
+            times = TimeRange(*(None if item is None else 2_000_000_000 + item for item in (since, until)))
             page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
             assert len(page.items) == expected, (since, until)
 
 
-async def test_an_index_that_is_not_there_yet_is_down_and_then_comes(tmp_path: Path) -> None:
+async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     async with opened(url, made_up_params()) as index:
         assert index.freshness() == ()
@@ -138,7 +138,7 @@ async def test_an_index_that_is_not_there_yet_is_down_and_then_comes(tmp_path: P
         assert index.chain_statuses()[PrimaryChain.P].stopped_at == 41
 
 
-def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:
+def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
     engine = reading(url)
@@ -154,7 +154,7 @@ def test_balances_worked_out_of_the_rows_are_the_nodes(tmp_path: Path) -> None:
 
 def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
     addresses = [Address(parse_address(text)[1]) for text in texts]
-    found = [balances(connection, one, chain, chain) for one in addresses]
+    found = [balances(connection, address, chain, chain) for address in addresses]
     outputs = {output.utxo_id: output.amount for balance in found for output in balance.outputs}
     return sum(outputs.values())
 

@@ -32,7 +32,7 @@ ON_A_SERVER = (2, 120)
 _PENDING, _ACTIVE = 0, 1
 
 
-@pytest.fixture(params=[*HISTORIES, ON_A_SERVER], ids=lambda each: f"seed {each[0]}")
+@pytest.fixture(params=[*HISTORIES, ON_A_SERVER], ids=lambda item: f"seed {item[0]}")
 def history(request: pytest.FixtureRequest) -> tuple[int, int]:
     """A seed, and how many blocks."""
     found: tuple[int, int] = request.param
@@ -74,13 +74,13 @@ def agree(connection: Connection, model: Model) -> None:
     reading = ReadSession(connection, ReadCache())
     last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
     assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())
-    assert unspent(reading) == {key: (each[0], each[1], tuple(each[5])) for key, each in model.coins.items()}
+    assert unspent(reading) == {key: (coin[0], coin[1], tuple(coin[5])) for key, coin in model.coins.items()}
     assert stakings(reading, _ACTIVE) == {
-        each.tx_id: (each.start, each.end, each.weight, each.reward) for each in model.current
+        item.tx_id: (item.start, item.end, item.weight, item.reward) for item in model.current
     }
-    assert set(stakings(reading, _PENDING)) == {each.tx_id for each in model.waiting}
+    assert set(stakings(reading, _PENDING)) == {entry.tx_id for entry in model.waiting}
     balances = {key: consistency.l1_balance(connection, key) for key in model.l1}  # type: ignore[arg-type]
-    assert balances == {key: each.balance for key, each in model.l1.items()}
+    assert balances == {key: change.balance for key, change in model.l1.items()}
 
 
 def unspent(reading: ReadSession) -> dict[bytes, Any]:

@@ -75,7 +75,7 @@ def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]
     timed += _timed([(block.time, _imports(block.txs), block) for block in x_blocks()])
     timed += _timed([(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()])
     if not one_after_the_other:
-        timed.sort(key=lambda each: each[:2])
+        timed.sort(key=lambda item: item[:2])
     for _, _, block in timed:
         made.append(_applied(state, block, outputs))
     return tuple(made)

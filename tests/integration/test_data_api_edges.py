@@ -20,7 +20,7 @@ async def headers_of(daemon: Daemon, method: str, path: str, **headers: str) -> 
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}, await answer.read()
 
 
-async def test_a_token_may_come_alone_or_with_what_it_continues_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_token_is_accepted_alone_or_with_equal_parameters(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         first = await daemon.get(f"{TXS}?sortOrder=asc&pageSize=4")
         token = first.body["nextPageToken"]
@@ -51,7 +51,7 @@ async def test_a_token_is_accepted_after_a_restart(tmp_path: Path) -> None:
     assert [block["blockNumber"] for block in again.body["blocks"]] == ["14", "13", "12", "11", "10"]
 
 
-async def test_every_answer_tells_how_fresh_it_is_and_pages_of_other_sites_may_read_it(tmp_path: Path) -> None:
+async def test_answers_have_freshness_and_cors_headers(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         answers = [
             await headers_of(daemon, "GET", path, **SITE)
@@ -75,7 +75,7 @@ async def test_every_answer_tells_how_fresh_it_is_and_pages_of_other_sites_may_r
     assert granted["access-control-allow-headers"] == "cache-control,pragma,expires"
 
 
-async def test_an_index_that_nobody_fills_is_stale_and_refused_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_an_index_without_an_indexer_becomes_stale(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         result, headers, _ = await headers_of(daemon, "GET", BLOCKS)
     async with run_synthetic_daemon(tmp_path / "strict", max_index_lag_seconds=3600) as daemon:
@@ -88,7 +88,7 @@ async def test_an_index_that_nobody_fills_is_stale_and_refused_where_that_is_wan
     assert other.status == 400
 
 
-async def test_answers_are_revalidated_compressed_and_told_by_their_heads(tmp_path: Path) -> None:
+async def test_answers_are_revalidated_compressed_and_have_heads(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         _, newest, body = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="identity")
         same, unchanged, nothing = await headers_of(daemon, "GET", BLOCKS, If_None_Match=newest["etag"])
@@ -104,7 +104,7 @@ async def test_answers_are_revalidated_compressed_and_told_by_their_heads(tmp_pa
     assert kept == ["public, no-cache", "public, max-age=3600", "public, max-age=86400", "no-store"]
 
 
-async def test_what_is_not_there_has_the_specifications_error_body(tmp_path: Path) -> None:
+async def test_missing_resources_have_the_specifications_error_body(tmp_path: Path) -> None:
     paths = ("/v1/nothing", "/v2/chains/43114/metrics", f"{FUJI}/subnets", f"{BLOCKS}/", "/v1/networks/local/rewards")
     async with run_recorded_daemon(tmp_path, network_names=["fuji"]) as daemon:
         missing = [await daemon.get(path) for path in (*paths, BLOCKS.replace("fuji", "mainnet"))]
@@ -119,7 +119,7 @@ async def test_what_is_not_there_has_the_specifications_error_body(tmp_path: Pat
     assert echoed.body["chainInfo"] == {"chainName": "p-chain", "network": "fuji"}
 
 
-async def test_compute_units_are_counted_and_told(tmp_path: Path) -> None:
+async def test_compute_units_are_counted_and_shown(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"rate_limit_loopback": True, "rate_limit_per_minute": 150, "rate_limit_per_day": 0}
     async with run_recorded_daemon(tmp_path, **limits) as daemon:
         first = await daemon.get(TXS)
@@ -136,7 +136,7 @@ async def test_compute_units_are_counted_and_told(tmp_path: Path) -> None:
     assert refused.headers["ratelimit-reset"] == refused.headers["retry-after"]
 
 
-async def test_clients_that_call_themselves_an_sdk_are_told_its_shapes(tmp_path: Path) -> None:
+async def test_sdk_clients_get_the_sdk_dialect(tmp_path: Path) -> None:
     agent = "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"
     x_txs = f"{FUJI}/blockchains/x-chain/transactions"
     async with run_recorded_daemon(tmp_path, compat="auto") as daemon:

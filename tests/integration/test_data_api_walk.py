@@ -65,7 +65,7 @@ async def test_transactions_are_found_by_address_account_validation_type_and_tim
     assert [body["detail"]["field"] for body in refused] == ["txTypes", "startTimestamp"]
 
 
-async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> None:
+async def test_imports_and_exports_link_the_chains(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         of = {chain: await txs_of(daemon, path) for chain, path in {id_text(P_CHAIN): P, X_ID: X, C_ID: C}.items()}
     found = {tx["txHash"]: tx for txs in of.values() for tx in txs}
@@ -84,7 +84,7 @@ async def test_imports_and_exports_tie_the_chains_together(tmp_path: Path) -> No
     assert ties == 6
 
 
-async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> None:
+async def test_signers_own_the_outputs_and_accounts(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         on_x, on_c = await txs_of(daemon, X), await txs_of(daemon, C)
         (sdk,) = [tx for tx in await sdk_txs(tmp_path) if tx["txHash"] == on_c[0]["txHash"]]
@@ -105,7 +105,7 @@ async def test_who_signed_is_whose_output_or_account_it_is(tmp_path: Path) -> No
     assert sdk["evmOutputs"] == on_c[0]["evmOutputs"]
 
 
-async def test_an_output_of_a_chain_that_is_not_indexed_is_told_by_its_spending(tmp_path: Path) -> None:
+async def test_an_output_of_a_chain_that_is_not_indexed_shows_its_spending_input(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path, index_chains=["c"]) as daemon:
         imports = await txs_of(daemon, C, addresses=f"C-{WALLET}", txTypes="ImportTx")
         elsewhere = await daemon.get(f"{X}/transactions")
@@ -126,7 +126,7 @@ async def sdk_txs(folder: Path) -> list[dict[str, Any]]:
         return await txs_of(daemon, C)
 
 
-async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
+async def test_blocks_of_every_chain_are_filtered_by_time(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         blocks = {path: await fetch_all(daemon, f"{path}/blocks", "blocks", 4) for path in (P, X, C)}
         times = [block["blockTimestamp"] for block in blocks[C]]
@@ -146,7 +146,7 @@ async def test_blocks_of_every_chain_are_told_by_time(tmp_path: Path) -> None:
     assert last["proposerDetails"]["proposerNodeId"].startswith("NodeID-")
 
 
-async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Path) -> None:
+async def test_blockchains_and_the_chains_of_an_address_are_found(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         created = [tx for tx in await txs_of(daemon, P) if tx["txType"] == "CreateChainTx"]
         results = [(await daemon.get(f"{FUJI}/blockchains/{tx['txHash']}")).body for tx in created]
@@ -168,7 +168,7 @@ async def test_any_blockchain_is_told_and_the_chains_of_an_address(tmp_path: Pat
     ]
 
 
-async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path) -> None:
+async def test_subnets_have_validations_and_an_l1_has_none(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path, node()) as daemon:
         reply = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}")
         removed = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}?validationStatus=removed")
@@ -192,7 +192,7 @@ async def test_validations_of_subnets_are_told_and_an_l1_has_none(tmp_path: Path
     assert (of_l1.status, of_l1.body) == (200, {"validators": []})
 
 
-async def test_the_four_states_of_a_made_up_history_are_told_with_what_was_paid(tmp_path: Path) -> None:
+async def test_the_four_states_of_a_made_up_history_have_their_rewards(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         txs = await fetch_all(daemon, f"{P}/transactions", "transactions")
         nodes = sorted({tx["nodeId"] for tx in txs if "nodeId" in tx})

@@ -199,7 +199,12 @@ def _proof(tx: PSignedTx, change: L1ValidatorChange) -> bytes:
         return unsigned.proof_of_possession
     if isinstance(unsigned, ConvertSubnetToL1Tx):
         return next(
-            (one.signer.proof for one in unsigned.validators if one.signer.public_key == change.public_key), b""
+            (
+                validator.signer.proof
+                for validator in unsigned.validators
+                if validator.signer.public_key == change.public_key
+            ),
+            b"",
         )
     return b""
 

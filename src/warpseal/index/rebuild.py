@@ -219,12 +219,14 @@ class _RecordReplay:
             outputs.follow(effects)
             yield XPreLinearizationRecord(first, kept[0].time_s, effects, kept[0].raw)
             return
-        txs = [parse_x_tx(one.raw) for one in kept]
+        txs = [parse_x_tx(stored.raw) for stored in kept]
         outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
-        for number, (one, tx) in enumerate(zip(kept, txs, strict=True), first):
+        for number, (stored, tx) in enumerate(zip(kept, txs, strict=True), first):
             done = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
             outputs.follow((done,))
-            yield XPreLinearizationRecord(number, one.time_s, (done,), one.raw, one.vertex and Vertex(*one.vertex))
+            yield XPreLinearizationRecord(
+                number, stored.time_s, (done,), stored.raw, stored.vertex and Vertex(*stored.vertex)
+            )
 
     def _c(self, entries: Sequence[bytes]) -> Iterator[Record]:
         blocks = [parse_c_block(entry) for entry in entries]

@@ -82,8 +82,11 @@ class MemoryIndex:
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         return (
-            {one: frozenset(tx.chain for tx in self.txs if one in _addresses_of(tx)) for one in addresses},
-            {one: frozenset(tx.chain for tx in self.txs if one in _accounts_of(tx)) for one in evm_addresses},
+            {address: frozenset(tx.chain for tx in self.txs if address in _addresses_of(tx)) for address in addresses},
+            {
+                account: frozenset(tx.chain for tx in self.txs if account in _accounts_of(tx))
+                for account in evm_addresses
+            },
         )
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
@@ -151,7 +154,7 @@ def _addresses_of(tx: Transaction) -> set[bytes]:
 def _accounts_of(tx: Transaction) -> set[bytes]:
     if not isinstance(tx, CTransaction):
         return set()
-    return {one.address for one in tx.evm_inputs} | {one.address for one in tx.evm_outputs}
+    return {evm_input.address for evm_input in tx.evm_inputs} | {evm_output.address for evm_output in tx.evm_outputs}
 
 
 def _touches(tx: Transaction, query: TransactionQuery) -> bool:
@@ -159,7 +162,7 @@ def _touches(tx: Transaction, query: TransactionQuery) -> bool:
 
 
 def _validations_of(tx: Transaction) -> set[bytes]:
-    return {one.validation_id for one in tx.l1_changes} if isinstance(tx, PTransaction) else set()
+    return {change.validation_id for change in tx.l1_changes} if isinstance(tx, PTransaction) else set()
 
 
 @dataclass
@@ -179,7 +182,7 @@ class MemoryNode:
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         if self.error is not None:
             raise self.error
-        return [one for one in self.active if one.node_id == node_id]
+        return [item for item in self.active if item.node_id == node_id]
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
         if self.error is not None:

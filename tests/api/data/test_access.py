@@ -33,19 +33,19 @@ async def asked(world: World, path: str = P_TXS, **headers: str) -> tuple[int, A
         return answer.status, answer.headers, await answer.json()
 
 
-async def test_nobody_needs_a_key_unless_told_so_and_a_strange_one_does_no_harm() -> None:
+async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> None:
     for headers in ({}, {"x-glacier-api-key": "ac_whatever"}, {"x-service-api-key": new_key_text()}):
         assert (await asked(World(), **headers))[0] == 200
 
 
 @pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
-async def test_a_key_lets_in_where_one_is_required_under_both_names(name: str) -> None:
+async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
     world = World(key_store=secrets_with()).with_data(require_api_key=True)
     status, headers, _ = await asked(world, **{name: KEY})
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
 
-async def test_without_a_key_it_is_unauthorized_and_with_a_wrong_or_revoked_one_forbidden() -> None:
+async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
     world = World(key_store=secrets_with()).with_data(require_api_key=True)
     status, _, said = await asked(world)
     assert (status, said["error"], said["code"]) == (401, "Unauthorized", "api_key_required")
@@ -56,7 +56,7 @@ async def test_without_a_key_it_is_unauthorized_and_with_a_wrong_or_revoked_one_
     assert (await asked(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
 
-async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then() -> None:
+async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> None:
     secrets = secrets_with()
     world = World(key_store=secrets).with_data(require_api_key=True)
     async with client_of(world) as client:
@@ -70,14 +70,14 @@ async def test_what_is_no_key_is_not_looked_up_and_what_is_one_only_now_and_then
             assert answer.status == 403
 
 
-async def test_a_store_that_is_down_keeps_out_only_who_needs_a_key() -> None:
+async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
     world = World(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
     assert (await asked(world, **{"x-service-api-key": KEY}))[0] == 200
     status, _, said = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
     assert (status, said["code"]) == (503, "store_down")
 
 
-async def test_a_key_has_its_own_limit_and_answers_tell_what_is_left_of_it() -> None:
+async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
     world = World(key_store=secrets_with())
     async with client_of(world) as client:
 
@@ -103,7 +103,7 @@ async def test_a_key_has_its_own_limit_and_answers_tell_what_is_left_of_it() -> 
         assert await ask(P_TXS) == (200, "0", None)
 
 
-async def test_clients_on_this_machine_are_not_limited_unless_told_so() -> None:
+async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
     world = World().with_data(rate_limit_per_minute=100)
     async with client_of(world) as client:
         for _ in range(3):
@@ -117,7 +117,7 @@ async def test_clients_on_this_machine_are_not_limited_unless_told_so() -> None:
     assert statuses == [(200, "0"), (429, "0"), (429, "0")]
 
 
-async def test_the_document_costs_nothing() -> None:
+async def test_the_openapi_document_costs_no_units() -> None:
     world = World().with_data(rate_limit_per_minute=1, rate_limit_loopback=True)
     assert await get(world, "/openapi.json")
 
@@ -126,7 +126,7 @@ def request_from(address: str) -> Request:
     return Request({"type": "http", "method": "GET", "path": "/", "headers": [], "client": (address, 1)})
 
 
-async def test_strangers_share_nothing_but_their_site() -> None:
+async def test_clients_share_limits_only_within_a_network() -> None:
     access = ApiAccess(StartupGate[DataServices](), DataApiSettings(rate_limit_per_minute=100), Clock())
     await access.admit(request_from("203.0.113.1"), 100)
     await access.admit(request_from("203.0.113.2"), 100)
@@ -150,7 +150,7 @@ async def test_strangers_share_nothing_but_their_site() -> None:
         ("testclient", "testclient", False),
     ],
 )
-def test_who_an_address_belongs_to(address: str, site: str, is_loopback: bool) -> None:
+def test_addresses_belong_to_client_networks(address: str, site: str, is_loopback: bool) -> None:
     assert client_network(address) == (site, is_loopback)
 
 
@@ -158,7 +158,7 @@ def test_no_limit_means_no_result() -> None:
     assert RateLimiter().consume("a", ComputeUnitLimits(0, 0), 100, 0.0) is None
 
 
-def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
+def test_the_daily_limit_applies_beside_the_limit_per_minute() -> None:
     limiter, limits = RateLimiter(), ComputeUnitLimits(100, 250)
     assert [_passes(limiter, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
     result = limiter.consume("a", limits, 100, 240.0)
@@ -167,14 +167,14 @@ def test_the_limit_of_the_day_holds_beside_that_of_the_minute() -> None:
     assert result.reset_s > MINUTE_S
 
 
-def test_what_costs_more_than_a_window_passes_when_the_bucket_is_full() -> None:
+def test_a_request_above_a_whole_window_is_allowed_when_the_bucket_is_full() -> None:
     limiter, limits = RateLimiter(), ComputeUnitLimits(10, 0)
     assert _passes(limiter, limits, 100, 0.0)
     assert not _passes(limiter, limits, 1, 1.0)
     assert _passes(limiter, limits, 100, 60.0)
 
 
-def test_only_so_many_callers_are_remembered() -> None:
+def test_the_number_of_cached_callers_is_bounded() -> None:
     limiter = RateLimiter(max_callers=2)
     limits = ComputeUnitLimits(1, 0)
     for caller in ("a", "b", "c"):
@@ -192,7 +192,7 @@ def _passes(limiter: RateLimiter, limits: ComputeUnitLimits, units: int, now: fl
 
 @given(st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60), st.integers(1, 500))
 @settings(max_examples=100)
-def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
+def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
     limiter, now, used = RateLimiter(), 0.0, 0
     for units, pause_s in steps:
         now += pause_s
@@ -210,7 +210,7 @@ def test_nobody_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[in
         assert used <= limit + limit * now / MINUTE_S + 1
 
 
-async def test_a_key_that_is_known_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_known_key_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "warpseal.api"):
         await asked(World(key_store=secrets_with()), **{"x-service-api-key": KEY})
     (line,) = [record for record in caplog.records if record.message == "request"]

@@ -28,7 +28,7 @@ LIST = NETWORK + "/addresses:listChainIds"
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
 
 
-async def test_a_block_tells_everything_that_is_known_of_it() -> None:
+async def test_a_block_has_every_known_field() -> None:
     page = await get(indexed(all_blocks=[s.p_block(1), s.FULL_BLOCK]), P_BLOCKS)
     plain = {
         "blockNumber": "1",
@@ -67,7 +67,7 @@ async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_tra
     block = s.p_block(71, PrimaryChain.C, tx_ids=(s.tx_id(1), s.tx_id(2)), kind="EvmBlock")
     world = indexed(all_blocks=[s.p_block(1), block, s.p_block(72, PrimaryChain.C, tx_ids=())])
     page = await get(world, NETWORK + "/blockchains/c-chain/blocks")
-    assert [(one["blockNumber"], one["txCount"]) for one in page["blocks"]] == [("72", 0), ("71", 2)]
+    assert [(item["blockNumber"], item["txCount"]) for item in page["blocks"]] == [("72", 0), ("71", 2)]
     assert page["blocks"][1]["blockHash"] == "0x" + s.block_id(71).hex()
 
 
@@ -93,7 +93,7 @@ async def test_blocks_take_no_other_parameter(name: str) -> None:
     assert (await get(indexed(), P_BLOCKS, 400, **{name: "asc"}))["code"] == "unknown_field"
 
 
-async def test_an_evm_chain_is_told_with_its_genesis() -> None:
+async def test_an_evm_chain_has_its_genesis() -> None:
     told = await get(indexed(blockchains=[s.EVM_CHAIN]), EVM)
     genesis = told.pop("genesisData")
     assert told == {
@@ -127,7 +127,7 @@ async def test_an_evm_chain_is_told_with_its_genesis() -> None:
     }
 
 
-async def test_numbers_of_a_genesis_are_numbers_with_the_switch_where_an_sdk_insists() -> None:
+async def test_two_numbers_of_a_genesis_are_numbers_for_sdks() -> None:
     genesis = json.dumps(
         json.loads(s.EVM_GENESIS) | {"baseFeePerGas": "0x34630b8a00", "airdropAmount": "0x" + "f" * 40}
     )
@@ -140,13 +140,13 @@ async def test_numbers_of_a_genesis_are_numbers_with_the_switch_where_an_sdk_ins
     assert {**sdk, "baseFeePerGas": "", "airdropAmount": ""} == {**plain, "baseFeePerGas": "", "airdropAmount": ""}
 
 
-async def test_the_genesis_of_another_vm_is_told_as_bytes_beside() -> None:
+async def test_the_genesis_of_another_vm_is_hex() -> None:
     told = await get(indexed(blockchains=[s.OTHER_CHAIN]), OTHER)
     assert (told["genesisDataHex"], told["evmChainId"]) == ("0x0001", 0)
     assert "genesisData" not in told
 
 
-async def test_without_an_index_the_node_tells_what_it_can() -> None:
+async def test_without_an_index_a_blockchain_comes_from_the_node() -> None:
     known = Blockchain(chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None)
     world = World(index=None, node=MemoryNode(blockchains=[known]))
     told = await get(world, EVM)
@@ -157,7 +157,7 @@ async def test_without_an_index_the_node_tells_what_it_can() -> None:
     assert (await get(world, EVM, 502))["error"] == "Bad Gateway"
 
 
-async def test_the_p_chain_itself_is_told_as_what_no_transaction_created() -> None:
+async def test_the_p_chain_has_no_creating_transaction() -> None:
     told = await get(indexed(blockchains=[p_chain(s.NOW)]), NETWORK + "/blockchains/p-chain")
     assert told == {
         "blockchainId": id_text(P_CHAIN),
@@ -171,15 +171,15 @@ async def test_the_p_chain_itself_is_told_as_what_no_transaction_created() -> No
 
 
 @pytest.mark.parametrize("change", [{"node_height": s.NOW}, {"is_node_behind": True}, {"first_height": 7}])
-async def test_what_an_index_that_is_not_complete_cannot_know_is_asked_of_the_node(change: dict[str, Any]) -> None:
-    fresh = [replace(one, **change) for one in s.FRESH]
+async def test_an_incomplete_index_asks_the_node_for_a_missing_blockchain(change: dict[str, Any]) -> None:
+    fresh = [replace(freshness, **change) for freshness in s.FRESH]
     world = World(index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN]))
     assert (await get(world, EVM))["evmChainId"] == 99999
     world.node.blockchains.clear()
     assert (await get(world, EVM, 404))["code"] == "unknown_chain"
 
 
-async def test_a_complete_index_knows_that_there_is_no_such_blockchain() -> None:
+async def test_a_complete_index_does_not_ask_the_node_for_a_missing_blockchain() -> None:
     world = World(node=MemoryNode(error=NodeUnavailable("the blockchain")))
     assert (await get(world, EVM, 404))["code"] == "unknown_chain"
 
@@ -189,7 +189,7 @@ async def test_an_unknown_blockchain_is_not_found_and_a_malformed_one_is_refused
     assert (await get(indexed(), NETWORK + "/blockchains/xyz", 400))["detail"]["field"] == "blockchainId"
 
 
-async def test_the_p_chain_goes_by_its_alias_here_too() -> None:
+async def test_the_p_chain_is_found_by_its_alias() -> None:
     p_chain = Blockchain(
         chain_id=s.CHAINS.x, subnet_id=SubnetID(bytes(32)), vm_id=b"\x01" * 32, name="X-Chain", genesis=None
     )
@@ -215,11 +215,11 @@ async def test_the_p_chain_goes_by_its_alias_here_too() -> None:
         b'{"config":{"chainId":99999999999999999999999},"alloc":{}}',
     ],
 )
-def test_bytes_that_are_no_genesis_of_an_evm_chain_are_taken_for_none(raw: bytes) -> None:
+def test_bytes_of_another_vm_are_no_evm_genesis(raw: bytes) -> None:
     assert evm_genesis(raw) is None
 
 
-def test_what_makes_no_sense_in_a_genesis_is_left_out() -> None:
+def test_invalid_values_of_a_genesis_are_left_out() -> None:
     strange = {
         "config": {"chainId": "0x2a", "homesteadBlock": "x", "feeConfig": 5, "warpConfig": {"quorumNumerator": 2**70}},
         "alloc": {"zz": {}, "0x01": 7, "02": {"balance": "12", "code": "zz", "storage": []}},
@@ -237,7 +237,7 @@ def test_what_makes_no_sense_in_a_genesis_is_left_out() -> None:
     }
 
 
-async def test_addresses_are_told_with_the_chains_they_touched_as_they_were_spelled() -> None:
+async def test_chain_ids_are_listed_for_addresses_as_they_were_spelled() -> None:
     world = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
     account = "0x" + s.ACCOUNT.hex()
     told = await get(world, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")

@@ -34,7 +34,7 @@ WORLDS: Final = {
     "node only": World(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
 }
 # No text is likely to be an id or an address by chance; these make most requests go all the way.
-CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(one.chain_id) for one in (s.EVM_CHAIN, s.OTHER_CHAIN))]
+CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN))]
 NEED_ADDRESSES = (CHAIN_IDS, REWARDS)
 MOSTLY = st.sampled_from([True] * 9 + [False])
 IN_PATH: dict[str, list[str]] = {
@@ -50,7 +50,7 @@ IN_QUERY: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: item.name)
 def test_answers_are_what_the_document_says(operation: Any, world: str) -> None:
     app = WORLDS[world].app()
     told = schemathesis.openapi.from_dict(document())

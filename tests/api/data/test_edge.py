@@ -33,13 +33,13 @@ EVERYWHERE = [
 
 
 @pytest.mark.parametrize("path", EVERYWHERE)
-async def test_every_answer_tells_how_fresh_it_is(path: str) -> None:
+async def test_every_answer_has_the_freshness_header(path: str) -> None:
     async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as answer:
         assert answer.status == 200
         assert answer.headers["x-warpseal-index"] == TOLD
 
 
-async def test_an_error_tells_it_too_and_without_an_index_nobody_does() -> None:
+async def test_errors_have_the_freshness_header_and_no_answer_without_an_index_has() -> None:
     async with client_of(World()) as client, client.get(P_TXS + "?pageSize=0") as answer:
         assert (answer.status, answer.headers["x-warpseal-index"]) == (400, TOLD)
         assert answer.headers["cache-control"] == "no-store"
@@ -47,7 +47,7 @@ async def test_an_error_tells_it_too_and_without_an_index_nobody_does() -> None:
         assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
 
 
-def test_a_lag_is_the_age_of_the_newest_block_unless_the_node_has_no_newer_one_and_is_believed() -> None:
+def test_the_lag_is_the_age_of_the_newest_block_unless_a_reliable_node_has_no_newer_one() -> None:
     chain = ChainFreshness(PrimaryChain.P, 10, 10, 1000)
     assert chain.lag_s(1500.9) == 0
     assert replace(chain, node_height=11).lag_s(1500.9) == 500
@@ -57,7 +57,7 @@ def test_a_lag_is_the_age_of_the_newest_block_unless_the_node_has_no_newer_one_a
     assert header_of([old], 1500.0) == "p-chain;height=10;node=10;lag=500;first=4;stale"
 
 
-async def test_a_chain_that_is_going_to_be_indexed_is_to_be_waited_for() -> None:
+async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
     world = World(index=MemoryIndex(chains=[]), indexed=frozenset(PrimaryChain))
     completed = f"{NETWORK}/validators/{node_id_text(s.NODE)}?validationStatus=completed"
     rewards = f"{NETWORK}/rewards?nodeIds={node_id_text(s.NODE)}"
@@ -69,13 +69,13 @@ async def test_a_chain_that_is_going_to_be_indexed_is_to_be_waited_for() -> None
                 assert answer.headers["retry-after"] == "10"
 
 
-async def test_rewards_are_not_silently_none_where_the_p_chain_is_not_indexed() -> None:
-    world = World(index=MemoryIndex(chains=[one for one in s.FRESH if one.chain is PrimaryChain.X]))
+async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
+    world = World(index=MemoryIndex(chains=[freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.X]))
     said = await get(world, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
     assert (said["code"], said["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
 
 
-async def test_a_stale_answer_is_refused_where_that_is_wanted() -> None:
+async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
     world = indexed().with_data(max_index_lag_s=30.0)
     x_txs = NETWORK + "/blockchains/x-chain/transactions"
     async with client_of(world) as client:
@@ -111,7 +111,7 @@ async def test_an_answer_that_the_client_has_is_not_sent_again() -> None:
     assert other != body
 
 
-async def test_what_cannot_change_any_more_may_be_kept() -> None:
+async def test_final_answers_may_be_cached() -> None:
     world = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
     token = (await get(world, P_BLOCKS, pageSize=2))["nextPageToken"]
     final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
@@ -121,7 +121,7 @@ async def test_what_cannot_change_any_more_may_be_kept() -> None:
         assert (await headers_of(world, path))[1]["cache-control"] == "public, no-cache"
 
 
-async def test_long_answers_are_compressed_for_who_takes_that() -> None:
+async def test_long_answers_are_compressed_for_clients_that_accept_it() -> None:
     world = indexed(all_blocks=BLOCKS)
     _, plain_headers, plain = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain_headers
@@ -152,7 +152,7 @@ def test_accept_encoding_is_read(given: str, accepts: bool) -> None:
     assert accepts_gzip(given) is accepts
 
 
-async def test_head_answers_with_the_head_of_get() -> None:
+async def test_head_has_the_headers_of_get() -> None:
     world = indexed(all_blocks=BLOCKS)
     async with serving(world.app(), world.settings) as server:
         request = f"HEAD {P_BLOCKS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -165,7 +165,7 @@ async def test_head_answers_with_the_head_of_get() -> None:
     assert body == b""
 
 
-async def test_a_browser_is_granted_what_its_page_asks_for() -> None:
+async def test_a_preflight_allows_the_requested_headers() -> None:
     world = World()
     asked = {
         **CONSOLE,
@@ -194,7 +194,7 @@ async def test_a_page_may_read_answers_and_errors_with_their_headers() -> None:
                 assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(exposed.split(", "))
 
 
-async def test_pages_of_other_sites_read_nothing_where_sites_are_named() -> None:
+async def test_pages_of_sites_that_are_not_allowed_read_nothing() -> None:
     world = World().with_data(http_allowed_origins=("https://Console.example/",))
     async with client_of(world) as client:
         async with client.get(P_TXS, headers=CONSOLE) as answer:
@@ -210,6 +210,6 @@ async def test_pages_of_other_sites_read_nothing_where_sites_are_named() -> None
             assert answer.status != 204
 
 
-async def test_a_daemon_that_does_not_know_its_network_yet_says_so_after_a_while() -> None:
+async def test_a_daemon_without_a_network_id_answers_an_error_after_a_timeout() -> None:
     said = await get(World(is_open=False), P_TXS, 503)
     assert said["code"] == "starting"

@@ -46,12 +46,12 @@ def served_routes() -> list[Route]:
     return list({route.path: route for route in (*mounted, *own)}.values())
 
 
-def test_every_route_is_told_and_every_told_path_is_a_route() -> None:
+def test_the_document_has_exactly_the_routes() -> None:
     served = {shown(route.path) for route in served_routes()} - {OPENAPI_PATH, DOCS_PATH}
     assert {shown(path) for path in DOCUMENT["paths"]} == served
 
 
-def test_every_told_method_is_served() -> None:
+def test_every_documented_method_is_served() -> None:
     methods = {shown(route.path): route.methods for route in served_routes()}
     for path, operations in DOCUMENT["paths"].items():
         for method in operations:
@@ -59,33 +59,41 @@ def test_every_told_method_is_served() -> None:
             assert not allowed or method.upper() in allowed
 
 
-def test_parameters_are_those_that_are_parsed() -> None:
+def test_documented_parameters_are_the_parsed_ones() -> None:
     for operation in OPERATIONS:
         told = DOCUMENT["paths"][operation.path]["get"]["parameters"]
-        assert [one["name"] for one in told if one["in"] == "query"] == [one.name for one in operation.parameters]
-        assert [one["name"] for one in told if one["in"] == "path"] == re.findall(r"\{(\w+)\}", operation.path)
-        for one in operation.parameters:
-            for value in (*one.schema.get("enum", ()), *one.schema.get("items", {}).get("enum", ())):
-                assert one.read(one.name, value) in (value, (value,))
-            for value in (one.schema.get("minimum"), one.schema.get("maximum"), one.schema.get("default")):
-                assert value is None or one.read(one.name, str(value)) == value
+        assert [item["name"] for item in told if item["in"] == "query"] == [
+            entry.name for entry in operation.parameters
+        ]
+        assert [element["name"] for element in told if element["in"] == "path"] == re.findall(
+            r"\{(\w+)\}", operation.path
+        )
+        for parameter in operation.parameters:
+            for value in (*parameter.schema.get("enum", ()), *parameter.schema.get("items", {}).get("enum", ())):
+                assert parameter.read(parameter.name, value) in (value, (value,))
+            for value in (
+                parameter.schema.get("minimum"),
+                parameter.schema.get("maximum"),
+                parameter.schema.get("default"),
+            ):
+                assert value is None or parameter.read(parameter.name, str(value)) == value
 
 
-def test_the_bodies_of_aggregation_are_those_that_are_parsed() -> None:
+def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
     told = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
     assert told == {field.name for field in request_fields._NAMES}
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
-    assert {one["name"] for one in path["parameters"] if one["in"] == "query"} == set(l1_request._NAMES)
+    assert {item["name"] for item in path["parameters"] if item["in"] == "query"} == set(l1_request._NAMES)
 
 
-def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
+def test_every_reference_resolves_and_every_schema_is_used() -> None:
     text = json.dumps(DOCUMENT)
     names = set(re.findall(r'"#/components/schemas/(\w+)"', text))
     assert names == set(DOCUMENT["components"]["schemas"])
 
 
 def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
-    told = [one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    told = [method["operationId"] for methods in DOCUMENT["paths"].values() for method in methods.values()]
     assert len(set(told)) == len(told)
     assert {
         "aggregateSignatures",
@@ -126,13 +134,13 @@ NULLABLE = {"airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "g
 @pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
 def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[resources.Resource]) -> None:
     assert inspect.getdoc(kind)
-    for one in msgspec.structs.fields(kind):
-        kinds = msgspec.inspect.type_info(one.type)
+    for field in msgspec.structs.fields(kind):
+        kinds = msgspec.inspect.type_info(field.type)
         options = kinds.types if isinstance(kinds, msgspec.inspect.UnionType) else (kinds,)
         may_be_null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
-        assert may_be_null == (one.encode_name in NULLABLE), one.encode_name
+        assert may_be_null == (field.encode_name in NULLABLE), field.encode_name
         if kind is not bodies.KebabSignedMessage:
-            assert re.fullmatch(r"[a-z][A-Za-z0-9]*", one.encode_name)
+            assert re.fullmatch(r"[a-z][A-Za-z0-9]*", field.encode_name)
     assert bodies.Error in shapes()
 
 
@@ -148,14 +156,14 @@ async def test_the_document_is_served_and_revalidated() -> None:
     assert told["openapi"] == "3.1.0"
 
 
-async def test_the_page_tells_every_operation_and_needs_nothing_from_elsewhere() -> None:
+async def test_the_docs_page_has_every_operation_and_loads_nothing() -> None:
     async with client_of(World()) as client, client.get(DOCS_PATH) as answer:
         assert answer.content_type == "text/html"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         page = await answer.text()
     for methods in DOCUMENT["paths"].values():
-        for one in methods.values():
-            assert f"<section id='{one['operationId']}'>" in page
+        for method in methods.values():
+            assert f"<section id='{method['operationId']}'>" in page
     assert set(re.findall(r"(?:href|src)='([^'#][^']*)'", page)) == {"/openapi.json"}
     links = set(re.findall(r"href='#([^']*)'", page))
     assert links <= set(re.findall(r"id='([^']*)'", page))

@@ -79,14 +79,14 @@ async def test_pages_are_stable_while_new_transactions_come() -> None:
     assert hashes(again) == [id_text(s.tx_id(n)) for n in (26, 25, 24, 23)]
 
 
-async def test_the_page_size_may_change_and_is_else_as_before() -> None:
+async def test_the_page_size_may_change_and_is_kept_by_default() -> None:
     world = indexed(txs=MANY)
     token = (await get(world, P_TXS, pageSize=4))["nextPageToken"]
     assert len(hashes(await get(world, P_TXS, pageToken=token))) == 4
     assert len(hashes(await get(world, P_TXS, pageToken=token, pageSize=9))) == 9
 
 
-async def test_what_means_the_same_may_be_repeated_in_other_words() -> None:
+async def test_parameters_may_be_repeated_in_another_spelling() -> None:
     world = indexed(txs=MANY)
     token = (await get(world, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx"))[
         "nextPageToken"
@@ -109,7 +109,7 @@ async def test_what_means_the_same_may_be_repeated_in_other_words() -> None:
         {"l1ValidationId": id_text(s.VALIDATION)},
     ],
 )
-async def test_any_other_difference_is_refused(changed: dict[str, Any]) -> None:
+async def test_any_other_difference_from_the_first_request_is_refused(changed: dict[str, Any]) -> None:
     world = indexed(txs=MANY)
     params: dict[str, Any] = {"addresses": ALICE, "startTimestamp": 1002, "pageSize": 2}
     token = (await get(world, P_TXS, **params))["nextPageToken"]
@@ -126,7 +126,7 @@ async def test_a_token_belongs_to_its_path_under_any_of_its_names() -> None:
     assert len(hashes(await get(world, by_id, pageToken=token))) == 2
 
 
-async def test_both_daemons_and_a_restart_accept_a_token_and_a_stranger_does_not() -> None:
+async def test_daemons_with_the_same_keys_accept_a_token_and_others_do_not() -> None:
     world = indexed(txs=MANY)
     token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
     assert hashes(await get(replace(world), P_TXS, pageToken=token))
@@ -145,7 +145,7 @@ async def test_a_token_ends_after_a_day() -> None:
     assert (await get(world, P_TXS, 400, pageToken=token))["code"] == "expired_page_token"
 
 
-async def test_equal_requests_are_given_equal_tokens_for_a_while() -> None:
+async def test_equal_requests_get_equal_tokens_for_five_minutes() -> None:
     world = indexed(txs=MANY)
     world.clock.now = s.NOW - s.NOW % ROUNDING_S + 1
     token = (await get(world, P_TXS))["nextPageToken"]
@@ -156,7 +156,7 @@ async def test_equal_requests_are_given_equal_tokens_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "é", "A" * 40, "a b", "%00", "=" * 8, "A" * 20_000, "null", "-_" * 30])
-async def test_garbage_is_refused(token: str) -> None:
+async def test_malformed_tokens_are_refused(token: str) -> None:
     assert (await get(World(), P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
 
 
@@ -177,7 +177,7 @@ POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_s
 
 @given(ASKED, POSITIONS, st.integers(0, 2**33))
 @settings(max_examples=50)
-async def test_what_is_sealed_is_opened_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
+async def test_an_encoded_token_is_decoded_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
     tokens = PageTokens(EphemeralKeys(), Clock(now))
     token = await tokens.encode(asked, position)
     said = await tokens.decode(token, asked.operation, asked.subject)
@@ -203,12 +203,12 @@ async def test_no_byte_of_a_token_can_be_changed(asked: PageQuery, data: st.Data
 
 @given(st.text(max_size=200))
 @settings(max_examples=100)
-async def test_any_text_is_either_a_token_or_refused(text: str) -> None:
+async def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidPageToken):
         await PageTokens(EphemeralKeys(), Clock()).decode(text, TRANSACTIONS.name, b"")
 
 
-async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
+async def test_an_explicit_default_equals_a_missing_parameter() -> None:
     tokens = PageTokens(EphemeralKeys(), Clock())
     said = await tokens.decode(await tokens.encode(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
     assert merge_parameters(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
@@ -216,7 +216,7 @@ async def test_a_default_that_is_spelled_out_is_no_difference() -> None:
         merge_parameters(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
 
 
-async def test_a_real_store_keeps_the_key_of_tokens_over_a_restart(tmp_path: Path) -> None:
+async def test_a_store_keeps_the_token_key_over_a_restart(tmp_path: Path) -> None:
     world, token = indexed(txs=MANY), ""
     for _ in range(2):
         async with store_at(sqlite_url(tmp_path), call_timeout_s=PATIENCE_S) as store:

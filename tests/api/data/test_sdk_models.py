@@ -43,7 +43,7 @@ async def body_of(world: World, path: str) -> bytes:
 @pytest.mark.parametrize(
     ("path", "kind"), [(P_TXS, sdk.PPage), (P_TXS + "?pageSize=1", sdk.PPage), (X_TXS, sdk.XPage), (C_TXS, sdk.CPage)]
 )
-async def test_pages_of_transactions_are_taken_for_what_they_are(path: str, kind: type[Any]) -> None:
+async def test_sdks_read_pages_of_transactions_as_the_right_chain(path: str, kind: type[Any]) -> None:
     page = sdk.read_transactions(await body_of(SDK, path))
     assert isinstance(page, kind)
     assert page.transactions
@@ -60,12 +60,12 @@ async def test_pages_of_transactions_are_taken_for_what_they_are(path: str, kind
         (f"{NETWORK}/validators/{node_id_text(s.NODE)}", sdk.ValidatorPage),
     ],
 )
-async def test_everything_else_is_accepted_whatever_compat_says(path: str, kind: type[Any]) -> None:
+async def test_sdks_accept_all_other_pages_in_both_dialects(path: str, kind: type[Any]) -> None:
     for world in (WORLD, SDK):
         assert sdk.read(await body_of(world, path), kind)
 
 
-async def test_what_is_contested_is_accepted_with_the_switch_and_follows_the_specification_without() -> None:
+async def test_contested_fields_follow_the_dialect() -> None:
     rewards = f"{NETWORK}/rewards?addresses={ALICE}"
     assert sdk.read(await body_of(SDK, rewards), sdk.RewardPage)
     with pytest.raises(msgspec.ValidationError):
@@ -75,13 +75,13 @@ async def test_what_is_contested_is_accepted_with_the_switch_and_follows_the_spe
         sdk.read_transactions(await body_of(WORLD, X_TXS))
 
 
-async def test_without_the_switch_transfers_of_the_x_and_c_chain_are_taken_for_the_p_chains() -> None:
+async def test_in_the_specifications_dialect_sdks_read_x_and_c_transfers_as_p_chain_ones() -> None:
     assert isinstance(sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage)
     assert isinstance(sdk.read_transactions(await body_of(WORLD, C_TXS)), sdk.PPage)
 
 
 @pytest.mark.parametrize("genesis", [b"\x00\xff", b"hello"])
-async def test_a_genesis_of_another_vm_is_left_out_of_a_transaction_with_the_switch(genesis: bytes) -> None:
+async def test_a_genesis_of_another_vm_is_left_out_for_sdks(genesis: bytes) -> None:
     """One SDK refuses a text there, and with it the page: any page with the X-Chain's creation."""
     created = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("X-Chain", s.SUBNET, genesis))
     world = indexed(txs=[created])

@@ -28,7 +28,7 @@ SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_
 KEY = {"publicKey": "0x" + s.KEY.public_key.hex(), "proofOfPossession": "0x" + s.KEY.proof_of_possession.hex()}
 
 
-async def test_a_reward_tells_all_that_the_clients_require() -> None:
+async def test_a_reward_has_every_field_that_clients_require() -> None:
     page = await get(indexed(all_rewards=SOME[:1]), REWARDS, addresses=ALICE)
     assert page == {
         "historicalRewards": [
@@ -68,9 +68,9 @@ async def test_a_reward_tells_all_that_the_clients_require() -> None:
         ({"addresses": ALICE, "pageSize": 1}, (3,)),
     ],
 )
-async def test_rewards_are_chosen_by_address_and_node(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_rewards_are_filtered_by_address_and_node(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
     page = await get(indexed(all_rewards=SOME), REWARDS, **params)
-    assert [one["txHash"] for one in page["historicalRewards"]] == [id_text(s.tx_id(number)) for number in numbers]
+    assert [item["txHash"] for item in page["historicalRewards"]] == [id_text(s.tx_id(number)) for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ async def test_rewards_are_chosen_by_address_and_node(params: dict[str, Any], nu
         ({"addresses": ALICE, "startTimestamp": 1}, "startTimestamp"),
     ],
 )
-async def test_a_parameter_that_is_wrong_is_named(params: dict[str, Any], field: str) -> None:
+async def test_an_error_names_the_invalid_parameter(params: dict[str, Any], field: str) -> None:
     assert (await get(indexed(all_rewards=SOME), REWARDS, 400, **params))["detail"]["field"] == field
 
 
 async def prices_of(world: World, **params: Any) -> list[Any]:
     page = await get(world, REWARDS, addresses=ALICE, **params)
-    return [one["reward"].get("historicalPrice") for one in page["historicalRewards"]]
+    return [item["reward"].get("historicalPrice") for item in page["historicalRewards"]]
 
 
-async def test_a_price_is_told_where_it_is_known_and_a_day_has_passed() -> None:
+async def test_a_price_is_shown_if_it_is_known_and_a_day_has_passed() -> None:
     lookalike = Asset(s.CAT.asset_id, "Avalanche", "AVAX", 9)
     rewards = [
         s.reward(1),
@@ -119,7 +119,7 @@ COMMON = {
 }
 
 
-async def test_the_four_states_tell_what_the_clients_require_of_each() -> None:
+async def test_the_four_states_have_the_fields_that_clients_require() -> None:
     page = await get(indexed(all_validations=s.VALIDATIONS), NODE)
     pending, active, removed, unrewarded, completed = page["validators"]
     assert pending == {
@@ -174,7 +174,7 @@ async def test_the_four_states_tell_what_the_clients_require_of_each() -> None:
     assert len(msgspec.convert(page, Validators).validators) == 5
 
 
-async def test_what_we_observed_ourselves_for_a_day_stands_in_place_of_what_the_node_tells() -> None:
+async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:
     world = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
         observed = FixedReach(ObservedUptime(87.5, 50.0), since)
@@ -201,9 +201,9 @@ async def test_what_we_observed_ourselves_for_a_day_stands_in_place_of_what_the_
         ({"pageSize": 2}, (5, 4)),
     ],
 )
-async def test_validations_are_chosen_by_state(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_validations_are_filtered_by_state(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
     page = await get(indexed(all_validations=s.VALIDATIONS), NODE, **params)
-    assert [one["txHash"] for one in page["validators"]] == [id_text(s.tx_id(number)) for number in numbers]
+    assert [item["txHash"] for item in page["validators"]] == [id_text(s.tx_id(number)) for number in numbers]
 
 
 async def test_a_node_that_never_validated_has_no_validations() -> None:
@@ -211,20 +211,20 @@ async def test_a_node_that_never_validated_has_no_validations() -> None:
     assert page == {"validators": []}
 
 
-async def test_a_node_id_that_is_none_is_refused() -> None:
+async def test_a_malformed_node_id_is_refused() -> None:
     assert (await get(indexed(), NETWORK + "/validators/abc", 400))["detail"]["field"] == "nodeId"
     said = await get(indexed(), NODE, 400, validationStatus="gone")
     assert said["detail"]["field"] == "validationStatus"
 
 
-async def test_how_a_validator_is_reached_is_never_invented() -> None:
+async def test_connectivity_is_an_error_if_the_node_is_down() -> None:
     world = indexed(all_validations=s.VALIDATIONS)
     world.node.error = NodeUnavailable("uptime")
     assert (await get(world, NODE, 502))["code"] == "node_unavailable"
     assert len((await get(world, NODE, validationStatus="completed"))["validators"]) == 2
 
 
-async def test_without_an_index_the_node_tells_who_validates_now_in_pages() -> None:
+async def test_without_an_index_active_validations_of_the_node_are_paged() -> None:
     several = [
         msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=1000 + number // 2) for number in range(1, 6)
     ]
@@ -234,7 +234,7 @@ async def test_without_an_index_the_node_tells_who_validates_now_in_pages() -> N
         params: dict[str, Any] = {"pageSize": 2, "sortOrder": order}
         while params:
             page = await get(world, NODE, **params)
-            told += [one["txHash"] for one in page["validators"]]
+            told += [item["txHash"] for item in page["validators"]]
             params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
         assert told == [id_text(s.tx_id(number)) for number in numbers]
     assert await get(world, NODE, validationStatus="pending") == {"validators": []}
@@ -242,8 +242,8 @@ async def test_without_an_index_the_node_tells_who_validates_now_in_pages() -> N
     assert (await get(world, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
 
 
-async def test_an_index_without_the_p_chain_leaves_validators_to_the_node() -> None:
+async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> None:
     world = replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
     assert world.index is not None
-    world.index.chains = [one for one in s.FRESH if one.chain is not PrimaryChain.P]
-    assert [one["validationStatus"] for one in (await get(world, NODE))["validators"]] == ["active"]
+    world.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
+    assert [item["validationStatus"] for item in (await get(world, NODE))["validators"]] == ["active"]

@@ -16,7 +16,7 @@ X_TXS = NETWORK + "/blockchains/x-chain/transactions"
 
 
 @pytest.mark.parametrize("compat", [Compat.SPEC, Compat.SDK])
-async def test_imports_and_exports_tell_both_ends_one_of_them_their_own(compat: Compat) -> None:
+async def test_imports_and_exports_have_a_source_and_a_destination(compat: Compat) -> None:
     p_import = msgspec.structs.replace(s.p_tx(98), kind="ImportTx", source_chain=s.CHAINS.x)
     p_export = msgspec.structs.replace(s.p_tx(99), kind="ExportTx", destination_chain=s.CHAINS.c)
     x_export = msgspec.structs.replace(s.LINEAR_X, kind="ExportTx", source_chain=None, destination_chain=P_CHAIN)

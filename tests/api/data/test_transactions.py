@@ -45,7 +45,7 @@ def ids(*numbers: int) -> list[str]:
     return [id_text(s.tx_id(number)) for number in numbers]
 
 
-async def test_a_plain_transaction_has_what_it_needs_and_nothing_that_is_not_known() -> None:
+async def test_a_plain_transaction_has_no_unknown_fields() -> None:
     page = await get(indexed(txs=[s.p_tx(1)]), P_TXS)
     p_chain = id_text(bytes(32))
     assert page == {
@@ -86,7 +86,7 @@ async def test_a_plain_transaction_has_what_it_needs_and_nothing_that_is_not_kno
     }
 
 
-async def test_a_transaction_tells_everything_that_is_known_of_it() -> None:
+async def test_a_transaction_has_every_known_field() -> None:
     (tx,) = (await get(indexed(txs=[s.FULL_P]), P_TXS))["transactions"]
     (consumed,) = tx.pop("consumedUtxos")
     tx.pop("emittedUtxos")
@@ -150,7 +150,7 @@ async def test_a_transaction_tells_everything_that_is_known_of_it() -> None:
     }.items() <= consumed.items()
 
 
-async def test_a_type_that_no_client_knows_is_told_as_unknown() -> None:
+async def test_a_type_that_no_sdk_knows_is_unknown() -> None:
     page = await get(indexed(txs=[s.p_tx(1, "AddAutoRenewedValidatorTx")]), P_TXS)
     assert page["transactions"][0]["txType"] == "UNKNOWN"
 
@@ -162,14 +162,14 @@ async def test_a_genesis_of_another_vm_is_a_text_in_a_transaction(genesis: bytes
     assert page["transactions"][0]["blockchainInfo"]["genesisData"] == told
 
 
-async def test_x_chain_transactions_carry_the_words_of_the_specification_and_of_the_sdks() -> None:
+async def test_x_chain_transactions_have_the_keys_of_the_specification_and_of_the_sdks() -> None:
     page = await get(indexed(txs=[s.LINEAR_X, s.OLD_X]), X_TXS)
     old, linear = page["transactions"]
     assert linear["chainFormat"] == "linear"
     assert (linear["blockNumber"], linear["blockHeight"], linear["timestamp"]) == ("60", 60, 1060)
     assert [amount["amount"] for amount in linear["amountUnlocked"]] == ["1", "10"]
     assert linear["value"] == linear["amountCreated"] == [{**AVAX, "amount": "9"}]
-    assert [(one["symbol"], one["type"], one["amount"]) for one in linear["amountBurned"]] == [
+    assert [(item["symbol"], item["type"], item["amount"]) for item in linear["amountBurned"]] == [
         ("CAT", "nft", "1"),
         ("AVAX", "secp256k1", "1"),
     ]
@@ -188,7 +188,7 @@ async def test_x_chain_transactions_carry_the_words_of_the_specification_and_of_
     assert "blockNumber" not in old
 
 
-async def test_c_chain_atomics_tell_accounts_beside_outputs() -> None:
+async def test_atomic_transactions_have_accounts_beside_outputs() -> None:
     page = await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses="0x" + s.ACCOUNT.hex())
     imported, exported = page["transactions"]
     assert exported["evmInputs"][0]["fromAddress"] == "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
@@ -205,7 +205,7 @@ async def test_c_chain_atomics_tell_accounts_beside_outputs() -> None:
     assert hashes(await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses=f"C-{BOB}")) == ids(71)
 
 
-async def test_with_the_switch_the_shapes_are_those_of_the_sdks() -> None:
+async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
     world = indexed(txs=[s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=Compat.SDK)
     old, linear = (await get(world, X_TXS))["transactions"]
     assert linear["consumedUtxos"][0]["outputIndex"] == "3"
@@ -221,7 +221,7 @@ async def test_with_the_switch_the_shapes_are_those_of_the_sdks() -> None:
     assert not {"evmInputs", "emittedUtxos"} & imported.keys()
 
 
-async def test_automatically_the_sdks_are_told_by_their_name() -> None:
+async def test_sdks_are_recognized_by_their_user_agent() -> None:
     world = indexed(txs=[s.LINEAR_X]).with_data(compat=Compat.AUTO)
     agent = {"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}
     async with client_of(world) as client:
@@ -243,7 +243,7 @@ async def test_automatically_the_sdks_are_told_by_their_name() -> None:
         (Compat.SDK, C_TXS, SdkCChainTransactions),
     ],
 )
-async def test_every_page_is_what_the_schema_says(compat: Compat, path: str, shape: type[Any]) -> None:
+async def test_every_page_matches_its_schema(compat: Compat, path: str, shape: type[Any]) -> None:
     world = indexed(txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=compat)
     page = await get(world, path)
     strict = msgspec.convert(page, shape)
@@ -273,7 +273,7 @@ TWO_OWNERS = [s.p_tx(1), s.p_tx(2, "ExportTx"), s.p_tx(3, owner=s.BOB), s.p_tx(4
         ({"addresses": "", "pageToken": ""}, (50, 4, 3, 2, 1)),
     ],
 )
-async def test_filters_choose(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_filters_select_transactions(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
     assert hashes(await get(indexed(txs=TWO_OWNERS), P_TXS, **params)) == ids(*numbers)
 
 
@@ -313,7 +313,7 @@ async def test_types_may_be_repeated() -> None:
         (NETWORK + "/blockchains/q-chain/transactions", {}, "blockchainId"),
     ],
 )
-async def test_a_parameter_that_is_wrong_is_named(path: str, params: dict[str, Any], field: str) -> None:
+async def test_an_error_names_the_invalid_parameter(path: str, params: dict[str, Any], field: str) -> None:
     said = await get(indexed(txs=TWO_OWNERS), path, 400, **params)
     assert said["detail"]["field"] == field
     assert field in said["message"]
@@ -325,20 +325,20 @@ async def test_sixty_four_addresses_are_allowed() -> None:
     assert len(hashes(await get(indexed(txs=TWO_OWNERS), P_TXS, addresses=addresses))) == 5
 
 
-async def test_a_name_that_is_misspelled_is_told_the_right_one_and_can_be_ignored() -> None:
+async def test_a_misspelled_parameter_is_refused_with_a_suggestion_or_ignored() -> None:
     world = indexed(txs=[s.p_tx(1)])
     assert "did you mean addresses?" in (await get(world, P_TXS, 400, adresses=ALICE))["message"]
     lenient = replace(world, settings=replace(world.settings, ignore_unknown_fields=True))
     assert hashes(await get(lenient, P_TXS, adresses=BOB)) == ids(1)
 
 
-async def test_the_same_parameter_twice_must_say_the_same() -> None:
+async def test_a_repeated_parameter_must_have_the_same_value() -> None:
     world = indexed(txs=[s.p_tx(1)])
     assert (await get(world, P_TXS + "?pageSize=1&pageSize=2", 400))["code"] == "conflicting_spellings"
     assert hashes(await get(world, P_TXS + "?pageSize=1&pageSize=1")) == ids(1)
 
 
-async def test_chains_go_by_alias_and_by_id() -> None:
+async def test_chains_are_found_by_alias_and_by_id() -> None:
     world = indexed(txs=[s.p_tx(1), s.LINEAR_X])
     by_id = f"{NETWORK}/blockchains/{id_text(bytes(32))}/transactions"
     assert (await get(world, by_id))["chainInfo"]["chainName"] == "p-chain"
@@ -354,10 +354,10 @@ async def test_another_blockchain_has_no_transactions_here() -> None:
     assert said["detail"]["blockchainIds"]["x-chain"] == id_text(s.CHAINS.x)
 
 
-async def test_a_chain_that_is_not_indexed_says_so() -> None:
+async def test_a_chain_that_is_not_indexed_is_an_error() -> None:
     world = indexed(txs=[s.p_tx(1)])
     assert world.index is not None
-    world.index.chains = [one for one in s.FRESH if one.chain is PrimaryChain.P]
+    world.index.chains = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.P]
     assert (await get(world, X_TXS, 404))["code"] == "index_not_enabled"
     assert hashes(await get(world, P_TXS)) == ids(1)
 
@@ -370,7 +370,7 @@ async def test_the_network_is_echoed_as_the_path_has_it() -> None:
     assert (said["code"], said["detail"]["served"]) == ("network_not_served", ["fuji", "testnet"])
 
 
-async def test_a_page_that_holds_too_many_outputs_ends_early_and_goes_on() -> None:
+async def test_a_page_with_too_many_outputs_ends_early_and_has_a_next_one() -> None:
     heavy = [s.p_tx(n, emitted=tuple(s.utxo(1) for _ in range(400))) for n in range(1, 6)]
     world = indexed(txs=heavy)
     page = await get(world, P_TXS)

@@ -297,7 +297,7 @@ def p_transaction(tx: PTransaction, text: NetworkText) -> resources.PChainTransa
         node_id=UNSET if tx.node_id is None else node_text(tx.node_id),
         subnet_id=UNSET if tx.subnet_id is None else shared_id_text(tx.subnet_id),
         l1_validator_manager_details=_manager(tx.manager),
-        l1_validator_details=tuple([_l1_change(one) for one in tx.l1_changes]) or UNSET,
+        l1_validator_details=tuple([_l1_change(change) for change in tx.l1_changes]) or UNSET,
         estimated_reward=_estimated_reward(tx),
         reward_tx_hash=UNSET if tx.reward_tx_id is None else id_text(tx.reward_tx_id),
         staking_tx_hash=UNSET if tx.staking_tx_id is None else id_text(tx.staking_tx_id),
@@ -321,7 +321,7 @@ def x_transaction(tx: XTransaction, text: NetworkText) -> resources.XChainTransa
         block_number=UNSET if tx.height is None else str(tx.height),
         block_height=or_unset(tx.height),
         block_hash=UNSET if tx.block_id is None else id_text(tx.block_id),
-        vertices=UNSET if tx.block_id is not None else tuple([vertex(one) for one in tx.vertices]),
+        vertices=UNSET if tx.block_id is not None else tuple([vertex(entry) for entry in tx.vertices]),
         consumed_utxos=tuple([avm_utxo(utxo, text) for utxo in tx.consumed]),
         emitted_utxos=tuple([avm_utxo(utxo, text) for utxo in tx.emitted]),
         amount_unlocked=asset_amounts(sums(tx.consumed)),
@@ -480,24 +480,28 @@ def text_or_unset(raw: bytes | None) -> str | UnsetType:
 
 def atomic_amounts(tx: CTransaction) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
     """Return what an atomic transaction takes, and what it makes, accounts included."""
-    taken = _merged((*sums(tx.consumed), *(one.amount for one in tx.evm_inputs)))
-    made = _merged((*sums(tx.emitted), *(one.amount for one in tx.evm_outputs)))
+    taken = _merged((*sums(tx.consumed), *(evm_input.amount for evm_input in tx.evm_inputs)))
+    made = _merged((*sums(tx.emitted), *(evm_output.amount for evm_output in tx.evm_outputs)))
     return taken, made
 
 
 def lost(taken: tuple[Amount, ...], made: tuple[Amount, ...]) -> tuple[Amount, ...]:
     """Return what was taken and not made again, by asset."""
-    left = {one.asset: one.amount for one in made}
+    left = {item.asset: item.amount for item in made}
     return tuple(
-        [Amount(one.asset, one.amount - left.get(one.asset, 0)) for one in taken if one.amount > left.get(one.asset, 0)]
+        [
+            Amount(entry.asset, entry.amount - left.get(entry.asset, 0))
+            for entry in taken
+            if entry.amount > left.get(entry.asset, 0)
+        ]
     )
 
 
 def _merged(amounts: tuple[Amount, ...]) -> tuple[Amount, ...]:
     totals: dict[object, Amount] = {}
-    for one in amounts:
-        before = totals.get(one.asset)
-        totals[one.asset] = one if before is None else Amount(one.asset, before.amount + one.amount)
+    for amount in amounts:
+        before = totals.get(amount.asset)
+        totals[amount.asset] = amount if before is None else Amount(amount.asset, before.amount + amount.amount)
     return tuple(totals.values())
 
 
@@ -508,11 +512,11 @@ def evm_inputs(tx: CTransaction) -> tuple[resources.EvmInput, ...] | UnsetType:
     return tuple(
         [
             resources.EvmInput(
-                from_address=account_text(one.address),
-                asset=asset_amount(one.amount.asset, one.amount.amount),
-                credentials=credentials(one.signers),
+                from_address=account_text(evm_input.address),
+                asset=asset_amount(evm_input.amount.asset, evm_input.amount.amount),
+                credentials=credentials(evm_input.signers),
             )
-            for one in tx.evm_inputs
+            for evm_input in tx.evm_inputs
         ]
     )
 
@@ -524,9 +528,10 @@ def evm_outputs(tx: CTransaction) -> tuple[resources.EvmOutput, ...] | UnsetType
     return tuple(
         [
             resources.EvmOutput(
-                to_address=account_text(one.address), asset=asset_amount(one.amount.asset, one.amount.amount)
+                to_address=account_text(evm_output.address),
+                asset=asset_amount(evm_output.amount.asset, evm_output.amount.amount),
             )
-            for one in tx.evm_outputs
+            for evm_output in tx.evm_outputs
         ]
     )
 
@@ -536,7 +541,7 @@ def chain_texts(tx: Transaction, text: NetworkText) -> tuple[str | UnsetType, st
     if tx.source_chain is None and tx.destination_chain is None:
         return UNSET, UNSET
     ends = tx.source_chain, tx.destination_chain
-    source, destination = (text.chain_id(tx.chain) if one is None else shared_id_text(one) for one in ends)
+    source, destination = (text.chain_id(tx.chain) if end is None else shared_id_text(end) for end in ends)
     return source, destination
 
 
