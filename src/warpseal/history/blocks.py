@@ -60,7 +60,7 @@ def p_chain(genesis_time: int | None = None) -> Blockchain:
 
 
 class ProposerDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """What the block's wrapping says of who proposed it."""
+    """The proposervm header of a block."""
 
     proposer_id: str | UnsetType = UNSET
     proposer_parent_id: str | UnsetType = UNSET
@@ -87,7 +87,7 @@ class PrimaryNetworkBlock(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class BlockchainDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """A blockchain. The block that created it is absent where only a node was asked.
+    """A blockchain. The block that created it is absent if the answer comes from a node.
 
     genesisData: of an EVM chain; genesisDataHex: of any other, hex with 0x.
     """

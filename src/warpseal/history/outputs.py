@@ -38,7 +38,7 @@ class Amount(Struct, frozen=True, gc=False):
 
 
 class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
-    """So much of an asset. amount: in its smallest unit, decimal."""
+    """An amount of an asset. amount: in its smallest unit, decimal."""
 
     asset_id: str
     name: str
@@ -49,14 +49,14 @@ class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
-    """What one whole unit was worth. value: decimal text; a number for SDKs."""
+    """The price of one whole unit. value: decimal text; a number for SDKs."""
 
     currency_code: CurrencyCode
     value: str | float
 
 
 class RewardAsset(Resource, frozen=True, gc=False, kw_only=True):
-    """So much of an asset, and what it was worth; historicalPrice is absent without a price."""
+    """An amount of an asset and its price; historicalPrice is absent without a price."""
 
     asset_id: str
     name: str
@@ -104,7 +104,7 @@ class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
-    """An output of the X-Chain, or an atomic one of the C-Chain; the SDKs' keys stand beside the specification's."""
+    """An output of the X-Chain, or an atomic one of the C-Chain; it has the SDKs' keys beside the specification's."""
 
     creation_tx_hash: str
     locktime: int

@@ -106,7 +106,7 @@ class PrimaryNetworkAssetCap(StrEnum):
 
 
 class RewardType(StrEnum):
-    """Who a reward belongs to, and for what."""
+    """The kind of a reward: of a validator, of a delegator, or a validator's fee."""
 
     VALIDATOR = "VALIDATOR"
     DELEGATOR = "DELEGATOR"
@@ -148,7 +148,7 @@ class SortOrder(StrEnum):
 
 
 class ValidationStatusType(StrEnum):
-    """Where a validation stands."""
+    """The status of a validation."""
 
     COMPLETED = "completed"
     ACTIVE = "active"

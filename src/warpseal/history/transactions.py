@@ -52,7 +52,7 @@ class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class BlockchainInfo(Resource, frozen=True, gc=False, kw_only=True):
-    """A blockchain that a transaction creates. genesisData: a text where it is not that of an EVM chain."""
+    """A blockchain that a transaction creates. genesisData: a text if it is not that of an EVM chain."""
 
     chain_name: str
     vm_id: str

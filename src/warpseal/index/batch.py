@@ -143,7 +143,7 @@ class IndexBatch:
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():
-            # The first column is the key; what was written last stands.
+            # The first column is the key; the last row with a key counts.
             bulk.replace(self.connection, table, list({row[0]: row for row in rows}.values()))
         self.spends.write(self.connection, self._spends)
         self.address_txs.flush(self.connection)

@@ -167,7 +167,7 @@ def _x_pre_linearization(batch: IndexBatch, chains: dict[int, ChainRow], record:
 
 
 def _start_blocks(chain: ChainRow, height: int, parent_id: BlockID) -> None:
-    """Let a chain's blocks begin behind what is from before them."""
+    """Start a chain's blocks behind its pre-linearization transactions."""
     chain.first_height, chain.first_parent = height, parent_id
     chain.height, chain.block_id = height - 1, parent_id
 

@@ -89,6 +89,6 @@ def _in_schema(address: str) -> str:
     parts = urlsplit(address)
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={SCHEMA}"])
-    kept = [(name, value) for name, value in parameters if name != "options"]
-    query = urlencode([*kept, ("options", options)], quote_via=quote, safe="/")
+    others = [(name, value) for name, value in parameters if name != "options"]
+    query = urlencode([*others, ("options", options)], quote_via=quote, safe="/")
     return urlunsplit(parts._replace(query=query))

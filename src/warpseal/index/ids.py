@@ -12,7 +12,7 @@ from warpseal.index.keys import prefix_of
 from warpseal.index.schema import IDS
 
 ACCOUNT: Final = b"\x00"
-"""In front of an account of the C-Chain, to tell it from an address of P or X."""
+"""In front of an account of the C-Chain, which is no address of P or X."""
 
 _BATCH_ROWS: Final = 2_000
 _BY_PREFIX: Final = "SELECT key, id FROM ids WHERE prefix IN {keys}"

@@ -1,4 +1,4 @@
-"""The index for those who read it: queries run in a reading thread, the freshness of the chains comes from memory."""
+"""The reader of the index: queries run in a reading thread, the freshness of the chains comes from memory."""
 
 from __future__ import annotations
 

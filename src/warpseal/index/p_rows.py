@@ -90,20 +90,20 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
 
 def write_tx(batch: IndexBatch, stakings: Stakings, tx: TxEffects, when: TxTime, *, is_written: bool = False) -> None:
     """Write a transaction that took effect. is_written: its row exists, since it was proposed."""
-    place = TxInProgress(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
-    inputs = batch.consume(place, tx.consumed)
+    tx_row = TxInProgress(when.key, type_codes.tx_number(tx.api_type), tx.tx.id)
+    inputs = batch.consume(tx_row, tx.consumed)
     staking = _closing(stakings, tx)
     origin = staking.tx if staking is not None else None
-    first_out = batch.emit(place, tx.emitted, origin)
-    released = batch.release(place, tx.released, staking.first_out) if staking is not None else ()
+    first_out = batch.emit(tx_row, tx.emitted, origin)
+    released = batch.release(tx_row, tx.released, staking.first_out) if staking is not None else ()
     detail = _detail(batch, tx, staking, inputs, released)
     moved = len(inputs) + len(tx.emitted) + len(released)
     _put_row(batch, tx, when, (first_out, len(tx.emitted), moved, encode(detail)), is_written=is_written)
-    batch.touch(place)
+    batch.touch(tx_row)
     _write_rewards(batch, tx, staking, when, first_out)
     _move_stakings(batch, stakings, tx, when, first_out)
     for change in tx.l1:
-        _write_l1(batch, tx, change, place)
+        _write_l1(batch, tx, change, tx_row)
     if tx.chain is not None:
         _write_chain(batch, tx, when.key)
 
@@ -184,10 +184,10 @@ def _l1(batch: IndexBatch, change: L1ValidatorChange) -> tuple[int, int, int, in
     return batch.ids.key(change.validation_id), change.weight, change.balance, change.balance_change
 
 
-def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, place: TxInProgress) -> None:
+def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, tx_row: TxInProgress) -> None:
     key = batch.ids.key
     validation = key(change.validation_id)
-    batch.add(VALIDATION_TXS, (validation, place.key, place.kind))
+    batch.add(VALIDATION_TXS, (validation, tx_row.key, tx_row.kind))
     if change.is_new:
         bls = change.public_key + _proof(tx.tx, change)
         batch.add(VALIDATIONS, (validation, key(change.node_id), key(change.subnet_id), bls))

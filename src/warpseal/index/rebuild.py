@@ -213,15 +213,15 @@ class _RecordReplay:
 
     def _x_pre_linearization(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
-        kept = [PreLinearizationTx.parse(entry) for entry in entries]
+        containers = [PreLinearizationTx.parse(entry) for entry in entries]
         if kind is RecordKind.GENESIS:
-            effects = build_x_genesis_effects(parse_x_genesis(kept[0].raw), chain_id)
+            effects = build_x_genesis_effects(parse_x_genesis(containers[0].raw), chain_id)
             outputs.follow(effects)
-            yield XPreLinearizationRecord(first, kept[0].time_s, effects, kept[0].raw)
+            yield XPreLinearizationRecord(first, containers[0].time_s, effects, containers[0].raw)
             return
-        txs = [parse_x_tx(stored.raw) for stored in kept]
+        txs = [parse_x_tx(stored.raw) for stored in containers]
         outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
-        for number, (stored, tx) in enumerate(zip(kept, txs, strict=True), first):
+        for number, (stored, tx) in enumerate(zip(containers, txs, strict=True), first):
             done = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
             outputs.follow((done,))
             yield XPreLinearizationRecord(
@@ -248,11 +248,11 @@ class _RecordReplay:
 
     def _state_now(self) -> PChainState | None:
         """Return the P-Chain's state after the last block that has rows."""
-        place, kept = self._checkpoints[PrimaryChain.P], self._writer.ledger()
-        if place is None or kept is None:
+        checkpoint, ledger = self._checkpoints[PrimaryChain.P], self._writer.ledger()
+        if checkpoint is None or ledger is None:
             return None
-        state = decode_checkpoint(kept[1], self._params)
-        for raw in self._writer.raw_blocks(PrimaryChain.P, state.height + 1, place.height):
+        state = decode_checkpoint(ledger[1], self._params)
+        for raw in self._writer.raw_blocks(PrimaryChain.P, state.height + 1, checkpoint.height):
             outer = recognize_proposervm_block(raw)
             apply_p_block(state, parse_p_block(raw if outer is None else outer.inner), None)
         return state

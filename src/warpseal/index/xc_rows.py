@@ -41,9 +41,9 @@ def ids_in(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
 
 def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, pre_linearization: Vertex | bool) -> None:
     """Write a transaction of the X-Chain. pre_linearization: its vertex if known, or whether it is from that time."""
-    place = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
-    detail = TxDetail(batch.consume(place, tx.consumed))
-    first_out = batch.emit(place, tx.emitted)
+    tx_row = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
+    detail = TxDetail(batch.consume(tx_row, tx.consumed))
+    first_out = batch.emit(tx_row, tx.emitted)
     detail.memo = tx.tx.unsigned.base.memo
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
@@ -55,20 +55,20 @@ def write_x(batch: IndexBatch, tx: XTxEffects, when: TxTime, pre_linearization: 
     if isinstance(pre_linearization, Vertex):
         vertex = pre_linearization
         detail.vertices = ((vertex.vertex_id, vertex.height, vertex.time),)
-    _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
+    _put(batch, tx_row, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
 def write_c(batch: IndexBatch, tx: CTxEffects, when: TxTime) -> None:
     """Write an atomic transaction of the C-Chain."""
-    place = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
-    detail = TxDetail(batch.consume(place, tx.consumed))
-    first_out = batch.emit(place, tx.emitted)
+    tx_row = TxInProgress(when.key, type_codes.tx_number(tx.tx.kind), tx.tx.id)
+    detail = TxDetail(batch.consume(tx_row, tx.consumed))
+    first_out = batch.emit(tx_row, tx.emitted)
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
     _add_signatures(detail, tx.tx, tx.consumed or tx.evm_inputs)
     detail.accounts = _accounts(batch, tx, detail.signed)
-    place.touched.update(account for account, *_ in detail.accounts)
-    _put(batch, place, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
+    tx_row.touched.update(account for account, *_ in detail.accounts)
+    _put(batch, tx_row, (tx.height, when.time_s), (first_out, len(tx.emitted), len(tx.consumed)), detail)
 
 
 def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
@@ -84,13 +84,17 @@ def staking_asset_row(ids: IdTable, asset_id: AssetID) -> tuple[Any, ...]:
 
 
 def _put(
-    batch: IndexBatch, place: TxInProgress, where: tuple[int | None, int], outs: tuple[int, int, int], detail: TxDetail
+    batch: IndexBatch,
+    tx_row: TxInProgress,
+    height_and_time: tuple[int | None, int],
+    outs: tuple[int, int, int],
+    detail: TxDetail,
 ) -> None:
     first_out, made, spent = outs
-    row = (place.key, place.tx_id, *where, place.kind, 0, first_out, made, made + spent, encode(detail))
+    row = (tx_row.key, tx_row.tx_id, *height_and_time, tx_row.kind, 0, first_out, made, made + spent, encode(detail))
     batch.add(TXS, row)
-    batch.add(TX_IDS, (partition_of(place.key), prefix_of(place.tx_id), place.key))
-    batch.touch(place)
+    batch.add(TX_IDS, (partition_of(tx_row.key), prefix_of(tx_row.tx_id), tx_row.key))
+    batch.touch(tx_row)
 
 
 def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:

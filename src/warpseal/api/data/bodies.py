@@ -104,7 +104,7 @@ class Validators(_Page, frozen=True, gc=False, kw_only=True):
 
 
 class Error(Resource, frozen=True, gc=False, kw_only=True):
-    """What went wrong. error: the status text. code: stable, see docs/errors.md. detail: what a program may want."""
+    """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
 
     message: str
     error: str
@@ -135,24 +135,24 @@ class AggregateSignaturesRequest(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The signed message, hex without 0x. superseded: what has replaced it, where it is not true any more."""
+    """The signed message, hex without 0x. superseded: the message that replaced it, if it is not valid any more."""
 
     signed_message: str
     superseded: dict[str, Any] | UnsetType = UNSET
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
-    """How the signed message of a transaction would come about: the transaction, the message, who would sign it."""
+    """The plan for signing a transaction's message: the transaction, the message, and its signers."""
 
 
 class KebabSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
-    """The signed message in the words of the reference aggregator."""
+    """The signed message as the reference aggregator writes it."""
 
     signed_message: str
 
 
 class KebabError(Resource, frozen=True, gc=False, kw_only=True):
-    """A failure in the words of the reference aggregator."""
+    """An error as the reference aggregator writes it."""
 
     error: str
     code: str

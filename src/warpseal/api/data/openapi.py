@@ -71,8 +71,8 @@ _L1_PARAMETERS: Final = (
         "pChainHeight", "By default that of the destination's epoch; 0: the proposed one.", type="integer", minimum=0
     ),
     _query("registrationTxHash", "The transaction that began the validation.", type="string"),
-    _query("justification", "Hex of a proof of where the validation began.", type="string"),
-    _query("explain", "Tell how the answer would come about, and make none.", type="boolean"),
+    _query("justification", "Hex of a proof of the validation's registration.", type="string"),
+    _query("explain", "Return the plan for signing instead of a signed message.", type="boolean"),
     _query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
 )
 _OTHERS: Final = (
@@ -98,7 +98,7 @@ _OTHERS: Final = (
         "post",
         "/aggregate-signatures",
         "aggregateSignaturesAsReference",
-        "The same in the words of the reference aggregator: keys in kebab case, status 200.",
+        "The same as the reference aggregator answers: keys in kebab case, status 200.",
         _SIGNING,
         {200: KebabSignedMessage},
         KebabError,

@@ -227,14 +227,14 @@ NODE_IDS: Final = Parameter(
 )
 CURRENCY: Final = Parameter(
     "currency",
-    "Currency of `historicalPrice`, which is left out where no price is known.",
+    "Currency of `historicalPrice`, which is left out if no price is known.",
     {**_enum_schema(CurrencyCode), "default": "usd"},
     _enum_member(CurrencyCode),
     default="usd",
 )
 VALIDATION_STATUS: Final = Parameter(
     "validationStatus",
-    "Only validations that stand so.",
+    "Only validations with this status.",
     _enum_schema(ValidationStatusType),
     _enum_member(ValidationStatusType),
 )

@@ -48,7 +48,7 @@ class ValidatorHealth(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Geolocation(Resource, frozen=True, gc=False, kw_only=True):
-    """Where the validator stands; this service never tells."""
+    """The location of the validator, which this service does not know."""
 
     city: str
     country: str
@@ -58,7 +58,7 @@ class Geolocation(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class _Validation(Resource, frozen=True, gc=False, kw_only=True, tag_field="validationStatus"):
-    """What every validation has. delegationFee: percent; absent where nobody can delegate."""
+    """The fields of every validation. delegationFee: percent; absent without delegations."""
 
     tx_hash: str
     node_id: str
@@ -75,7 +75,7 @@ class PendingValidatorDetails(_Validation, frozen=True, gc=False, kw_only=True, 
 
 
 class ActiveValidatorDetails(_Validation, frozen=True, gc=False, kw_only=True, tag="active"):
-    """A validation that is under way. rewards and potentialRewards are the same: what it would earn."""
+    """An active validation. rewards and potentialRewards are the same."""
 
     stake_percentage: float
     delegator_count: int
@@ -110,7 +110,7 @@ ValidatorDetails = (
 
 
 def reward_resource(reward: Reward, price: HistoricalPrice | None, text: NetworkText) -> HistoricalReward:
-    """Return a reward that was paid, with what it was worth where that is known."""
+    """Return a reward that was paid, with its price if that is known."""
     amount = asset_amount(reward.reward.asset, reward.reward.amount)
     return HistoricalReward(
         addresses=text.addresses(reward.addresses),
