@@ -55,7 +55,6 @@ def test_aliases_have_the_order_of_a_node() -> None:
     aliases.add_alias(C, "later")
     assert aliases.aliases_of(C) == ("C", "evm", id_text(C), "later")
     assert aliases.aliases_of(ChainID(bytes([9]) * 32)) == ()
-    assert [aliases.primary_alias(item) for item in (P_CHAIN, X, C, L1)] == ["P", "X", "C", id_text(L1)]
 
 
 def test_aliases_of_a_file_come_before_the_id_if_they_are_added_first() -> None:
@@ -63,7 +62,6 @@ def test_aliases_of_a_file_come_before_the_id_if_they_are_added_first() -> None:
     aliases.configure({L1: ("mine", "own")})
     aliases.add_chain(L1)
     assert aliases.aliases_of(L1) == ("mine", "own", id_text(L1))
-    assert aliases.primary_alias(L1) == "mine"
 
 
 def test_names_of_a_primary_chain_come_before_aliases_of_a_file() -> None:
@@ -71,7 +69,6 @@ def test_names_of_a_primary_chain_come_before_aliases_of_a_file() -> None:
     aliases.configure({C: ("mine",)})
     aliases.add_primary_chains(X, C)
     assert aliases.aliases_of(C) == ("C", "evm", "mine", id_text(C))
-    assert aliases.primary_alias(C) == "C"
 
 
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])

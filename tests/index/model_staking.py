@@ -8,7 +8,16 @@ from typing import Any
 from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.history.outputs import Amount, Asset
 from warpseal.history.resources import RewardType
-from warpseal.history.staking import Active, BlsKey, Completed, Pending, Removed, Reward, Rewards, Validation
+from warpseal.history.staking import (
+    ActiveState,
+    BlsKey,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters
@@ -82,13 +91,13 @@ class StakingModel:
             start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
         )  # fmt: skip
 
-    def _state(self, stake: Stake) -> Pending | Active | Completed | Removed:
+    def _state(self, stake: Stake) -> PendingState | ActiveState | CompletedState | RemovedState:
         period, shares = stake.period, stake.period.shares
         delegations = [delegation for delegation in self._delegations(stake) if delegation.state != "pending"]
         if stake.state == "pending":
-            return Pending()
+            return PendingState()
         if stake.removed is not None:
-            return Removed(*stake.removed)
+            return RemovedState(*stake.removed)
         paid = sum(
             delegation.closed.validator_share
             for delegation in delegations
@@ -102,7 +111,7 @@ class StakingModel:
                 earned, fees, reward_owners(period), closed.reward_tx_id if closed and (earned or fees) else None
             )
             total = sum(delegation.period.weight for delegation in delegations)
-            return Completed(
+            return CompletedState(
                 delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
             )
         active = [delegation for delegation in delegations if delegation.state == "active"]
@@ -113,7 +122,7 @@ class StakingModel:
             if delegation.state == "active" or (delegation.closed and delegation.closed.is_rewarded)
         ]
         due = sum(split_reward(delegation.potential or 0, shares or 0)[0] for delegation in would_pay)
-        return Active(
+        return ActiveState(
             delegator_count=len(active), total_stake=self._total(period.subnet_id),
             potential=Rewards(stake.potential or 0, due, reward_owners(period)),
             delegated=None if shares is None else weight,

@@ -14,10 +14,12 @@ from sqlalchemy.exc import OperationalError
 
 from tests.index.world import (
     all_pages,
+    drop_rows,
     everything,
     made_up_history,
     made_up_params,
     opened,
+    rebuild_rows,
     recorded_history,
     settings_of,
     write_all,
@@ -30,7 +32,7 @@ from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import SortOrder
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.errors import IndexMoved, OutOfOrder
-from warpseal.index.rebuild import rebuild_rows
+from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
@@ -101,36 +103,33 @@ async def test_rows_are_rebuilt_from_the_stored_blocks(any_index_url: str) -> No
     history = list(recorded_history())
     write_all(any_index_url, params(), history, 7)
     before = await everything(any_index_url, params())
-    reading = reading_index(index_url(settings_of(any_index_url), None), settings_of(any_index_url))
+    drop_rows(any_index_url)
     with written(any_index_url, params()) as writer:
-        writer.drop_rows()
         assert writer.checkpoint(PrimaryChain.P) is None
-        rebuild_rows(writer, reading, params())
+    rebuild_rows(any_index_url, params())
+    with written(any_index_url, params()) as writer:
         height, ledger = writer.ledger() or (0, b"")
         assert (height, decode_checkpoint(ledger, params()).height) == (19, 19)
-    reading.dispose()
     assert await everything(any_index_url, params()) == before
 
 
 async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, whole: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, NETWORK, records(), 5)
+    drop_rows(url)
     reading = reading_index(index_url(settings_of(url), None), settings_of(url))
-
-    def end(chain: PrimaryChain, height: int) -> None:
-        if height > BLOCKS // 2:
-            raise KeyboardInterrupt
-
     with written(url, NETWORK) as writer:
-        writer.drop_rows()
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_rows(writer, reading, NETWORK, end)
-    with written(url, NETWORK) as writer:
-        place = writer.checkpoint(PrimaryChain.P)
-        assert place is not None
-        assert BLOCKS // 2 < place.height < BLOCKS
-        rebuild_rows(writer, reading, NETWORK)
+        rebuilder, height = RowRebuilder(writer, reading, NETWORK), 0
+        while height <= BLOCKS // 2:
+            progress = rebuilder.step(0.0)
+            assert progress is not None
+            _, height = progress
     reading.dispose()
+    with written(url, NETWORK) as writer:
+        checkpoint = writer.checkpoint(PrimaryChain.P)
+        assert checkpoint is not None
+        assert BLOCKS // 2 < checkpoint.height < BLOCKS
+    rebuild_rows(url, NETWORK)
     assert await everything(url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from tests import paths
 from tests.index.world import (
     all_pages,
+    drop_rows,
     everything,
     made_up_history,
     made_up_params,
     opened,
+    rebuild_rows,
     recorded_history,
     settings_of,
     write_all,
@@ -31,7 +33,7 @@ from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import UNSET
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.rebuild import rebuild_rows, spent_ids
+from warpseal.index.rebuild import spent_ids
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.effects import Amounts, BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput
@@ -102,8 +104,6 @@ async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_in
     known = MemoryUtxos()
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     known.apply(genesis.txs)
-    settings = settings_of(any_index_url)
-    reading = reading_index(index_url(settings, None), settings)
     with written(any_index_url, params()) as writer:
         for block in x_blocks():
             spent = [raw_id for tx in block.txs for raw_id in spent_ids(tx.unsigned)]
@@ -118,9 +118,8 @@ async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_in
         x_chain = id_text(params().x_chain_id)
         assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id == x_chain} == {UNSET}
         assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id != x_chain} == {True}
-        writer.drop_rows()
-        rebuild_rows(writer, reading, params())
-    reading.dispose()
+    drop_rows(any_index_url)
+    rebuild_rows(any_index_url, params())
     assert await everything(any_index_url, params()) == before
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import zstandard
 from sqlalchemy import inspect
 
-from tests.index.world import all_pages, opened, recorded_history, settings_of, written
+from tests.index.world import all_pages, opened, rebuild_rows, recorded_history, settings_of, written
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import BlockQuery, TransactionQuery
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
-from warpseal.index.rebuild import rebuild_rows
 from warpseal.index.records import PRecord
 from warpseal.index.schema import DERIVED, STORED
 from warpseal.store.migrate import read_version
@@ -26,10 +25,10 @@ OLD = VECTORS / "data-folder-443d240" / "index.db.zst"
 async def test_the_rows_of_an_old_index_are_derived_again_from_its_blocks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/old.db"
     (tmp_path / "old.db").write_bytes(zstandard.decompress(OLD.read_bytes()))
-    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
     with written(url, params()) as writer:
         assert writer.checkpoint(PrimaryChain.P) is None
-        rebuild_rows(writer, engine, params())
+    rebuild_rows(url, params())
+    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()

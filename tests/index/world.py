@@ -18,10 +18,12 @@ from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.history.resources import UNSET
 from warpseal.history.text import NetworkText
-from warpseal.index.database import index_url, writing_index
+from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import encode_c_block
+from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
+from warpseal.index.schema import create_row_tables
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
@@ -123,6 +125,23 @@ def written(url: str, network: Parameters) -> Iterator[IndexWriter]:
         yield writer
     finally:
         writer.close()
+
+
+def drop_rows(url: str) -> None:
+    """Drop all derived rows of an index, as a new version of the schema does."""
+    engine = writing_index(index_url(settings_of(url), None), settings_of(url))
+    with engine.begin() as connection:
+        create_row_tables(connection)
+    engine.dispose()
+
+
+def rebuild_rows(url: str, network: Parameters) -> None:
+    """Derive all rows of an index that are missing."""
+    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
+    with written(url, network) as writer:
+        rebuilder = RowRebuilder(writer, engine, network)
+        while rebuilder.step(60.0) is not None:
+            pass
 
 
 def write_all(url: str, network: Parameters, records: Sequence[Record], at_once: int = 50) -> None:

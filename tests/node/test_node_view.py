@@ -25,7 +25,7 @@ from tests.node.test_l1_state import REGISTER, nowhere
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.ports import Connectivity
-from warpseal.history.staking import Active, Rewards
+from warpseal.history.staking import ActiveState, Rewards
 from warpseal.node import node_view
 from warpseal.node.node_validation import decode_peer_status, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
@@ -66,7 +66,7 @@ async def test_a_recorded_validator_is_told_as_it_stands() -> None:
     assert (told.start, told.end, told.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
     assert told.bls is not None
     assert told.bls.public_key.hex().startswith("b1dd60340d84")
-    assert isinstance(told.state, Active)
+    assert isinstance(told.state, ActiveState)
     assert (told.state.total_stake, told.state.delegator_count, told.state.delegated) == (TOTAL, 0, 0)
     potential = told.state.potential
     assert (potential.validation, potential.delegation, len(potential.addresses)) == (672_391_806_538_052, 0, 1)
@@ -84,7 +84,7 @@ async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour(
     )
     async with upstream_of(told) as upstream:
         (one,) = await upstream.view.validations(NODE)
-    assert isinstance(one.state, Active)
+    assert isinstance(one.state, ActiveState)
     assert one.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, one.state.potential.addresses)
     assert (one.state.delegator_count, one.state.delegated, one.bls) == (2, 50, None)
 
@@ -118,7 +118,7 @@ async def test_what_a_node_validates_of_subnets_is_told_beside_the_primary_netwo
     assert (primary.subnet_id, primary.fee_shares) == (PRIMARY_NETWORK, 10_000)
     assert (of_subnet.subnet_id, of_subnet.staked, of_subnet.fee_shares) == (PERMISSIONED, 49_463, None)
     assert (of_subnet.start, of_subnet.end) == (1_795_226_562, 1_826_757_159)
-    assert of_subnet.state == Active(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
+    assert of_subnet.state == ActiveState(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
     # The L1 was asked about, too, and nothing is staked there.
     subnets = [params.get("subnetID") for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
     assert subnets == [None, *sorted(map(id_text, (L1, PERMISSIONED)), key=parse_id), None]

@@ -99,10 +99,6 @@ class ChainAliases:
         """Return the aliases of a chain in the order in which they were added, with its id if the chain is known."""
         return tuple(self._aliases.get(chain_id, ()))
 
-    def primary_alias(self, chain_id: ChainID) -> str:
-        """Return the name of a chain in logs and health checks: its first alias, else its id."""
-        return next(iter(self._aliases.get(chain_id, ())), id_text(chain_id))
-
     def _add_primary(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
         """Add a primary chain: its own names come before those of the operator."""
         self._specified[specified] = chain_id

@@ -26,11 +26,11 @@ class Rewards(Struct, frozen=True, gc=False):
     reward_tx_id: TxID | None = None
 
 
-class Pending(Struct, frozen=True, gc=False):
+class PendingState(Struct, frozen=True, gc=False):
     """The validation has not started."""
 
 
-class Active(Struct, frozen=True, gc=False, kw_only=True):
+class ActiveState(Struct, frozen=True, gc=False, kw_only=True):
     """The validation is active. Amounts: nAVAX, or the subnet's asset. total_stake: of the subnet's active validations.
 
     delegated, capacity: None of a permissioned subnet, which has no delegations.
@@ -43,7 +43,7 @@ class Active(Struct, frozen=True, gc=False, kw_only=True):
     capacity: int | None = None
 
 
-class Completed(Struct, frozen=True, gc=False, kw_only=True):
+class CompletedState(Struct, frozen=True, gc=False, kw_only=True):
     """The validation ended at its end time; without a reward, `rewards` has zeros."""
 
     delegator_count: int
@@ -51,7 +51,7 @@ class Completed(Struct, frozen=True, gc=False, kw_only=True):
     delegated: int | None = None
 
 
-class Removed(Struct, frozen=True, gc=False):
+class RemovedState(Struct, frozen=True, gc=False):
     """The subnet's owner ended the validation."""
 
     tx_id: TxID
@@ -67,7 +67,7 @@ class Validation(Struct, frozen=True, gc=False, kw_only=True):
     staked: int
     start: int
     end: int
-    state: Pending | Active | Completed | Removed
+    state: PendingState | ActiveState | CompletedState | RemovedState
     fee_shares: int | None = None
     bls: BlsKey | None = None
 

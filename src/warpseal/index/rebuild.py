@@ -5,7 +5,7 @@ Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -43,23 +43,10 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 
-OnProgress = Callable[[PrimaryChain, int], None]
-"""Called with a chain and its last rebuilt height."""
 RebuildProgress = tuple[PrimaryChain, int]
 """A chain and its last rebuilt height, or number of a container."""
 
 _LEDGER_EVERY: Final = 5_000
-
-
-def rebuild_rows(
-    writer: IndexWriter, engine: Engine, params: Parameters, progress: OnProgress = lambda *_: None
-) -> None:
-    """Derive the rows that are missing; after `writer.drop_rows`, all rows. engine: reads the same index.
-
-    Raises StoreDown, and RebuildFailed for blocks that need a newer version.
-    """
-    for chain, last in _rebuild(writer, engine, params):
-        progress(chain, last)
 
 
 class RowRebuilder:

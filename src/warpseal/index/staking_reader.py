@@ -11,11 +11,11 @@ from warpseal.history.outputs import Amount
 from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
 from warpseal.history.resources import RewardType, SortOrder, ValidationStatusType
 from warpseal.history.staking import (
-    Active,
+    ActiveState,
     BlsKey,
-    Completed,
-    Pending,
-    Removed,
+    CompletedState,
+    PendingState,
+    RemovedState,
     Reward,
     Rewards,
     Validation,
@@ -98,22 +98,22 @@ def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> 
 
 def _state(
     row: Any, addresses: tuple[Address, ...], closed: dict[int, tuple[TxID, int]]
-) -> Pending | Active | Completed | Removed:
+) -> PendingState | ActiveState | CompletedState | RemovedState:
     state, potential, closed_by, closed_at, earned, fees, fees_due = row[7:14]
     active_count, active_weight, total_count, total_weight = row[14:18]
     delegated = row[6] is not None
     if state == stakings.PENDING:
-        return Pending()
+        return PendingState()
     if state == stakings.REMOVED:
-        return Removed(closed[closed_by][0], closed_at)
+        return RemovedState(closed[closed_by][0], closed_at)
     if state == stakings.COMPLETED:
         is_paid = bool(earned or fees) and closed_by is not None
-        return Completed(
+        return CompletedState(
             delegator_count=total_count,
             rewards=Rewards(earned, fees, addresses, closed[closed_by][0] if is_paid else None),
             delegated=from_column(total_weight) if delegated else None,
         )
-    return Active(
+    return ActiveState(
         delegator_count=active_count,
         total_stake=from_column(row[19] or 0),
         potential=Rewards(potential or 0, fees_due, addresses),

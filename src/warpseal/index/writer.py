@@ -37,7 +37,6 @@ from warpseal.index.schema import (
     EARLY_SPENDS,
     LEDGERS,
     RAW_BLOCKS,
-    create_row_tables,
 )
 from warpseal.index.settings import IndexSettings
 from warpseal.index.spends import SpendWriter, load_early_spends
@@ -127,12 +126,6 @@ class IndexWriter:
         row = (NUMBERS[status.chain], status.node_height, int(status.is_node_behind), encode_status(status))
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.replace(connection, CHAIN_STATUS, [row])
-
-    def drop_rows(self) -> None:
-        """Drop all derived rows, so that they can be derived again from the stored blocks."""
-        with translate_errors(self._engine), self._engine.begin() as connection:
-            create_row_tables(connection)
-        self._is_open = False
 
     def _open(self) -> None:
         if not self._is_open:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from warpseal.chains.ids import Address, TxID, parse_address
-from warpseal.history.staking import Active, BlsKey, Rewards, Validation
+from warpseal.history.staking import ActiveState, BlsKey, Rewards, Validation
 from warpseal.node.json_values import u64
 from warpseal.warp.ids import NodeID, SubnetID, parse_id, parse_node_id
 
@@ -61,7 +61,7 @@ class NodeValidation:
             end=self.end,
             fee_shares=shares,
             bls=self.bls,
-            state=Active(
+            state=ActiveState(
                 delegator_count=self.delegator_count,
                 total_stake=total_stake,
                 delegated=None if shares is None else self.delegated,

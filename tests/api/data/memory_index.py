@@ -23,7 +23,7 @@ from warpseal.history.queries import (
     ValidationQuery,
 )
 from warpseal.history.resources import SortOrder
-from warpseal.history.staking import Active, Completed, Pending, Removed, Reward, Validation
+from warpseal.history.staking import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
 from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, NodeID
 
@@ -32,10 +32,10 @@ FUJI = NetworkText(5, PUBLIC_CHAINS[5])
 MAX_UTXOS = 1_000
 SEEN = Connectivity(99.5, 98.25, 1.5, 0.0, 2.0, "1.14.0")
 _STATES: Mapping[str, type[Any]] = {
-    "pending": Pending,
-    "active": Active,
-    "completed": Completed,
-    "removed": Removed,
+    "pending": PendingState,
+    "active": ActiveState,
+    "completed": CompletedState,
+    "removed": RemovedState,
 }
 
 

@@ -25,7 +25,16 @@ from warpseal.history.blocks import Blockchain, Proposer, Vertex
 from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
 from warpseal.history.outputs import Amount, Asset
 from warpseal.history.resources import RewardType
-from warpseal.history.staking import Active, BlsKey, Completed, Pending, Removed, Reward, Rewards, Validation
+from warpseal.history.staking import (
+    ActiveState,
+    BlsKey,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 
 NETWORK_ID = 5
@@ -270,7 +279,9 @@ def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: 
     return Reward(**{**given, **changes})  # type: ignore[arg-type]
 
 
-def _validation(number: int, state: Pending | Active | Completed | Removed, **changes: object) -> Validation:
+def _validation(
+    number: int, state: PendingState | ActiveState | CompletedState | RemovedState, **changes: object
+) -> Validation:
     given: dict[str, object] = {
         "tx_id": tx_id(number),
         "node_id": NODE,
@@ -285,13 +296,14 @@ def _validation(number: int, state: Pending | Active | Completed | Removed, **ch
     return Validation(**{**given, **changes})  # type: ignore[arg-type]
 
 
-COMPLETED = _validation(1, Completed(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2))))
-UNREWARDED = _validation(2, Completed(delegator_count=0, delegated=0, rewards=Rewards(0, 0)))
-REMOVED = _validation(3, Removed(tx_id(5), 1500), subnet_id=SUBNET, fee_shares=None, bls=None)
+COMPLETED = _validation(1, CompletedState(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2))))
+UNREWARDED = _validation(2, CompletedState(delegator_count=0, delegated=0, rewards=Rewards(0, 0)))
+REMOVED = _validation(3, RemovedState(tx_id(5), 1500), subnet_id=SUBNET, fee_shares=None, bls=None)
 ACTIVE = _validation(
-    4, Active(delegator_count=2, total_stake=8_000, delegated=50, capacity=7_950, potential=Rewards(21, 22, (BOB,)))
+    4,
+    ActiveState(delegator_count=2, total_stake=8_000, delegated=50, capacity=7_950, potential=Rewards(21, 22, (BOB,))),
 )
-PENDING = _validation(5, Pending())
+PENDING = _validation(5, PendingState())
 VALIDATIONS = [COMPLETED, UNREWARDED, REMOVED, ACTIVE, PENDING]
 
 FRESH = [

@@ -21,7 +21,7 @@ from warpseal.history.outputs import HistoricalPrice
 from warpseal.history.ports import Connectivity
 from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
 from warpseal.history.resources import CurrencyCode, SortOrder, ValidationStatusType
-from warpseal.history.staking import Active, Reward, Validation
+from warpseal.history.staking import ActiveState, Reward, Validation
 from warpseal.warp.ids import NodeID
 
 PRICED_AFTER_S: Final = 24 * 3600
@@ -132,7 +132,7 @@ async def _connectivity(
 
     Uptime and reachability are those that this daemon observed, once it observed them for a day.
     """
-    starts = [validation.start for validation in validations if isinstance(validation.state, Active)]
+    starts = [validation.start for validation in validations if isinstance(validation.state, ActiveState)]
     if not starts:
         return None
     reported, source = await context.services.node.connectivity(node_id), context.services.uptime_source

@@ -7,7 +7,7 @@ from typing import Any
 from warpseal.history.outputs import HistoricalPrice, RewardAsset, asset_amount
 from warpseal.history.ports import Connectivity
 from warpseal.history.resources import UNSET, Resource, RewardType, UnsetType
-from warpseal.history.staking import Active, BlsKey, Completed, Removed, Reward, Rewards, Validation
+from warpseal.history.staking import ActiveState, BlsKey, CompletedState, RemovedState, Reward, Rewards, Validation
 from warpseal.history.text import NetworkText, hex_text, node_text, percent_text, shared_id_text
 from warpseal.history.transactions import BlsCredentials
 from warpseal.warp.ids import id_text
@@ -150,18 +150,18 @@ def validation_resource(
         "delegation_fee": UNSET if fee_shares is None else percent_text(fee_shares),
         "bls_credentials": UNSET if bls is None else _bls_credentials(bls),
     }
-    if isinstance(state, Active):
+    if isinstance(state, ActiveState):
         assert connectivity is not None
         stake_percentage = _percent(validation.staked, state.total_stake)
         return _active(state, stake_percentage, connectivity, common, text)
-    if isinstance(state, Completed):
+    if isinstance(state, CompletedState):
         return CompletedValidatorDetails(
             **common,
             delegator_count=state.delegator_count,
             amount_delegated=UNSET if state.delegated is None else str(state.delegated),
             rewards=_rewards(state.rewards, text),
         )
-    if isinstance(state, Removed):
+    if isinstance(state, RemovedState):
         return RemovedValidatorDetails(**common, remove_tx_hash=id_text(state.tx_id), remove_timestamp=state.time)
     return PendingValidatorDetails(**common)
 
@@ -171,7 +171,7 @@ def _bls_credentials(key: BlsKey) -> BlsCredentials:
 
 
 def _active(
-    state: Active, stake_percentage: float, connectivity: Connectivity, common: dict[str, Any], text: NetworkText
+    state: ActiveState, stake_percentage: float, connectivity: Connectivity, common: dict[str, Any], text: NetworkText
 ) -> ActiveValidatorDetails:
     rewards = _rewards(state.potential, text)
     return ActiveValidatorDetails(
