@@ -203,7 +203,7 @@ class FixedReach:
 
 @dataclass
 class FixedPrices:
-    """Prices as told, by currency; of one asset."""
+    """Fixed prices of one asset, by currency."""
 
     asset: Asset
     by_currency: Mapping[str, str]

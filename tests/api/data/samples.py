@@ -1,4 +1,4 @@
-"""Values of every kind with every field, to be told."""
+"""Sample values of every kind, some with every field."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
 
 async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
     world = World(key_store=secrets_with()).with_data(require_api_key=True)
-    status, _, said = await asked(world)
-    assert (status, said["error"], said["code"]) == (401, "Unauthorized", "api_key_required")
+    status, _, body = await asked(world)
+    assert (status, body["error"], body["code"]) == (401, "Unauthorized", "api_key_required")
     for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
-        status, _, said = await asked(world, **{"x-service-api-key": wrong})
-        assert (status, said["error"], said["code"]) == (403, "Forbidden", "api_key_refused")
+        status, _, body = await asked(world, **{"x-service-api-key": wrong})
+        assert (status, body["error"], body["code"]) == (403, "Forbidden", "api_key_refused")
     revoked = World(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
     assert (await asked(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
@@ -73,8 +73,8 @@ async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> N
 async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
     world = World(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
     assert (await asked(world, **{"x-service-api-key": KEY}))[0] == 200
-    status, _, said = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
-    assert (status, said["code"]) == (503, "store_down")
+    status, _, body = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
+    assert (status, body["code"]) == (503, "store_down")
 
 
 async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
@@ -89,9 +89,9 @@ async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
         assert await ask(P_BLOCKS) == (200, "180", None)
         assert await ask(NETWORK + "/rewards") == (400, "80", None)
         async with client.get(P_TXS, headers={"x-glacier-api-key": KEY}) as answer:
-            said = await answer.json()
-            assert (answer.status, said["error"], said["code"]) == (429, "Too Many Requests", "rate_limited")
-            assert said["detail"] == {"limitUnits": 300, "windowSeconds": 60}
+            body = await answer.json()
+            assert (answer.status, body["error"], body["code"]) == (429, "Too Many Requests", "rate_limited")
+            assert body["detail"] == {"limitUnits": 300, "windowSeconds": 60}
             assert {name: answer.headers[name] for name in answer.headers if name.startswith("ratelimit")} == {
                 "ratelimit-policy": "300;w=60",
                 "ratelimit-limit": "300",

@@ -94,9 +94,9 @@ async def test_blocks_take_no_other_parameter(name: str) -> None:
 
 
 async def test_an_evm_chain_has_its_genesis() -> None:
-    told = await get(indexed(blockchains=[s.EVM_CHAIN]), EVM)
-    genesis = told.pop("genesisData")
-    assert told == {
+    body = await get(indexed(blockchains=[s.EVM_CHAIN]), EVM)
+    genesis = body.pop("genesisData")
+    assert body == {
         "createBlockTimestamp": 1012,
         "createBlockNumber": "12",
         "blockchainId": id_text(s.EVM_CHAIN.chain_id),
@@ -141,25 +141,25 @@ async def test_two_numbers_of_a_genesis_are_numbers_for_sdks() -> None:
 
 
 async def test_the_genesis_of_another_vm_is_hex() -> None:
-    told = await get(indexed(blockchains=[s.OTHER_CHAIN]), OTHER)
-    assert (told["genesisDataHex"], told["evmChainId"]) == ("0x0001", 0)
-    assert "genesisData" not in told
+    body = await get(indexed(blockchains=[s.OTHER_CHAIN]), OTHER)
+    assert (body["genesisDataHex"], body["evmChainId"]) == ("0x0001", 0)
+    assert "genesisData" not in body
 
 
 async def test_without_an_index_a_blockchain_comes_from_the_node() -> None:
     known = Blockchain(chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None)
     world = World(index=None, node=MemoryNode(blockchains=[known]))
-    told = await get(world, EVM)
-    assert told.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
-    told = await get(world.with_data(compat=Compat.SDK), EVM)
-    assert (told["createBlockTimestamp"], told["createBlockNumber"], told["evmChainId"]) == (0, "0", 0)
+    body = await get(world, EVM)
+    assert body.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
+    body = await get(world.with_data(compat=Compat.SDK), EVM)
+    assert (body["createBlockTimestamp"], body["createBlockNumber"], body["evmChainId"]) == (0, "0", 0)
     world.node.error = NodeUnavailable("the blockchain")
     assert (await get(world, EVM, 502))["error"] == "Bad Gateway"
 
 
 async def test_the_p_chain_has_no_creating_transaction() -> None:
-    told = await get(indexed(blockchains=[p_chain(s.NOW)]), NETWORK + "/blockchains/p-chain")
-    assert told == {
+    body = await get(indexed(blockchains=[p_chain(s.NOW)]), NETWORK + "/blockchains/p-chain")
+    assert body == {
         "blockchainId": id_text(P_CHAIN),
         "blockchainName": "P-Chain",
         "subnetId": id_text(PRIMARY_NETWORK),
@@ -193,8 +193,8 @@ async def test_the_p_chain_is_found_by_its_alias() -> None:
     p_chain = Blockchain(
         chain_id=s.CHAINS.x, subnet_id=SubnetID(bytes(32)), vm_id=b"\x01" * 32, name="X-Chain", genesis=None
     )
-    told = await get(indexed(blockchains=[p_chain]), NETWORK + "/blockchains/x-chain")
-    assert told["blockchainId"] == id_text(s.CHAINS.x)
+    body = await get(indexed(blockchains=[p_chain]), NETWORK + "/blockchains/x-chain")
+    assert body["blockchainId"] == id_text(s.CHAINS.x)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_invalid_values_of_a_genesis_are_left_out() -> None:
         "timestamp": "9" * 500,
         "baseFeePerGas": "12",
     }
-    told = evm_genesis(json.dumps(strange).encode())
-    assert json.loads(msgspec.json.encode(told)) == {
+    body = evm_genesis(json.dumps(strange).encode())
+    assert json.loads(msgspec.json.encode(body)) == {
         "config": {"chainId": 42, "warpConfig": {}},
         "alloc": {"0x02": {"balance": "0xc"}},
         "baseFeePerGas": "0xc",
@@ -240,9 +240,9 @@ def test_invalid_values_of_a_genesis_are_left_out() -> None:
 async def test_chain_ids_are_listed_for_addresses_as_they_were_spelled() -> None:
     world = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
     account = "0x" + s.ACCOUNT.hex()
-    told = await get(world, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
+    body = await get(world, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
     p, x, c = id_text(bytes(32)), id_text(s.CHAINS.x), id_text(s.CHAINS.c)
-    assert told == {
+    assert body == {
         "addresses": [
             {"address": f"P-{ALICE}", "blockchainIds": [p, x, c]},
             {"address": BOB, "blockchainIds": [c]},
@@ -253,11 +253,11 @@ async def test_chain_ids_are_listed_for_addresses_as_they_were_spelled() -> None
 
 
 async def test_a_colon_in_a_path_may_be_escaped() -> None:
-    told = await get(indexed(), NETWORK + "/addresses%3AlistChainIds", addresses=ALICE)
-    assert told["addresses"][0]["address"] == ALICE
+    body = await get(indexed(), NETWORK + "/addresses%3AlistChainIds", addresses=ALICE)
+    assert body["addresses"][0]["address"] == ALICE
 
 
-@pytest.mark.parametrize("params", [{}, {"addresses": ""}, {"addresses": "nobody"}])
+@pytest.mark.parametrize("params", [{}, {"addresses": ""}, {"addresses": "no address"}])
 async def test_addresses_are_required(params: dict[str, str]) -> None:
     assert (await get(indexed(), LIST, 400, **params))["detail"]["field"] == "addresses"
 

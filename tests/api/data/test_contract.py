@@ -53,9 +53,9 @@ IN_QUERY: dict[str, list[str]] = {
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: item.name)
 def test_answers_are_what_the_document_says(operation: Any, world: str) -> None:
     app = WORLDS[world].app()
-    told = schemathesis.openapi.from_dict(document())
-    told.app = app
-    strategy = told[operation.path]["GET"].as_strategy()
+    schema = schemathesis.openapi.from_dict(document())
+    schema.app = app
+    strategy = schema[operation.path]["GET"].as_strategy()
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(strategy, st.data())

@@ -64,15 +64,15 @@ async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
     async with client_of(world) as client:
         for path in (P_TXS, P_BLOCKS, rewards, completed):
             async with client.get(path) as answer:
-                said = await answer.json()
-                assert (answer.status, said["code"], said["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
+                body = await answer.json()
+                assert (answer.status, body["code"], body["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
                 assert answer.headers["retry-after"] == "10"
 
 
 async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
     world = World(index=MemoryIndex(chains=[freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.X]))
-    said = await get(world, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
-    assert (said["code"], said["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
+    body = await get(world, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
+    assert (body["code"], body["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
 
 
 async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
@@ -80,9 +80,9 @@ async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
     x_txs = NETWORK + "/blockchains/x-chain/transactions"
     async with client_of(world) as client:
         async with client.get(x_txs) as answer:
-            said = await answer.json()
-            assert (answer.status, said["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
-            assert said["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
+            body = await answer.json()
+            assert (answer.status, body["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
+            assert body["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
             assert answer.headers["x-warpseal-index"] == TOLD
         async with client.get(P_TXS) as answer:
             assert answer.status == 200
@@ -211,5 +211,5 @@ async def test_pages_of_sites_that_are_not_allowed_read_nothing() -> None:
 
 
 async def test_a_daemon_without_a_network_id_answers_an_error_after_a_timeout() -> None:
-    said = await get(World(is_open=False), P_TXS, 503)
-    assert said["code"] == "starting"
+    body = await get(World(is_open=False), P_TXS, 503)
+    assert body["code"] == "starting"

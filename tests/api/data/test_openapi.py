@@ -1,4 +1,4 @@
-"""The OpenAPI document: what is told is what is served, and what is served is told."""
+"""The OpenAPI document describes exactly the endpoints that are served."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_every_documented_method_is_served() -> None:
 
 def test_documented_parameters_are_the_parsed_ones() -> None:
     for operation in OPERATIONS:
-        told = DOCUMENT["paths"][operation.path]["get"]["parameters"]
-        assert [item["name"] for item in told if item["in"] == "query"] == [
+        body = DOCUMENT["paths"][operation.path]["get"]["parameters"]
+        assert [item["name"] for item in body if item["in"] == "query"] == [
             entry.name for entry in operation.parameters
         ]
-        assert [element["name"] for element in told if element["in"] == "path"] == re.findall(
+        assert [element["name"] for element in body if element["in"] == "path"] == re.findall(
             r"\{(\w+)\}", operation.path
         )
         for parameter in operation.parameters:
@@ -80,8 +80,8 @@ def test_documented_parameters_are_the_parsed_ones() -> None:
 
 
 def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
-    told = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
-    assert told == {field.name for field in request_fields._NAMES}
+    body = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
+    assert body == {field.name for field in request_fields._NAMES}
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
     assert {item["name"] for item in path["parameters"] if item["in"] == "query"} == set(l1_request._NAMES)
 
@@ -93,8 +93,8 @@ def test_every_reference_resolves_and_every_schema_is_used() -> None:
 
 
 def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
-    told = [method["operationId"] for methods in DOCUMENT["paths"].values() for method in methods.values()]
-    assert len(set(told)) == len(told)
+    body = [method["operationId"] for methods in DOCUMENT["paths"].values() for method in methods.values()]
+    assert len(set(body)) == len(body)
     assert {
         "aggregateSignatures",
         "getAggregatedSignatures",
@@ -104,7 +104,7 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
         "getChainIdsForAddresses",
         "listHistoricalPrimaryNetworkRewards",
         "getSingleValidatorDetails",
-    } <= set(told)
+    } <= set(body)
 
 
 def test_compute_units_are_those_of_the_hosted_service() -> None:
@@ -148,12 +148,12 @@ async def test_the_document_is_served_and_revalidated() -> None:
     async with client_of(World(is_open=False)) as client:
         async with client.get(OPENAPI_PATH) as answer:
             assert answer.content_type == "application/json"
-            told = await answer.json()
+            body = await answer.json()
             tag = answer.headers["etag"]
         async with client.get(OPENAPI_PATH, headers={"If-None-Match": tag}) as answer:
             assert answer.status == 304
-    assert told == json.loads(msgspec.json.encode(DOCUMENT))
-    assert told["openapi"] == "3.1.0"
+    assert body == json.loads(msgspec.json.encode(DOCUMENT))
+    assert body["openapi"] == "3.1.0"
 
 
 async def test_the_docs_page_has_every_operation_and_loads_nothing() -> None:

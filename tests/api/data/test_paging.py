@@ -38,15 +38,15 @@ def hashes(page: Any) -> list[str]:
 
 async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool) -> list[str]:
     """All items, page by page; the token comes alone, or with all parameters repeated."""
-    told: list[str] = []
+    found: list[str] = []
     asked = dict(params)
     for _ in range(100):
         async with client.get(path, params=asked) as answer:
             assert answer.status == 200, await answer.text()
             page = await answer.json()
-        told += hashes(page)
+        found += hashes(page)
         if "nextPageToken" not in page:
-            return told
+            return found
         assert page["nextPageToken"]
         asked = {**(params if repeat else {}), "pageToken": page["nextPageToken"]}
     raise AssertionError("pages without end")
@@ -113,8 +113,8 @@ async def test_any_other_difference_from_the_first_request_is_refused(changed: d
     world = indexed(txs=MANY)
     params: dict[str, Any] = {"addresses": ALICE, "startTimestamp": 1002, "pageSize": 2}
     token = (await get(world, P_TXS, **params))["nextPageToken"]
-    said = await get(world, P_TXS, 400, **{**params, **changed, "pageToken": token})
-    assert (said["code"], said["detail"]["field"]) == ("page_token_mismatch", next(iter(changed)))
+    payload = await get(world, P_TXS, 400, **{**params, **changed, "pageToken": token})
+    assert (payload["code"], payload["detail"]["field"]) == ("page_token_mismatch", next(iter(changed)))
 
 
 async def test_a_token_belongs_to_its_path_under_any_of_its_names() -> None:
@@ -180,13 +180,13 @@ POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_s
 async def test_an_encoded_token_is_decoded_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
     tokens = PageTokens(EphemeralKeys(), Clock(now))
     token = await tokens.encode(asked, position)
-    said = await tokens.decode(token, asked.operation, asked.subject)
-    assert (said.size, said.position) == (asked.size, position)
-    assert merge_parameters(said, asked.values, TRANSACTIONS.parameters) == asked.values
-    assert merge_parameters(said, {}, TRANSACTIONS.parameters) == asked.values
-    assert now + VALID_S <= said.expires_at < now + VALID_S + ROUNDING_S
+    payload = await tokens.decode(token, asked.operation, asked.subject)
+    assert (payload.size, payload.position) == (asked.size, position)
+    assert merge_parameters(payload, asked.values, TRANSACTIONS.parameters) == asked.values
+    assert merge_parameters(payload, {}, TRANSACTIONS.parameters) == asked.values
+    assert now + VALID_S <= payload.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
-        await PageTokens(tokens._keys, Clock(said.expires_at + 1)).decode(token, asked.operation, asked.subject)
+        await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(token, asked.operation, asked.subject)
 
 
 @given(ASKED, st.data())
@@ -210,10 +210,10 @@ async def test_any_other_text_is_refused(text: str) -> None:
 
 async def test_an_explicit_default_equals_a_missing_parameter() -> None:
     tokens = PageTokens(EphemeralKeys(), Clock())
-    said = await tokens.decode(await tokens.encode(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
-    assert merge_parameters(said, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
+    payload = await tokens.decode(await tokens.encode(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
+    assert merge_parameters(payload, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
     with pytest.raises(PageTokenMismatch):
-        merge_parameters(said, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
+        merge_parameters(payload, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
 
 
 async def test_a_store_keeps_the_token_key_over_a_restart(tmp_path: Path) -> None:

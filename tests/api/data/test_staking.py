@@ -213,8 +213,8 @@ async def test_a_node_that_never_validated_has_no_validations() -> None:
 
 async def test_a_malformed_node_id_is_refused() -> None:
     assert (await get(indexed(), NETWORK + "/validators/abc", 400))["detail"]["field"] == "nodeId"
-    said = await get(indexed(), NODE, 400, validationStatus="gone")
-    assert said["detail"]["field"] == "validationStatus"
+    body = await get(indexed(), NODE, 400, validationStatus="gone")
+    assert body["detail"]["field"] == "validationStatus"
 
 
 async def test_connectivity_is_an_error_if_the_node_is_down() -> None:
@@ -230,13 +230,13 @@ async def test_without_an_index_active_validations_of_the_node_are_paged() -> No
     ]
     world = World(index=None, node=MemoryNode(active=several))
     for order, numbers in (("asc", [1, 2, 3, 4, 5]), ("desc", [5, 4, 3, 2, 1])):
-        told: list[str] = []
+        found: list[str] = []
         params: dict[str, Any] = {"pageSize": 2, "sortOrder": order}
         while params:
             page = await get(world, NODE, **params)
-            told += [item["txHash"] for item in page["validators"]]
+            found += [item["txHash"] for item in page["validators"]]
             params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
-        assert told == [id_text(s.tx_id(number)) for number in numbers]
+        assert found == [id_text(s.tx_id(number)) for number in numbers]
     assert await get(world, NODE, validationStatus="pending") == {"validators": []}
     assert (await get(world, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
     assert (await get(world, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"

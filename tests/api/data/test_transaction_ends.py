@@ -33,5 +33,5 @@ def ends(tx: dict[str, Any]) -> tuple[str, str]:
 
 async def test_a_permissioned_subnet_promises_no_reward() -> None:
     added = msgspec.structs.replace(s.p_tx(1), kind="AddSubnetValidatorTx", estimated_reward=0)
-    (told,) = (await get(indexed(txs=[added]), P_TXS))["transactions"]
-    assert "estimatedReward" not in told
+    (transaction,) = (await get(indexed(txs=[added]), P_TXS))["transactions"]
+    assert "estimatedReward" not in transaction

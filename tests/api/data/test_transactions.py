@@ -155,11 +155,11 @@ async def test_a_type_that_no_sdk_knows_is_unknown() -> None:
     assert page["transactions"][0]["txType"] == "UNKNOWN"
 
 
-@pytest.mark.parametrize(("genesis", "told"), [(b"\x00\xff", "0x00ff"), (b"hello", "hello")])
-async def test_a_genesis_of_another_vm_is_a_text_in_a_transaction(genesis: bytes, told: str) -> None:
+@pytest.mark.parametrize(("genesis", "expected"), [(b"\x00\xff", "0x00ff"), (b"hello", "hello")])
+async def test_a_genesis_of_another_vm_is_a_text_in_a_transaction(genesis: bytes, expected: str) -> None:
     tx = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("hyper", s.SUBNET, genesis))
     page = await get(indexed(txs=[tx]), P_TXS)
-    assert page["transactions"][0]["blockchainInfo"]["genesisData"] == told
+    assert page["transactions"][0]["blockchainInfo"]["genesisData"] == expected
 
 
 async def test_x_chain_transactions_have_the_keys_of_the_specification_and_of_the_sdks() -> None:
@@ -314,10 +314,10 @@ async def test_types_may_be_repeated() -> None:
     ],
 )
 async def test_an_error_names_the_invalid_parameter(path: str, params: dict[str, Any], field: str) -> None:
-    said = await get(indexed(txs=TWO_OWNERS), path, 400, **params)
-    assert said["detail"]["field"] == field
-    assert field in said["message"]
-    assert (said["error"], said["statusCode"]) == ("Bad Request", 400)
+    body = await get(indexed(txs=TWO_OWNERS), path, 400, **params)
+    assert body["detail"]["field"] == field
+    assert field in body["message"]
+    assert (body["error"], body["statusCode"]) == ("Bad Request", 400)
 
 
 async def test_sixty_four_addresses_are_allowed() -> None:
@@ -349,9 +349,9 @@ async def test_chains_are_found_by_alias_and_by_id() -> None:
 
 
 async def test_another_blockchain_has_no_transactions_here() -> None:
-    said = await get(indexed(), f"{NETWORK}/blockchains/{id_text(s.SUBNET)}/transactions", 404)
-    assert said["code"] == "not_a_primary_chain"
-    assert said["detail"]["blockchainIds"]["x-chain"] == id_text(s.CHAINS.x)
+    body = await get(indexed(), f"{NETWORK}/blockchains/{id_text(s.SUBNET)}/transactions", 404)
+    assert body["code"] == "not_a_primary_chain"
+    assert body["detail"]["blockchainIds"]["x-chain"] == id_text(s.CHAINS.x)
 
 
 async def test_a_chain_that_is_not_indexed_is_an_error() -> None:
@@ -366,8 +366,8 @@ async def test_the_network_is_echoed_as_the_path_has_it() -> None:
     world = indexed(txs=[s.p_tx(1)])
     page = await get(world, "/v1/networks/testnet/blockchains/p-chain/transactions")
     assert page["chainInfo"]["network"] == "testnet"
-    said = await get(world, "/v1/networks/mainnet/blockchains/p-chain/transactions", 404)
-    assert (said["code"], said["detail"]["served"]) == ("network_not_served", ["fuji", "testnet"])
+    body = await get(world, "/v1/networks/mainnet/blockchains/p-chain/transactions", 404)
+    assert (body["code"], body["detail"]["served"]) == ("network_not_served", ["fuji", "testnet"])
 
 
 async def test_a_page_with_too_many_outputs_ends_early_and_has_a_next_one() -> None:
@@ -379,5 +379,5 @@ async def test_a_page_with_too_many_outputs_ends_early_and_has_a_next_one() -> N
 
 
 async def test_without_an_index_there_are_no_transactions() -> None:
-    said = await get(World(index=None), P_TXS, 404)
-    assert (said["code"], said["error"]) == ("index_not_enabled", "Not Found")
+    body = await get(World(index=None), P_TXS, 404)
+    assert (body["code"], body["error"]) == ("index_not_enabled", "Not Found")

@@ -63,7 +63,7 @@ class Utxo(Struct, frozen=True, gc=False, kw_only=True):
     height, time: of the block in which it came into being (unix seconds). consumed_on: where it can be spent.
     kind: "TRANSFER", "STAKE" or, on the X-Chain, the name of another output. locktime, stakeable_locktime: unix
     seconds, 0 where there is none. stake_start, stake_end: the time for which it is staked. raw: its codec bytes.
-    group_id, payload: of an NFT. is_incomplete: its origin is not known, what is told comes from the input alone.
+    group_id, payload: of an NFT. is_incomplete: its origin is not known, its fields come from the input that spent it.
     """
 
     utxo_id: UtxoID
@@ -183,7 +183,7 @@ class AssetCreation(Struct, frozen=True, gc=False):
 class XTransaction(Struct, frozen=True, gc=False, kw_only=True):
     """An X-Chain transaction.
 
-    height, block_id: None before the chain had blocks; then `vertices` are told, as far as they are known.
+    height, block_id: None before the chain had blocks; then `vertices` has the known ones.
     is_time_approximate: the time is a container's, not a block's.
     """
 

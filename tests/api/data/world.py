@@ -57,7 +57,7 @@ class MemoryKeyStore:
 
 @dataclass
 class Clock:
-    """Stands still until told."""
+    """A clock that a test sets."""
 
     now: float = samples.NOW
 
@@ -67,7 +67,7 @@ class Clock:
 
 @dataclass
 class World:
-    """An API with everything behind it. network_id: None means that nobody has told it yet."""
+    """An API with everything behind it. network_id: None means that it is not known yet."""
 
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = DATA
@@ -114,7 +114,7 @@ async def client_of(world: World, **options: Any) -> AsyncIterator[aiohttp.Clien
 
 
 async def get(world: World, path: str, status: int = 200, **params: Any) -> Any:
-    """Ask once and return the decoded body; the status must be as told."""
+    """Ask once and return the decoded body; the status must be `status`."""
     async with client_of(world) as client, client.get(path, params=params) as answer:
         assert answer.status == status, await answer.text()
         return await answer.json()
